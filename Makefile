@@ -1,0 +1,32 @@
+# Each target stands alone on a fresh clone: it makes .venv, installs what constraints.txt pins, and does the job.
+PYTHON ?= python3
+VENV := .venv
+READY := $(VENV)/.ready
+BIN := $(VENV)/bin
+
+# Without this, some small cloud machines run all OpenMP threads on one core and every operation crawls.
+export OMP_PROC_BIND ?= true
+
+.PHONY: demo test format clean
+
+demo: $(READY)
+	$(BIN)/softspin demo
+
+test: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV)
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "softspin needs Python 3.11 or newer; run: make PYTHON=/path/to/python3.11 ...")'
+	$(PYTHON) -m venv $(VENV)
+	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --disable-pip-version-check -q -e '.[dev]'
+	@touch $(READY)

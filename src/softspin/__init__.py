@@ -1,0 +1,55 @@
+"""softspin: discrete variational autoencoders with relaxed Boltzmann priors.
+
+Names are loaded when first used, so importing the package changes nothing, not even whether torch is loaded.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from softspin.distributions import (
+        BipartiteBoltzmann,
+        GaussianIntegralRelaxation,
+        GraphBoltzmann,
+        OverlapRelaxation,
+        SmoothedBernoulli,
+    )
+    from softspin.errors import SoftspinError
+    from softspin.methods import Method, method
+
+__version__ = "0.1.0.dev0"
+
+_HOMES = {
+    "BipartiteBoltzmann": "softspin.distributions",
+    "GaussianIntegralRelaxation": "softspin.distributions",
+    "GraphBoltzmann": "softspin.distributions",
+    "Method": "softspin.methods",
+    "OverlapRelaxation": "softspin.distributions",
+    "SmoothedBernoulli": "softspin.distributions",
+    "SoftspinError": "softspin.errors",
+    "method": "softspin.methods",
+}
+
+__all__ = [
+    "BipartiteBoltzmann",
+    "GaussianIntegralRelaxation",
+    "GraphBoltzmann",
+    "Method",
+    "OverlapRelaxation",
+    "SmoothedBernoulli",
+    "SoftspinError",
+    "__version__",
+    "method",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'softspin' has no attribute '{name}'")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,284 @@
+"""p(z) = e^(-E(z)) / Z, E(z) = -a.z - z.W.z / 2: Boltzmann machines, bipartite or on any graph."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution, constraints
+
+from softspin.distributions.enumeration import Moments, exact_moments
+from softspin.distributions.graph import colour_classes
+from softspin.errors import ShapeError, SupportError
+from softspin.numerics import align, carry_gradient, replica_matmul
+
+
+class Boltzmann(Distribution):
+    """A Boltzmann machine over D bits, with any number of leading replica dimensions.
+
+    bias `(*replicas, D)`; states `(*replicas, ..., D)`. Two final classes: :class:`BipartiteBoltzmann` (an
+    RBM, the fast case) and :class:`GraphBoltzmann` (any symmetric coupling).
+
+    `log_z`, if given, is the log partition function to use, shape `(*replicas,)`: an estimate with the
+    gradient of your choice. If not, it is computed exactly where the machine is small enough for that.
+    """
+
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}  # type: ignore[misc]
+
+    bias: Tensor
+
+    def __init__(self, bias: Tensor, log_z: Tensor | None, validate_args: bool | None) -> None:
+        self.bias = bias
+        self._log_z = log_z
+        super().__init__(bias.shape[:-1], bias.shape[-1:], validate_args=validate_args)
+
+    # What the two kinds of machine say ---------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def coupling(self) -> Tensor:
+        """W as a dense symmetric matrix with zero diagonal, `(*replicas, D, D)`."""
+
+    @property
+    @abstractmethod
+    def blocks(self) -> Sequence[slice | Tensor]:
+        """Sets of units without couplings inside: each can be updated at once, in this order."""
+
+    @abstractmethod
+    def block_field(self, block: int, z: Tensor) -> Tensor:
+        """Log odds of the units in one block given all the others, `(*replicas, ..., block size)`."""
+
+    @abstractmethod
+    def energy(self, z: Tensor) -> Tensor:
+        """E(z), shape `(*replicas, ...)`. Multilinear, so E(m) is also the mean energy under a factorial m."""
+
+    @abstractmethod
+    def field(self, z: Tensor) -> Tensor:
+        """a + W z: log odds of each unit given all the others, `(*replicas, ..., D)`."""
+
+    @abstractmethod
+    def with_fields(self, extra: Tensor) -> Boltzmann:
+        """The machine with `extra` `(*replicas, ..., D)` added to its biases, one machine per leading index."""
+
+    @abstractmethod
+    def lowest_eigenvalue(self) -> Tensor:
+        """The most negative eigenvalue of W, `(*replicas,)`."""
+
+    @abstractmethod
+    def log_det(self, beta: Tensor) -> Tensor:
+        """log det(W + beta I), `(*replicas,)`; NaN where the matrix is not positive definite."""
+
+    # What follows ------------------------------------------------------------------------------------
+
+    @property
+    def units(self) -> int:
+        """D."""
+        return int(self.event_shape[0])
+
+    @property
+    def support(self) -> constraints.Constraint:  # type: ignore[override]
+        return constraints.independent(constraints.boolean, 1)
+
+    def log_prob(self, z: Tensor) -> Tensor:
+        """log p(z) = -E(z) - log Z, `(*replicas, ...)`."""
+        if self._validate_args:
+            check_states(z, self.units)
+        minus_energy = -self.energy(z)
+        return minus_energy - align(self.log_z, minus_energy.ndim, event_dims=0)
+
+    @property
+    def log_z(self) -> Tensor:
+        """The log partition function given at construction, or else the exact one."""
+        return self.exact_log_z() if self._log_z is None else self._log_z
+
+    def exact_log_z(self) -> Tensor:
+        """log Z by summing one independent set out and enumerating the rest (up to 24 units); differentiable."""
+        mean_energy = self._mean_energy() if self._needs_gradient else torch.zeros(())
+        value = self.moments.log_z if self._needs_gradient else self._exact(want_moments=False).log_z
+        return carry_gradient(value.to(self.bias.dtype), -mean_energy)
+
+    @cached_property
+    def moments(self) -> Moments:
+        """Exact log Z, E[z] and E[z z'] in float64, by the same enumeration."""
+        return self._exact(want_moments=True)
+
+    def marginals(self) -> Tensor:
+        """Exact p(z_i = 1), `(*replicas, D)`."""
+        return self.moments.mean.to(self.bias.dtype)
+
+    @property
+    def _needs_gradient(self) -> bool:
+        return torch.is_grad_enabled() and (self.bias.requires_grad or self.coupling.requires_grad)
+
+    def _mean_energy(self) -> Tensor:
+        """E_p[E(z)] with the gradient of the parameters alone: minus the gradient of log Z."""
+        mean = self.moments.mean.to(self.bias.dtype)
+        pair = self.moments.pair.to(self.bias.dtype)
+        return -(self.bias * mean).sum(-1) - 0.5 * (self.coupling * pair).sum((-2, -1))
+
+    def _exact(self, want_moments: bool) -> Moments:
+        return exact_moments(self.bias.detach(), self.coupling.detach(), self._independent_set(), want_moments)
+
+    def _independent_set(self) -> Tensor:
+        """The largest block: its units are summed out in closed form."""
+        index = torch.arange(self.units, device=self.bias.device)
+        return max((index[block] for block in self.blocks), key=len)
+
+
+class BipartiteBoltzmann(Boltzmann):
+    """A restricted Boltzmann machine: E(z) = -a.z - l.w.r with z = (l, r), left side first.
+
+    bias `(*replicas, n + m)`, weight `(*replicas, n, m)`.
+
+    >>> machine = BipartiteBoltzmann(torch.zeros(5), torch.zeros(2, 3))
+    >>> round(machine.log_z.item(), 4)  # log 2**5
+    3.4657
+    """
+
+    def __init__(
+        self,
+        bias: Tensor,
+        weight: Tensor,
+        log_z: Tensor | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        if weight.ndim < 2 or bias.shape != weight.shape[:-2] + (sum(weight.shape[-2:]),):
+            raise ShapeError(
+                f"bias {tuple(bias.shape)} and weight {tuple(weight.shape)} do not fit; "
+                "a bipartite machine takes bias (*replicas, n + m) and weight (*replicas, n, m)"
+            )
+        self.weight = weight
+        self.left, self.right = int(weight.shape[-2]), int(weight.shape[-1])
+        super().__init__(bias, log_z, validate_args)
+        if self._validate_args:
+            check_finite(bias=bias, weight=weight)
+
+    @property
+    def coupling(self) -> Tensor:
+        n, m = self.left, self.right
+        top = torch.cat([self.weight.new_zeros(*self.batch_shape, n, n), self.weight], dim=-1)
+        bottom = torch.cat([self.weight.mT, self.weight.new_zeros(*self.batch_shape, m, m)], dim=-1)
+        return torch.cat([top, bottom], dim=-2)
+
+    @property
+    def blocks(self) -> Sequence[slice]:
+        """The right side, then the left: the paper's order."""
+        return slice(self.left, None), slice(0, self.left)
+
+    def block_field(self, block: int, z: Tensor) -> Tensor:
+        if block == 0:
+            return align(self.bias[..., self.left :], z.ndim) + replica_matmul(z[..., : self.left], self.weight)
+        return align(self.bias[..., : self.left], z.ndim) + replica_matmul(z[..., self.left :], self.weight.mT)
+
+    def energy(self, z: Tensor) -> Tensor:
+        driven = replica_matmul(z[..., : self.left], self.weight)
+        return -(align(self.bias, z.ndim) * z).sum(-1) - (driven * z[..., self.left :]).sum(-1)
+
+    def field(self, z: Tensor) -> Tensor:
+        return torch.cat([self.block_field(1, z), self.block_field(0, z)], dim=-1)
+
+    def with_fields(self, extra: Tensor) -> BipartiteBoltzmann:
+        bias = align(self.bias, extra.ndim) + extra
+        weight = align(self.weight, extra.ndim + 1, event_dims=2)
+        return BipartiteBoltzmann(bias, weight.expand(*bias.shape[:-1], -1, -1), validate_args=False)
+
+    def lowest_eigenvalue(self) -> Tensor:
+        # W = [[0, w], [w', 0]] has the eigenvalues +-(singular values of w).
+        return -torch.linalg.matrix_norm(self.weight, ord=2)
+
+    def log_det(self, beta: Tensor) -> Tensor:
+        # Through the smaller side: det(W + beta I) = beta^D det(I - w'w / beta^2).
+        w = self.weight if self.left >= self.right else self.weight.mT
+        scaled = w / beta[..., None, None]
+        eye = torch.eye(w.shape[-1], dtype=w.dtype, device=w.device)
+        return self.units * torch.log(beta) + _log_det(eye - scaled.mT @ scaled)
+
+
+class GraphBoltzmann(Boltzmann):
+    """A Boltzmann machine on any graph: E(z) = -a.z - z.W.z / 2, W symmetric with zero diagonal.
+
+    bias `(*replicas, D)`, coupling `(*replicas, D, D)`.
+
+    >>> chain = torch.diag(torch.ones(2), 1); chain = chain + chain.T
+    >>> GraphBoltzmann(torch.zeros(3), chain).marginals()
+    tensor([0.6554, 0.7335, 0.6554])
+    """
+
+    def __init__(
+        self,
+        bias: Tensor,
+        coupling: Tensor,
+        log_z: Tensor | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        if coupling.shape != (*bias.shape, bias.shape[-1]):
+            raise ShapeError(
+                f"bias {tuple(bias.shape)} and coupling {tuple(coupling.shape)} do not fit; "
+                "a machine on a graph takes bias (*replicas, D) and coupling (*replicas, D, D)"
+            )
+        self._coupling = coupling
+        super().__init__(bias, log_z, validate_args)
+        if self._validate_args:
+            check_finite(bias=bias, coupling=coupling)
+            if not torch.equal(coupling, coupling.mT):
+                raise SupportError("the coupling matrix must be symmetric; use (W + W.T) / 2")
+            if bool(coupling.diagonal(dim1=-2, dim2=-1).any()):
+                raise SupportError("the coupling matrix must have a zero diagonal; put z_i z_i = z_i into the bias")
+
+    @property
+    def coupling(self) -> Tensor:
+        return self._coupling
+
+    @cached_property
+    def blocks(self) -> Sequence[Tensor]:  # type: ignore[override]
+        """The colour classes of the graph, largest first."""
+        present = (self._coupling != 0).reshape(-1, self.units, self.units).any(0)
+        return colour_classes(present)
+
+    def block_field(self, block: int, z: Tensor) -> Tensor:
+        index = self.blocks[block]
+        return align(self.bias[..., index], z.ndim) + replica_matmul(z, self._coupling[..., index])
+
+    def energy(self, z: Tensor) -> Tensor:
+        return -(z * (align(self.bias, z.ndim) + 0.5 * replica_matmul(z, self._coupling))).sum(-1)
+
+    def field(self, z: Tensor) -> Tensor:
+        return align(self.bias, z.ndim) + replica_matmul(z, self._coupling)
+
+    def with_fields(self, extra: Tensor) -> GraphBoltzmann:
+        bias = align(self.bias, extra.ndim) + extra
+        coupling = align(self._coupling, extra.ndim + 1, event_dims=2)
+        return GraphBoltzmann(bias, coupling.expand(*bias.shape, -1), validate_args=False)
+
+    def lowest_eigenvalue(self) -> Tensor:
+        return torch.linalg.eigvalsh(self._coupling)[..., 0]
+
+    def log_det(self, beta: Tensor) -> Tensor:
+        eye = torch.eye(self.units, dtype=self.bias.dtype, device=self.bias.device)
+        return _log_det(self._coupling + beta[..., None, None] * eye)
+
+
+def _log_det(matrix: Tensor) -> Tensor:
+    """log det of a symmetric positive definite matrix; NaN where it is not one."""
+    factor, failed = torch.linalg.cholesky_ex(matrix)
+    value = 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    return torch.where(failed == 0, value, torch.full_like(value, torch.nan))
+
+
+def check_finite(**parameters: Tensor) -> None:
+    """Raise an error that names the parameter which holds NaN or infinity."""
+    for name, value in parameters.items():
+        if not bool(torch.isfinite(value).all()):
+            raise SupportError(f"{name} of a Boltzmann machine holds NaN or infinity; every entry must be finite")
+
+
+def check_states(z: Any, units: int) -> None:
+    """Raise an error unless z is a tensor of `units` bits in its last dimension."""
+    if z.shape[-1:] != (units,):
+        raise ShapeError(f"states of shape {tuple(z.shape)}; the last dimension must be the machine's {units} units")
+    if not bool(((z == 0) | (z == 1)).all()):
+        raise SupportError("states of a Boltzmann machine must be 0 or 1; relaxed values go to a relaxation's log_prob")

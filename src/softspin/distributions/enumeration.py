@@ -1,0 +1,71 @@
+"""Exact sums over all states of a Boltzmann machine: the ground truth for everything that estimates."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from softspin.errors import TooLargeError
+from softspin.numerics import all_states
+
+LARGEST = 24
+"""Units that are enumerated at most: 2**24 states take seconds, each further unit doubles that."""
+
+
+class Moments(NamedTuple):
+    """Exact expectations of a machine with D units, float64."""
+
+    log_z: Tensor
+    """log Z, `(*replicas,)`."""
+    mean: Tensor
+    """E[z], `(*replicas, D)`; empty if not asked for."""
+    pair: Tensor
+    """E[z z'], `(*replicas, D, D)`; empty if not asked for."""
+
+
+def exact_moments(bias: Tensor, coupling: Tensor, free: Tensor, want_moments: bool = True) -> Moments:
+    """Sum over all states: the units in `free`, uncoupled among themselves, in closed form, the others one by one.
+
+    One pass with a running maximum, a chunk of states at a time, so memory does not grow with 2**units.
+    """
+    units = bias.shape[-1]
+    listed = torch.ones(units, dtype=torch.bool, device=bias.device)
+    listed[free] = False
+    if int(listed.sum()) > LARGEST:
+        raise TooLargeError(
+            f"exact enumeration over {int(listed.sum())} units is out of reach (at most {LARGEST}); "
+            "estimate log Z by annealing and pass it as log_z"
+        )
+    order = torch.cat([listed.nonzero().flatten(), free])
+    split = int(listed.sum())
+    bias = bias.to(torch.float64)[..., order]
+    coupling = coupling.to(torch.float64)[..., order, :][..., order]
+    inside, across = coupling[..., :split, :split], coupling[..., :split, split:]
+
+    replicas = bias.shape[:-1]
+    chunk = max(1, (1 << 21) // (units * max(1, replicas.numel())))
+    top = bias.new_full(replicas, -torch.inf)
+    total, mean, pair = bias.new_zeros(replicas), torch.zeros_like(bias), torch.zeros_like(coupling)
+    for states in all_states(split, chunk, bias.device):
+        field = bias[..., None, split:] + states @ across
+        own = states @ bias[..., :split, None]
+        log_weight = own[..., 0] + 0.5 * (states @ inside * states).sum(-1) + softplus(field).sum(-1)
+        new_top = torch.maximum(top, log_weight.amax(-1))
+        shrink, weight = torch.exp(top - new_top), torch.exp(log_weight - new_top[..., None])
+        top, total = new_top, total * shrink + weight.sum(-1)
+        if want_moments:
+            unit_means = torch.cat([states.expand(*field.shape[:-1], split), torch.sigmoid(field)], dim=-1)
+            weighted = unit_means * weight[..., None]
+            mean = mean * shrink[..., None] + weighted.sum(-2)
+            pair = pair * shrink[..., None, None] + weighted.mT @ unit_means
+    log_z = top + total.log()
+    if not want_moments:
+        return Moments(log_z, bias.new_empty(0), bias.new_empty(0))
+    mean, pair = mean / total[..., None], pair / total[..., None, None]
+    # A unit's product with itself is itself; the product of conditional means is right for distinct units only.
+    pair = pair - torch.diag_embed(pair.diagonal(dim1=-2, dim2=-1)) + torch.diag_embed(mean)
+    back = torch.argsort(order)
+    return Moments(log_z, mean[..., back], pair[..., back, :][..., back])

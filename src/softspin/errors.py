@@ -1,0 +1,52 @@
+"""Every error a user can cause, as one type each, with a message that names what would be right."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class SoftspinError(Exception):
+    """Base of all errors raised on purpose by this package."""
+
+
+class ShapeError(SoftspinError, ValueError):
+    """Tensors whose shapes do not fit together."""
+
+
+class SupportError(SoftspinError, ValueError):
+    """A value outside the set on which a function is defined, NaN included."""
+
+
+class UnknownNameError(SoftspinError, LookupError):
+    """A data set, method, smoothing or key that does not exist."""
+
+
+class TooLargeError(SoftspinError, ValueError):
+    """Exact enumeration asked of a machine that is too large for it."""
+
+
+class NotPositiveDefiniteError(SoftspinError, ValueError):
+    """beta too small for the Gaussian integral: W + beta I must be positive definite."""
+
+
+class DataError(SoftspinError):
+    """A data set that is missing, corrupt, or not what it claims to be."""
+
+
+class MissingExtraError(SoftspinError, ImportError):
+    """An optional dependency that is needed here and not installed."""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
+    """An error for an unknown name that suggests the nearest known one.
+
+    >>> print(unknown_name("method", "dvae#-pow", ["dvae#-power", "dvae++-exp"]))
+    unknown method 'dvae#-pow'; did you mean 'dvae#-power'?
+    >>> print(unknown_name("method", "zzz", ["dvae#-power", "dvae++-exp"]))
+    unknown method 'zzz'; known: dvae#-power, dvae++-exp
+    """
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(names)}"
+    return UnknownNameError(f"unknown {kind} '{name}'; {hint}")

@@ -1,0 +1,128 @@
+"""What a smoothing r(zeta|z) is, and the three numbers that stand for a soft bit."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from softspin.errors import SupportError
+
+
+class SoftBits(NamedTuple):
+    """Relaxed bits, and everything that anyone downstream needs to know of them.
+
+    Posterior, relaxed prior and decoder are all functions of these three. They are computed together,
+    at the draw, because in float32 `zeta` alone has lost the other two: at beta = 40 most draws of a
+    power-function bit lie closer than 1e-7 to 0 or 1.
+    """
+
+    zeta: Tensor
+    """The relaxed value, near 0 or 1."""
+    log_r0: Tensor
+    """log r(zeta|z=0)."""
+    log_r1: Tensor
+    """log r(zeta|z=1)."""
+
+    @property
+    def log_odds(self) -> Tensor:
+        """b(zeta) = log r(zeta|1) - log r(zeta|0): the evidence that zeta gives for z = 1."""
+        return self.log_r1 - self.log_r0
+
+    @property
+    def log_base(self) -> Tensor:
+        """max(log r0, log r1): the part of a log density that prior and posterior have in common.
+
+        It is hundreds of nats per bit at beta = 40, so log densities are compared relative to it.
+        """
+        return torch.maximum(self.log_r0, self.log_r1)
+
+
+class Place(NamedTuple):
+    """Where a draw lies, in the coordinate in which it is exact.
+
+    `side` says which mode (0 or 1, as a boolean) the coordinate `near` is measured from; the meaning
+    of `near` belongs to the family (log distance on the unit interval, displacement on the line).
+    """
+
+    near: Tensor
+    side: Tensor
+
+
+class Smoothing(ABC):
+    """r(zeta|z): how one bit becomes a continuous variable, with inverse temperature beta.
+
+    `beta` may be a tensor that broadcasts against the bits (one value per replica, or per bit). Higher
+    is sharper: as beta grows, zeta tends to z.
+
+    Most families are mirror images, r(zeta|1) = r(1 - zeta|0), and need only the five short methods of
+    :class:`softspin.smoothing.mirrored.Mirrored`.
+    """
+
+    name: str
+    """Short name, as in method names such as `dvae#-power`."""
+    lowest_beta: float = 0.0
+    """beta must be larger than this."""
+    has_spike: bool = False
+    """Whether r(zeta|0) has a point mass: then zeta says which z it came from."""
+
+    beta: Tensor
+
+    def __init__(self, beta: float | Tensor, *, validate: bool = True) -> None:
+        # A zero-dimensional float64 tensor does not change the type of what it meets, and loses nothing.
+        self.beta = beta if isinstance(beta, Tensor) else torch.tensor(beta, dtype=torch.float64)
+        if validate:
+            good = torch.isfinite(self.beta) & (self.beta > self.lowest_beta)
+            if not bool(good.all()):
+                bad = self.beta[~good].flatten()[0].item()
+                raise SupportError(
+                    f"beta = {bad:g} is not possible for the {self.name} smoothing; "
+                    f"it must be finite and larger than {self.lowest_beta:g}"
+                )
+
+    def __repr__(self) -> str:
+        beta = f"{self.beta.item():g}" if self.beta.numel() == 1 else f"tensor{tuple(self.beta.shape)}"
+        return f"{type(self).__name__}(beta={beta})"
+
+    @abstractmethod
+    def place(self, z: Tensor, rho: Tensor) -> Place:
+        """A draw from r(.|z), made from uniforms `rho` in (0, 1). Shapes broadcast."""
+
+    @abstractmethod
+    def locate(self, zeta: Tensor) -> Place:
+        """The place of given values. Only as exact as `zeta` is; draws come from :meth:`place`."""
+
+    @abstractmethod
+    def soften(self, place: Place) -> SoftBits:
+        """The soft bits at a place, differentiable in `near` and beta."""
+
+    @abstractmethod
+    def cdf(self, place: Place) -> tuple[Tensor, Tensor]:
+        """R(zeta|0) and R(zeta|1)."""
+
+    @abstractmethod
+    def gap(self, place: Place) -> Tensor:
+        """R(zeta|0) - R(zeta|1) >= 0, without cancellation: the numerator of d zeta/d q."""
+
+    @abstractmethod
+    def cdf_beta(self, place: Place) -> tuple[Tensor, Tensor]:
+        """dR(zeta|0)/d beta and dR(zeta|1)/d beta, at fixed zeta."""
+
+    @abstractmethod
+    def log_rate(self, place: Place) -> Tensor:
+        """log |d zeta / d near|."""
+
+    @abstractmethod
+    def direction(self, place: Place) -> Tensor:
+        """The sign of d zeta / d near, as +1.0 or -1.0."""
+
+    @abstractmethod
+    def invert(self, logits: Tensor, rho: Tensor) -> Place:
+        """Where the CDF of the mixture (1-q) r(.|0) + q r(.|1), q = sigmoid(logits), reaches rho."""
+
+    def check_support(self, zeta: Tensor) -> None:
+        """Raise :class:`SupportError` if a value lies outside the support."""
+        if bool(torch.isnan(zeta).any()):
+            raise SupportError("zeta holds NaN; every relaxed bit must be a number")

@@ -1,0 +1,68 @@
+"""r(zeta|0) = e^(-beta zeta) / Z, r(zeta|1) = e^(-beta (1-zeta)) / Z, Z = (1 - e^-beta) / beta: DVAE++'s own."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from softspin.numerics import LOG_HALF
+from softspin.smoothing.base import Place
+from softspin.smoothing.mirrored import UnitInterval
+
+
+class Exponential(UnitInterval):
+    """Two exponentials cut off at the far end of the unit interval.
+
+    >>> Exponential(8.0).locate(torch.tensor(0.25)).near.exp()
+    tensor(0.2500)
+    """
+
+    name = "exp"
+
+    @property
+    def log_normalizer(self) -> Tensor:
+        """log Z = log[(1 - e^-beta) / beta]."""
+        return torch.log(-torch.expm1(-self.beta)) - torch.log(self.beta)
+
+    def quantile(self, rho: Tensor) -> Tensor:
+        distance = -torch.log1p(rho * torch.expm1(-self.beta)) / self.beta
+        # Rounding may reach distance 1, where the other side's coordinate would be log 0.
+        return distance.log().clamp(max=-torch.finfo(distance.dtype).eps / 2)
+
+    def log_density(self, own: Tensor, other: Tensor) -> Tensor:
+        return -self.beta * own.exp() - self.log_normalizer
+
+    def mass_behind(self, own: Tensor, other: Tensor) -> Tensor:
+        return torch.expm1(-self.beta * own.exp()) / torch.expm1(-self.beta)
+
+    def mass_ahead(self, own: Tensor, other: Tensor) -> Tensor:
+        decay = torch.exp(-self.beta * own.exp())
+        return decay * torch.expm1(-self.beta * other.exp()) / torch.expm1(-self.beta)
+
+    def mass_behind_beta(self, own: Tensor, other: Tensor) -> Tensor:
+        # d/dbeta of (1 - e^(-beta d)) / M with M = 1 - e^-beta, in two equal forms: the first has no
+        # cancellation for d < 1/2, the second (in terms of 1 - d) none for d > 1/2.
+        beta, total = self.beta, -torch.expm1(-self.beta)
+        distance, rest = own.exp(), other.exp()
+        decay, edge = torch.exp(-beta * distance), torch.exp(-beta)
+        close = distance * decay - self.mass_behind(own, other) * edge
+        far = decay * (-torch.expm1(-beta * rest) - rest) + edge * self.mass_ahead(own, other)
+        return torch.where(own < LOG_HALF, close, far) / total
+
+    def invert(self, logits: Tensor, rho: Tensor) -> Place:
+        """Closed form: with v = 1 - e^(-beta d) the CDF is a quadratic in v.
+
+        Solved from the side on which the answer lies, by the root that has no cancellation.
+        """
+        logits, rho = torch.broadcast_tensors(logits, rho)
+        with torch.no_grad():
+            side, tail = self._aim(logits, rho)
+            toward = torch.where(side, logits, -logits)
+            near_weight = logsigmoid(toward).exp()
+            far_weight = logsigmoid(-toward).exp() * torch.exp(-self.beta)
+            goal = tail * -torch.expm1(-self.beta)
+            linear = near_weight + far_weight + goal
+            root = ((near_weight - goal) ** 2 + far_weight * (2 * near_weight + 2 * goal + far_weight)).sqrt()
+            distance = -torch.log1p(-2 * goal / (linear + root)) / self.beta
+            return Place(distance.log(), side)

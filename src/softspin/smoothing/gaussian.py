@@ -1,0 +1,74 @@
+"""r(zeta|z) = N(zeta | z + shift, 1/beta): smoothing on the whole line."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.special import ndtr, ndtri
+
+from softspin.errors import SupportError
+from softspin.smoothing.base import Place, SoftBits
+from softspin.smoothing.mirrored import Mirrored
+
+HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
+
+
+class Gaussian(Mirrored):
+    """Two Gaussians of variance 1/beta, at 0 and at 1; a coordinate is the displacement from its mode."""
+
+    name = "gaussian"
+    middle = 0.5
+
+    def quantile(self, rho: Tensor) -> Tensor:
+        return ndtri(rho) * self.beta.rsqrt()
+
+    def log_density(self, own: Tensor, other: Tensor) -> Tensor:
+        return -0.5 * self.beta * own**2 + 0.5 * torch.log(self.beta) - HALF_LOG_TAU
+
+    def mass_behind(self, own: Tensor, other: Tensor) -> Tensor:
+        return ndtr(own * self.beta.sqrt())
+
+    def mass_ahead(self, own: Tensor, other: Tensor) -> Tensor:
+        return ndtr(-own * self.beta.sqrt())
+
+    def mass_behind_beta(self, own: Tensor, other: Tensor) -> Tensor:
+        return self.log_density(own, other).exp() * own / (2 * self.beta)
+
+    def opposite(self, coordinate: Tensor) -> Tensor:
+        return 1 - coordinate
+
+    def distance(self, near: Tensor) -> Tensor:
+        return near
+
+    def log_rate(self, place: Place) -> Tensor:
+        return torch.zeros_like(place.near)
+
+    def locate(self, zeta: Tensor) -> Place:
+        side = zeta > 0.5
+        return Place(torch.where(side, 1 - zeta, zeta), side)
+
+
+class ShiftedGaussian(Gaussian):
+    """N(zeta | z + shift, width^2), both trained: the posterior of the Gaussian-integral model.
+
+    Places are measured from the shifted modes. There the shift has no say at all, so its gradient is that of
+    a translation, and the gradient in the width is taken about the right mean by construction.
+    """
+
+    name = "shifted_gaussian"
+
+    def __init__(self, width: float | Tensor, shift: float | Tensor = 0.0, *, validate: bool = True) -> None:
+        width = width if isinstance(width, Tensor) else torch.tensor(width, dtype=torch.float64)
+        if validate and not bool((torch.isfinite(width) & (width > 0)).all()):
+            raise SupportError("every width of a shifted Gaussian must be finite and larger than 0")
+        super().__init__(width**-2, validate=False)
+        self.shift = shift if isinstance(shift, Tensor) else torch.tensor(shift, dtype=torch.float64)
+
+    def soften(self, place: Place) -> SoftBits:
+        bits = super().soften(place)
+        return bits._replace(zeta=bits.zeta + self.shift)
+
+    def locate(self, zeta: Tensor) -> Place:
+        return super().locate(zeta - self.shift)

@@ -1,0 +1,47 @@
+"""r'(zeta|z) = (1 - eps) r(zeta|z) + eps, r exponential: the gradient stays finite as beta grows."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from softspin.errors import SupportError
+from softspin.smoothing.exponential import Exponential
+from softspin.smoothing.mirrored import UnitInterval
+
+
+class UniformExponential(UnitInterval):
+    """The exponential smoothing with a share `epsilon` of uniform noise."""
+
+    name = "un_exp"
+
+    def __init__(self, beta: float | Tensor, epsilon: float = 0.05, *, validate: bool = True) -> None:
+        super().__init__(beta, validate=validate)
+        if not 0 < epsilon < 1:
+            raise SupportError(
+                f"epsilon = {epsilon:g} is not possible for the un_exp smoothing; "
+                "it must lie strictly between 0 and 1 (the paper uses 0.05)"
+            )
+        self.epsilon = epsilon
+        self.exponential = Exponential(self.beta, validate=False)
+        self._log_share = torch.tensor([1 - epsilon, epsilon], dtype=torch.float64).log()
+
+    def quantile(self, rho: Tensor) -> Tensor:
+        # Not the inverse CDF but a draw by parts: the first `epsilon` of the uniform chooses the flat part.
+        eps = torch.finfo(rho.dtype).eps
+        flat = (rho / self.epsilon).clamp(max=1 - eps / 2)
+        rest = ((rho - self.epsilon) / (1 - self.epsilon)).clamp(min=eps / 4, max=1 - eps / 2)
+        return torch.where(rho < self.epsilon, flat.log(), self.exponential.quantile(rest))
+
+    def log_density(self, own: Tensor, other: Tensor) -> Tensor:
+        share, flat = self._log_share.to(own.device)
+        return torch.logaddexp(share + self.exponential.log_density(own, other), flat)
+
+    def mass_behind(self, own: Tensor, other: Tensor) -> Tensor:
+        return (1 - self.epsilon) * self.exponential.mass_behind(own, other) + self.epsilon * own.exp()
+
+    def mass_ahead(self, own: Tensor, other: Tensor) -> Tensor:
+        return (1 - self.epsilon) * self.exponential.mass_ahead(own, other) + self.epsilon * other.exp()
+
+    def mass_behind_beta(self, own: Tensor, other: Tensor) -> Tensor:
+        return (1 - self.epsilon) * self.exponential.mass_behind_beta(own, other)
