@@ -14,6 +14,8 @@ from softspin.errors import ShapeError, SupportError
 from softspin.smoothing import SMOOTHINGS, Exponential, Gaussian, Power, ShiftedGaussian, Smoothing, SpikeExponential
 
 BETAS = {"exp": 9.0, "un_exp": 16.0, "power": 20.0, "gaussian": 20.0, "spike_exp": 5.0}
+# The power function at beta = 20 has draws so close to 1 that even float64 rounds them to 1; these do not.
+SOFT_BETAS = BETAS | {"power": 3.0}
 families = pytest.mark.parametrize("family", SMOOTHINGS.values(), ids=list(SMOOTHINGS))
 
 
@@ -52,7 +54,7 @@ def test_gradients_to_shift_and_width_are_those_of_the_inverted_cdf() -> None:
 @families
 def test_quantile_inverts_the_cdf(family: type[Smoothing]) -> None:
     logits, rho = grid()
-    posterior = SmoothedBernoulli(logits.detach(), family(BETAS[family.name]))
+    posterior = SmoothedBernoulli(logits.detach(), family(SOFT_BETAS[family.name]))
     back = posterior.cdf(posterior.icdf(rho))
     spike = torch.sigmoid(-posterior.logits) if family is SpikeExponential else torch.zeros(7, dtype=torch.float64)
     torch.testing.assert_close(back, torch.maximum(rho, spike), atol=1e-10, rtol=0)
@@ -61,7 +63,7 @@ def test_quantile_inverts_the_cdf(family: type[Smoothing]) -> None:
 @families
 def test_log_prob_of_a_value_is_that_of_its_soft_bits(family: type[Smoothing]) -> None:
     g = torch.Generator().manual_seed(0)
-    posterior = SmoothedBernoulli(torch.randn(50, dtype=torch.float64, generator=g), family(BETAS[family.name]))
+    posterior = SmoothedBernoulli(torch.randn(50, dtype=torch.float64, generator=g), family(SOFT_BETAS[family.name]))
     bits = posterior.draw((20,), generator=g)
     torch.testing.assert_close(posterior.log_prob(bits.zeta), posterior.log_prob(bits), atol=1e-6, rtol=1e-6)
     if not posterior.smoothing.has_spike:

@@ -6,10 +6,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
 
 from softspin.errors import TooLargeError
-from softspin.numerics import all_states
+from softspin.numerics import all_states, softplus
 
 LARGEST = 24
 """Units that are enumerated at most: 2**24 states take seconds, each further unit doubles that."""

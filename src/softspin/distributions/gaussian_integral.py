@@ -7,12 +7,11 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
 
 from softspin.distributions.boltzmann import Boltzmann
 from softspin.distributions.relaxation import Relaxation
 from softspin.errors import NotPositiveDefiniteError
-from softspin.numerics import align
+from softspin.numerics import align, softplus
 from softspin.smoothing import SoftBits
 
 

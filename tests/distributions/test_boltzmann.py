@@ -1,0 +1,199 @@
+"""Boltzmann machines against a naive sum over all states, written out here."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from softspin.distributions import BipartiteBoltzmann, Boltzmann, GraphBoltzmann
+from softspin.distributions.graph import colour_classes
+from softspin.errors import ShapeError, SupportError, TooLargeError
+
+
+def states(units: int) -> Tensor:
+    return torch.tensor(list(itertools.product([0.0, 1.0], repeat=units)), dtype=torch.float64)
+
+
+def random_rbm(left: int, right: int, replicas: tuple[int, ...] = (), seed: int = 0) -> tuple[Tensor, Tensor]:
+    g = torch.Generator().manual_seed(seed)
+    bias = torch.randn(*replicas, left + right, dtype=torch.float64, generator=g)
+    return bias, torch.randn(*replicas, left, right, dtype=torch.float64, generator=g)
+
+
+def random_graph(units: int, density: float, replicas: tuple[int, ...] = (), seed: int = 0) -> tuple[Tensor, Tensor]:
+    g = torch.Generator().manual_seed(seed)
+    present = torch.rand(units, units, generator=g) < density
+    upper = torch.triu(torch.randn(*replicas, units, units, dtype=torch.float64, generator=g) * present, 1)
+    return torch.randn(*replicas, units, dtype=torch.float64, generator=g), upper + upper.mT
+
+
+def naive_log_weights(bias: Tensor, coupling: Tensor) -> Tensor:
+    """-E of all states, from the formula E = -a.z - z.W.z/2, one unit pair at a time."""
+    z = states(bias.shape[-1])
+    total = z @ bias
+    for i, j in itertools.combinations(range(bias.shape[-1]), 2):
+        total = total + coupling[i, j] * z[:, i] * z[:, j]
+    return total
+
+
+MACHINES: dict[str, Callable[[], Boltzmann]] = {
+    "rbm-4x5": lambda: BipartiteBoltzmann(*random_rbm(4, 5)),
+    "rbm-7x2": lambda: BipartiteBoltzmann(*random_rbm(7, 2)),
+    "rbm-1x1": lambda: BipartiteBoltzmann(*random_rbm(1, 1)),
+    "graph-sparse": lambda: GraphBoltzmann(*random_graph(9, 0.3)),
+    "graph-dense": lambda: GraphBoltzmann(*random_graph(8, 1.0)),
+    "graph-empty": lambda: GraphBoltzmann(*random_graph(6, 0.0)),
+}
+machines = pytest.mark.parametrize("make", MACHINES.values(), ids=list(MACHINES))
+
+
+@machines
+def test_energy_log_z_and_moments_are_the_naive_sums(make: Callable[[], Boltzmann]) -> None:
+    machine = make()
+    weights = naive_log_weights(machine.bias, machine.coupling)
+    z = states(machine.units)
+    torch.testing.assert_close(-machine.energy(z), weights, atol=1e-12, rtol=1e-12)
+    assert machine.log_z.item() == pytest.approx(torch.logsumexp(weights, 0).item(), abs=1e-12)
+    p = torch.softmax(weights, 0)
+    torch.testing.assert_close(machine.log_prob(z), p.log(), atol=1e-12, rtol=1e-12)
+    torch.testing.assert_close(machine.marginals(), p @ z, atol=1e-13, rtol=0)
+    torch.testing.assert_close(machine.moments.pair, z.mT @ (z * p[:, None]), atol=1e-13, rtol=0)
+
+
+@machines
+def test_fields_are_the_conditionals(make: Callable[[], Boltzmann]) -> None:
+    machine = make()
+    z = states(machine.units)
+    truth = torch.empty_like(z)
+    for i in range(machine.units):
+        on, off = z.clone(), z.clone()
+        on[:, i], off[:, i] = 1, 0
+        truth[:, i] = machine.log_prob(on) - machine.log_prob(off)
+    torch.testing.assert_close(machine.field(z), truth, atol=1e-11, rtol=1e-11)
+    for number, block in enumerate(machine.blocks):
+        torch.testing.assert_close(machine.block_field(number, z), truth[..., block], atol=1e-11, rtol=1e-11)
+        inside = machine.coupling[block][:, block]
+        assert not inside.any()
+    covered = torch.cat([torch.arange(machine.units)[block] for block in machine.blocks])
+    assert sorted(covered.tolist()) == list(range(machine.units))
+
+
+@machines
+def test_log_z_has_its_exact_gradient(make: Callable[[], Boltzmann]) -> None:
+    machine = make()
+    bias = machine.bias.clone().requires_grad_()
+    if isinstance(machine, BipartiteBoltzmann):
+        weight = machine.weight.clone().requires_grad_()
+        copy: Boltzmann = BipartiteBoltzmann(bias, weight)
+    else:
+        weight = machine.coupling.clone().requires_grad_()
+        copy = GraphBoltzmann(bias, weight)
+    got = torch.autograd.grad(copy.log_z, (bias, weight))
+    truth = torch.autograd.grad(torch.logsumexp(naive_log_weights(bias, copy.coupling), 0), (bias, weight))
+    torch.testing.assert_close(got[0], truth[0], atol=1e-12, rtol=0)
+    # A symmetric matrix has each coupling twice; the naive sum reads one of the two.
+    both = (truth[1] + truth[1].mT) / 2 if isinstance(copy, GraphBoltzmann) else truth[1]
+    expected = torch.where(copy.coupling != 0, both, got[1]) if isinstance(copy, GraphBoltzmann) else both
+    torch.testing.assert_close(got[1], expected, atol=1e-12, rtol=0)
+
+
+def test_a_graph_with_bipartite_couplings_is_the_rbm() -> None:
+    bias, weight = random_rbm(5, 6, replicas=(3,))
+    rbm = BipartiteBoltzmann(bias, weight)
+    graph = GraphBoltzmann(bias, rbm.coupling)
+    z = (torch.rand(3, 7, 2, 11, generator=torch.Generator().manual_seed(1)) < 0.5).double()
+    torch.testing.assert_close(graph.energy(z), rbm.energy(z), atol=1e-12, rtol=0)
+    torch.testing.assert_close(graph.field(z), rbm.field(z), atol=1e-12, rtol=0)
+    torch.testing.assert_close(graph.log_z, rbm.log_z, atol=1e-12, rtol=0)
+    torch.testing.assert_close(graph.marginals(), rbm.marginals(), atol=1e-12, rtol=0)
+    beta = torch.tensor([20.0, 25.0, 30.0], dtype=torch.float64)
+    torch.testing.assert_close(graph.log_det(beta), rbm.log_det(beta), atol=1e-10, rtol=0)
+    torch.testing.assert_close(graph.lowest_eigenvalue(), rbm.lowest_eigenvalue(), atol=1e-10, rtol=0)
+    assert len(graph.blocks) == 2
+
+
+def test_replicas_are_independent_machines() -> None:
+    bias, weight = random_rbm(3, 4, replicas=(2, 3))
+    together = BipartiteBoltzmann(bias, weight)
+    z = (torch.rand(2, 3, 5, 7, generator=torch.Generator().manual_seed(1)) < 0.5).double()
+    for i, j in itertools.product(range(2), range(3)):
+        alone = BipartiteBoltzmann(bias[i, j], weight[i, j])
+        torch.testing.assert_close(together.log_prob(z)[i, j], alone.log_prob(z[i, j]), atol=1e-12, rtol=0)
+        torch.testing.assert_close(together.marginals()[i, j], alone.marginals(), atol=1e-12, rtol=0)
+
+
+def test_fields_make_one_machine_per_sample() -> None:
+    bias, weight = random_rbm(3, 4)
+    extra = torch.randn(5, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    for machine in (BipartiteBoltzmann(bias, weight), GraphBoltzmann(*random_graph(7, 0.5))):
+        many = machine.with_fields(extra)
+        for k in range(5):
+            truth = torch.logsumexp(naive_log_weights(machine.bias + extra[k], machine.coupling), 0)
+            assert many.log_z[k].item() == pytest.approx(truth.item(), abs=1e-12)
+
+
+def test_a_wide_machine_is_exact_through_its_smaller_side() -> None:
+    """24 units would take 2**24 states; 10 x 500 takes 2**10, and W = 0 has the closed form sum softplus(a)."""
+    bias = torch.randn(510, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    machine = BipartiteBoltzmann(bias, torch.zeros(10, 500, dtype=torch.float64))
+    truth = torch.nn.functional.softplus(bias).sum().item()
+    assert machine.log_z.item() == pytest.approx(truth, abs=1e-9)
+
+
+def test_a_given_log_z_is_used_and_not_computed() -> None:
+    machine = BipartiteBoltzmann(torch.zeros(80), torch.zeros(40, 40), log_z=torch.tensor(3.0))
+    assert machine.log_prob(torch.zeros(80)).item() == -3.0
+
+
+def test_colouring_of_an_odd_ring_takes_three_colours() -> None:
+    ring = torch.zeros(5, 5, dtype=torch.bool)
+    for i in range(5):
+        ring[i, (i + 1) % 5] = ring[(i + 1) % 5, i] = True
+    assert sorted(len(c) for c in colour_classes(ring)) == [1, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (
+            lambda: BipartiteBoltzmann(torch.zeros(4), torch.zeros(2, 3)),
+            ShapeError,
+            r"bias \(4,\) and weight \(2, 3\) do not fit; .* bias \(\*replicas, n \+ m\)",
+        ),
+        (lambda: GraphBoltzmann(torch.zeros(4), torch.zeros(4, 3)), ShapeError, r"coupling \(4, 3\) do not fit"),
+        (
+            lambda: BipartiteBoltzmann(torch.tensor([0.0, torch.inf]), torch.zeros(1, 1)),
+            SupportError,
+            "bias of a Boltzmann machine holds NaN or infinity",
+        ),
+        (
+            lambda: BipartiteBoltzmann(torch.zeros(2), torch.full((1, 1), torch.nan)),
+            SupportError,
+            "weight of a Boltzmann machine holds NaN",
+        ),
+        (lambda: GraphBoltzmann(torch.zeros(2), torch.tensor([[0.0, 1.0], [0.0, 0.0]])), SupportError, "symmetric"),
+        (lambda: GraphBoltzmann(torch.zeros(2), torch.eye(2)), SupportError, "zero diagonal"),
+        (
+            lambda: BipartiteBoltzmann(torch.zeros(50), torch.zeros(25, 25)).log_z,
+            TooLargeError,
+            r"enumeration over 25 units is out of reach \(at most 24\); estimate log Z by annealing",
+        ),
+        (
+            lambda: BipartiteBoltzmann(torch.zeros(3), torch.zeros(1, 2)).log_prob(torch.zeros(5, 4)),
+            ShapeError,
+            r"states of shape \(5, 4\); the last dimension must be the machine's 3 units",
+        ),
+        (
+            lambda: BipartiteBoltzmann(torch.zeros(3), torch.zeros(1, 2)).log_prob(torch.full((3,), 0.5)),
+            SupportError,
+            "must be 0 or 1",
+        ),
+    ],
+)
+def test_bad_input_is_named(call: Callable[[], object], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        call()

@@ -1,0 +1,217 @@
+"""The two relaxed priors against explicit mixtures over all states."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from softspin.distributions import (
+    BipartiteBoltzmann,
+    Boltzmann,
+    GaussianIntegralRelaxation,
+    GraphBoltzmann,
+    OverlapRelaxation,
+    SmoothedBernoulli,
+    safe_beta,
+)
+from softspin.errors import NotPositiveDefiniteError, ShapeError, SupportError
+from softspin.smoothing import SMOOTHINGS, Exponential, Gaussian, Power, Smoothing, SoftBits
+
+OVERLAPPING = [s for s in SMOOTHINGS.values() if not s.has_spike]
+
+
+def states(units: int) -> Tensor:
+    return torch.tensor(list(itertools.product([0.0, 1.0], repeat=units)), dtype=torch.float64)
+
+
+def parameters(left: int, right: int, scale: float = 1.0, seed: int = 0) -> tuple[Tensor, Tensor]:
+    g = torch.Generator().manual_seed(seed)
+    bias = torch.randn(left + right, dtype=torch.float64, generator=g)
+    weight = scale * torch.randn(left, right, dtype=torch.float64, generator=g)
+    return bias.requires_grad_(), weight.requires_grad_()
+
+
+def soft(smoothing: Smoothing, shape: tuple[int, ...], seed: int = 1) -> SoftBits:
+    g = torch.Generator().manual_seed(seed)
+    return SmoothedBernoulli(torch.zeros(shape, dtype=torch.float64), smoothing).draw(generator=g)
+
+
+def mixture_of_smoothings(machine: Boltzmann, bits: SoftBits) -> Tensor:
+    """log sum_z p(z) prod_i r(zeta_i|z_i), term by term."""
+    z = states(machine.units)
+    terms = [
+        machine.log_prob(row) + torch.where(row == 1, bits.log_r1, bits.log_r0).sum(-1)
+        for row in z
+    ]
+    return torch.logsumexp(torch.stack(terms), 0)
+
+
+# The overlapping relaxation ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", OVERLAPPING, ids=[s.name for s in OVERLAPPING])
+@pytest.mark.parametrize("steps", [1, 2, 5, 50])
+def test_mean_field_is_a_lower_bound(family: type[Smoothing], steps: int) -> None:
+    machine = BipartiteBoltzmann(*(p.detach() for p in parameters(3, 4, scale=2.0)))
+    bits = soft(family(6.0), (200, 7))
+    truth = mixture_of_smoothings(machine, bits)
+    prior = OverlapRelaxation(machine, steps)
+    assert (prior.log_prob(bits) <= truth + 1e-10).all()
+    assert (truth - prior.log_prob(bits)).max() > 1e-4  # and it is not the truth itself
+    torch.testing.assert_close(prior.exact_log_prob(bits), truth, atol=1e-9, rtol=0)
+    torch.testing.assert_close(prior.kl(bits), truth - prior.log_prob(bits), atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("family", OVERLAPPING, ids=[s.name for s in OVERLAPPING])
+def test_mean_field_is_exact_without_couplings(family: type[Smoothing]) -> None:
+    bias, _ = parameters(3, 4)
+    machine = BipartiteBoltzmann(bias.detach(), torch.zeros(3, 4, dtype=torch.float64))
+    bits = soft(family(20.0), (50, 7))
+    torch.testing.assert_close(
+        OverlapRelaxation(machine).log_prob(bits), mixture_of_smoothings(machine, bits), atol=1e-9, rtol=1e-12
+    )
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_the_gap_falls_as_beta_grows(graph: bool) -> None:
+    rbm = BipartiteBoltzmann(*(p.detach() for p in parameters(3, 4, scale=1.5)))
+    machine: Boltzmann = GraphBoltzmann(rbm.bias, rbm.coupling) if graph else rbm
+    gaps = [OverlapRelaxation(machine).kl(soft(Exponential(b), (2000, 7))).mean().item() for b in (2.0, 6.0, 18.0, 54.0)]
+    assert all(a > 2 * b for a, b in itertools.pairwise(gaps))
+
+
+def test_more_mean_field_steps_never_make_the_bound_worse() -> None:
+    """Block updates are coordinate ascent on the bound."""
+    bits = soft(Exponential(4.0), (300, 7))
+    g = torch.Generator().manual_seed(0)
+    dense = torch.triu(torch.randn(7, 7, dtype=torch.float64, generator=g), 1)
+    machine = GraphBoltzmann(torch.zeros(7, dtype=torch.float64), dense + dense.mT)
+    values = [OverlapRelaxation(machine, steps).log_prob(bits) for steps in (1, 2, 4, 8, 16)]
+    assert all((b - a).min() > -1e-10 for a, b in itertools.pairwise(values))
+    assert (values[-1] - values[0]).max() > 1e-3
+
+
+def gradients(machine: BipartiteBoltzmann, bits: SoftBits, value: Tensor) -> list[Tensor]:
+    return list(torch.autograd.grad(value.sum(), [machine.bias, machine.weight, bits.log_r0, bits.log_r1]))
+
+
+def test_the_gradient_is_the_papers() -> None:
+    """-dE(m) + E_p[dE] in the parameters, m and 1 - m in log r1 and log r0, at fixed m."""
+    machine = BipartiteBoltzmann(*parameters(3, 4))
+    bits = SoftBits(*(t.detach().requires_grad_() for t in soft(Exponential(6.0), (40, 7))))
+    prior = OverlapRelaxation(machine)
+    got = gradients(machine, bits, prior.log_prob(bits))
+    m = torch.sigmoid(prior.mean_field(bits))
+    moments = machine.moments
+    torch.testing.assert_close(got[0], (m - moments.mean).sum(0), atol=1e-10, rtol=0)
+    positive = m[:, :3].mT @ m[:, 3:]
+    torch.testing.assert_close(got[1], positive - 40 * moments.pair[:3, 3:], atol=1e-10, rtol=0)
+    torch.testing.assert_close(got[2], 1 - m, atol=1e-10, rtol=0)
+    torch.testing.assert_close(got[3], m, atol=1e-10, rtol=0)
+
+
+def test_the_gradient_tends_to_the_exact_one() -> None:
+    errors = []
+    for beta in (3.0, 12.0, 48.0):
+        machine = BipartiteBoltzmann(*parameters(3, 4))
+        bits = SoftBits(*(t.detach().requires_grad_() for t in soft(Exponential(beta), (400, 7))))
+        approximate = gradients(machine, bits, OverlapRelaxation(machine).log_prob(bits))
+        exact = gradients(machine, bits, mixture_of_smoothings(machine, bits))
+        errors.append(max((a - b).abs().mean().item() for a, b in zip(approximate, exact, strict=True)))
+    assert errors[0] > 2 * errors[1] > 4 * errors[2]
+
+
+def test_float32_log_ratios_stay_exact_where_log_densities_do_not() -> None:
+    """400 bits at beta = 40: the difference of two log densities loses digits, that of two log ratios does not."""
+    g = torch.Generator().manual_seed(0)
+    bias, weight = torch.randn(400, generator=g), 0.3 * torch.randn(200, 200, generator=g)
+    logits = 4 * torch.randn(1000, 400, generator=g)
+    uniforms = torch.rand(2, 1000, 400, generator=g).clamp(1e-6, 1 - 1e-6)
+    results = {}
+    for dtype in (torch.float64, torch.float32):
+        machine = BipartiteBoltzmann(bias.to(dtype), weight.to(dtype), log_z=torch.zeros((), dtype=dtype))
+        posterior = SmoothedBernoulli(logits.to(dtype), Power(40.0))
+        bits = posterior.draw(uniforms=(uniforms[0].to(dtype), uniforms[1].to(dtype)))
+        prior = OverlapRelaxation(machine)
+        results[dtype] = (
+            prior.log_ratio(bits) - posterior.log_ratio(bits).sum(-1),
+            prior.log_prob(bits) - posterior.log_prob(bits).sum(-1),
+        )
+    truth = results[torch.float64][0]
+    ratio_error, density_error = ((r.double() - truth).abs().mean().item() for r in results[torch.float32])
+    torch.testing.assert_close(results[torch.float64][1], truth, atol=1e-8, rtol=0)
+    assert ratio_error < density_error / 3
+
+
+# The Gaussian integral --------------------------------------------------------------------------------
+
+
+def mixture_of_gaussians(machine: Boltzmann, beta: Tensor, zeta: Tensor) -> Tensor:
+    """log sum_z p(z) N(zeta | z, (W + beta I)^-1), from the definition of a Gaussian."""
+    precision = machine.coupling + beta * torch.eye(machine.units, dtype=torch.float64)
+    away = zeta[:, None, :] - states(machine.units)
+    quadratic = torch.einsum("nsi,ij,nsj->ns", away, precision, away)
+    log_normal = 0.5 * (torch.logdet(precision) - machine.units * math.log(2 * math.pi) - quadratic)
+    weights = -machine.energy(states(machine.units))
+    return torch.logsumexp(log_normal + torch.log_softmax(weights, 0), -1)
+
+
+@pytest.mark.parametrize(("left", "right"), [(1, 1), (2, 4), (4, 2), (5, 5)])
+@pytest.mark.parametrize("graph", [False, True])
+def test_gaussian_integral_is_the_mixture_of_gaussians(left: int, right: int, graph: bool) -> None:
+    bias, weight = parameters(left, right)
+    beta = torch.tensor(9.0, dtype=torch.float64, requires_grad=True)
+    rbm = BipartiteBoltzmann(bias, weight)
+    machine: Boltzmann = GraphBoltzmann(bias, rbm.coupling) if graph else rbm
+    bits = soft(Gaussian(9.0), (20, left + right))
+    zeta = bits.zeta.detach().requires_grad_()
+    got = GaussianIntegralRelaxation(machine, beta).log_prob(bits._replace(zeta=zeta))
+    truth = mixture_of_gaussians(rbm, beta, zeta)
+    torch.testing.assert_close(got, truth, atol=1e-10, rtol=0)
+    inputs = [bias, weight, beta, zeta]
+    for a, b in zip(
+        torch.autograd.grad(got.sum(), inputs, retain_graph=True), torch.autograd.grad(truth.sum(), inputs), strict=True
+    ):
+        torch.testing.assert_close(a, b, atol=1e-10, rtol=1e-10)
+
+
+def test_gaussian_integral_with_replicas_is_one_at_a_time() -> None:
+    g = torch.Generator().manual_seed(0)
+    bias = torch.randn(3, 6, dtype=torch.float64, generator=g)
+    weight = torch.randn(3, 2, 4, dtype=torch.float64, generator=g)
+    beta = torch.tensor([8.0, 9.0, 20.0], dtype=torch.float64)
+    bits = soft(Gaussian(9.0), (3, 4, 5, 6))
+    together = GaussianIntegralRelaxation(BipartiteBoltzmann(bias, weight), beta).log_prob(bits)
+    for r in range(3):
+        alone = GaussianIntegralRelaxation(BipartiteBoltzmann(bias[r], weight[r]), beta[r])
+        torch.testing.assert_close(together[r], alone.log_prob(SoftBits(*(t[r] for t in bits))), atol=1e-10, rtol=0)
+
+
+def test_safe_beta_is_the_chosen_one_or_a_margin_above_the_spectrum() -> None:
+    bias, weight = (p.detach() for p in parameters(5, 6, scale=3.0))
+    machine = BipartiteBoltzmann(bias, weight)
+    lowest = torch.linalg.eigvalsh(machine.coupling)[0].item()
+    assert safe_beta(machine, 100.0).item() == 100.0
+    assert safe_beta(machine, 1.0).item() == pytest.approx(5 - lowest, abs=1e-10)
+    GaussianIntegralRelaxation(machine, safe_beta(machine, 1.0))
+
+
+def test_beta_below_the_spectrum_is_refused_with_the_least_that_works() -> None:
+    machine = BipartiteBoltzmann(torch.zeros(2), torch.full((1, 1), 4.0))
+    with pytest.raises(NotPositiveDefiniteError, match=r"beta = 3 is too small: .* needs beta > 4 here; safe_beta"):
+        GaussianIntegralRelaxation(machine, 3.0)
+    many = BipartiteBoltzmann(torch.zeros(2, 2), torch.tensor([[[1.0]], [[-7.0]]]))
+    with pytest.raises(NotPositiveDefiniteError, match="needs beta > 7 here"):
+        GaussianIntegralRelaxation(many, 3.0)
+
+
+def test_soft_bits_of_another_size_are_refused() -> None:
+    prior = OverlapRelaxation(BipartiteBoltzmann(torch.zeros(4), torch.zeros(2, 2)))
+    with pytest.raises(ShapeError, match=r"soft bits of shape \(3, 5\); .* the machine's 4 units"):
+        prior.log_prob(soft(Power(9.0), (3, 5)))
+    with pytest.raises(SupportError, match="0 mean-field steps; at least 1"):
+        OverlapRelaxation(prior.boltzmann, 0)
