@@ -35,6 +35,11 @@ def parameters(left: int, right: int, scale: float = 1.0, seed: int = 0) -> tupl
     return bias.requires_grad_(), weight.requires_grad_()
 
 
+def random_machine(left: int, right: int, scale: float) -> BipartiteBoltzmann:
+    bias, weight = parameters(left, right, scale)
+    return BipartiteBoltzmann(bias.detach(), weight.detach())
+
+
 def soft(smoothing: Smoothing, shape: tuple[int, ...], seed: int = 1) -> SoftBits:
     g = torch.Generator().manual_seed(seed)
     return SmoothedBernoulli(torch.zeros(shape, dtype=torch.float64), smoothing).draw(generator=g)
@@ -43,10 +48,7 @@ def soft(smoothing: Smoothing, shape: tuple[int, ...], seed: int = 1) -> SoftBit
 def mixture_of_smoothings(machine: Boltzmann, bits: SoftBits) -> Tensor:
     """log sum_z p(z) prod_i r(zeta_i|z_i), term by term."""
     z = states(machine.units)
-    terms = [
-        machine.log_prob(row) + torch.where(row == 1, bits.log_r1, bits.log_r0).sum(-1)
-        for row in z
-    ]
+    terms = [machine.log_prob(row) + torch.where(row == 1, bits.log_r1, bits.log_r0).sum(-1) for row in z]
     return torch.logsumexp(torch.stack(terms), 0)
 
 
@@ -56,7 +58,7 @@ def mixture_of_smoothings(machine: Boltzmann, bits: SoftBits) -> Tensor:
 @pytest.mark.parametrize("family", OVERLAPPING, ids=[s.name for s in OVERLAPPING])
 @pytest.mark.parametrize("steps", [1, 2, 5, 50])
 def test_mean_field_is_a_lower_bound(family: type[Smoothing], steps: int) -> None:
-    machine = BipartiteBoltzmann(*(p.detach() for p in parameters(3, 4, scale=2.0)))
+    machine = random_machine(3, 4, scale=2.0)
     bits = soft(family(6.0), (200, 7))
     truth = mixture_of_smoothings(machine, bits)
     prior = OverlapRelaxation(machine, steps)
@@ -78,9 +80,11 @@ def test_mean_field_is_exact_without_couplings(family: type[Smoothing]) -> None:
 
 @pytest.mark.parametrize("graph", [False, True])
 def test_the_gap_falls_as_beta_grows(graph: bool) -> None:
-    rbm = BipartiteBoltzmann(*(p.detach() for p in parameters(3, 4, scale=1.5)))
+    rbm = random_machine(3, 4, scale=1.5)
     machine: Boltzmann = GraphBoltzmann(rbm.bias, rbm.coupling) if graph else rbm
-    gaps = [OverlapRelaxation(machine).kl(soft(Exponential(b), (2000, 7))).mean().item() for b in (2.0, 6.0, 18.0, 54.0)]
+    gaps = [
+        OverlapRelaxation(machine).kl(soft(Exponential(b), (2000, 7))).mean().item() for b in (2.0, 6.0, 18.0, 54.0)
+    ]
     assert all(a > 2 * b for a, b in itertools.pairwise(gaps))
 
 

@@ -27,7 +27,7 @@ class Boltzmann(Distribution):
     gradient of your choice. If not, it is computed exactly where the machine is small enough for that.
     """
 
-    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}  # type: ignore[misc]
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
 
     bias: Tensor
 
@@ -80,7 +80,7 @@ class Boltzmann(Distribution):
         return int(self.event_shape[0])
 
     @property
-    def support(self) -> constraints.Constraint:  # type: ignore[override]
+    def support(self) -> constraints.Constraint:
         return constraints.independent(constraints.boolean, 1)
 
     def log_prob(self, z: Tensor) -> Tensor:
@@ -146,7 +146,7 @@ class BipartiteBoltzmann(Boltzmann):
         log_z: Tensor | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        if weight.ndim < 2 or bias.shape != weight.shape[:-2] + (sum(weight.shape[-2:]),):
+        if weight.ndim < 2 or bias.shape != (*weight.shape[:-2], sum(weight.shape[-2:])):
             raise ShapeError(
                 f"bias {tuple(bias.shape)} and weight {tuple(weight.shape)} do not fit; "
                 "a bipartite machine takes bias (*replicas, n + m) and weight (*replicas, n, m)"
@@ -234,7 +234,7 @@ class GraphBoltzmann(Boltzmann):
         return self._coupling
 
     @cached_property
-    def blocks(self) -> Sequence[Tensor]:  # type: ignore[override]
+    def blocks(self) -> Sequence[Tensor]:
         """The colour classes of the graph, largest first."""
         present = (self._coupling != 0).reshape(-1, self.units, self.units).any(0)
         return colour_classes(present)

@@ -18,8 +18,9 @@ from softspin.smoothing import SoftBits
 class GaussianIntegralRelaxation(Relaxation):
     """p(zeta) = sum_z p(z) N(zeta | z, (W + beta I)^-1), in closed form:
 
-    log p = (log det(W + beta I) - D log 2 pi - zeta.(W + beta I).zeta) / 2 + sum_i softplus(a_i + c_i - beta/2) - log Z,
-    c = (W + beta I) zeta. beta, a number or `(*replicas,)`, must exceed minus the lowest eigenvalue of W.
+        log p = (log det(W + beta I) - D log 2 pi - zeta.c) / 2 + sum_i softplus(a_i + c_i - beta/2) - log Z,
+
+    with c = (W + beta I) zeta. beta, a number or `(*replicas,)`, must exceed minus the lowest eigenvalue of W.
     """
 
     kind: Literal["exact"] = "exact"

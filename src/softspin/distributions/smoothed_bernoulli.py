@@ -30,7 +30,7 @@ class _ImplicitDraw(torch.autograd.Function):
         return near.clone()
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
         logits, beta, near, side = ctx.saved_tensors
         smoothing: Smoothing = ctx.smoothing
@@ -62,7 +62,7 @@ class SmoothedBernoulli(Distribution):
     (torch.Size([5, 2]), True)
     """
 
-    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}  # type: ignore[misc]
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
     has_rsample = True
 
     def __init__(self, logits: Tensor, smoothing: Smoothing, validate_args: bool | None = None) -> None:
@@ -73,7 +73,7 @@ class SmoothedBernoulli(Distribution):
             raise SupportError("logits of a SmoothedBernoulli hold NaN; they must be real numbers")
 
     @property
-    def support(self) -> constraints.Constraint:  # type: ignore[override]
+    def support(self) -> constraints.Constraint:
         return constraints.real
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> SmoothedBernoulli:
@@ -104,7 +104,7 @@ class SmoothedBernoulli(Distribution):
             place = self.smoothing.place(uniforms[0] < torch.sigmoid(self.logits), uniforms[1])
         return self.at(place)
 
-    def rsample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008 (torch's signature)
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
         """zeta alone, as torch's interface has it. Prefer :meth:`draw`: zeta loses its log density."""
         return self.draw(tuple(sample_shape)).zeta
 
@@ -155,5 +155,5 @@ class SmoothedBernoulli(Distribution):
     def at(self, place: Place) -> SoftBits:
         """Soft bits at a given place, with the gradients that a draw which fell there would have."""
         beta = self.smoothing.beta
-        near = _ImplicitDraw.apply(self.logits, beta, place.near, place.side, self.smoothing)  # type: ignore[no-untyped-call]
+        near = _ImplicitDraw.apply(self.logits, beta, place.near, place.side, self.smoothing)
         return self.smoothing.soften(Place(near, place.side))

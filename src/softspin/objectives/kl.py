@@ -51,7 +51,9 @@ def dvae_kl(boltzmann: Boltzmann, logits: Sequence[Tensor], bits: Sequence[SoftB
     return _finish(boltzmann, logits, energy)
 
 
-def _mean_energy(boltzmann: Boltzmann, logits: Sequence[Tensor], evidence: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+def _mean_energy(
+    boltzmann: Boltzmann, logits: Sequence[Tensor], evidence: Sequence[Tensor]
+) -> tuple[Tensor, list[Tensor]]:
     """E[E(z)] as in the formula above, and for each group the field that all later groups exert on it."""
     sizes = [l.shape[-1] for l in logits]
     if sum(sizes) != boltzmann.units:
