@@ -87,7 +87,7 @@ def world():
             bytes(torch.random.get_rng_state().numpy()), numpy.random.get_state()[1].tobytes(), logging.root.handlers,
             logging.root.level, __import__('os').environ.copy(), __import__('warnings').filters[:])
 before = world()
-import softspin.data, softspin.objectives, softspin.distributions, softspin.smoothing, softspin.methods, softspin.cli.app
+import softspin.data, softspin.objectives, softspin.methods, softspin.cli.app
 print(before == world())
 """
     assert python(code) == "True"

@@ -144,6 +144,18 @@ def test_a_wide_machine_is_exact_through_its_smaller_side() -> None:
     assert machine.log_z.item() == pytest.approx(truth, abs=1e-9)
 
 
+def test_sums_over_many_chunks_of_states_are_exact() -> None:
+    """18 independent pairs, 2**18 states in several chunks whose weights grow by orders of magnitude: closed form."""
+    g = torch.Generator().manual_seed(0)
+    a, b = torch.randn(18, dtype=torch.float64, generator=g), torch.randn(18, dtype=torch.float64, generator=g)
+    w = 4 + torch.randn(18, dtype=torch.float64, generator=g)
+    machine = BipartiteBoltzmann(torch.cat([a, b]), torch.diag(w))
+    pair_z = 1 + a.exp() + b.exp() + (a + b + w).exp()
+    assert machine.log_z.item() == pytest.approx(pair_z.log().sum().item(), abs=1e-10)
+    left = (a.exp() + (a + b + w).exp()) / pair_z
+    torch.testing.assert_close(machine.marginals()[:18], left, atol=1e-12, rtol=0)
+
+
 def test_a_given_log_z_is_used_and_not_computed() -> None:
     machine = BipartiteBoltzmann(torch.zeros(80), torch.zeros(40, 40), log_z=torch.tensor(3.0))
     assert machine.log_prob(torch.zeros(80)).item() == -3.0

@@ -33,7 +33,7 @@ def test_value_and_gradient_are_log_mean_and_softmax() -> None:
 
 
 class Relaxed:
-    """Two relaxed bits, five pixels: zeta ~ sum_z p(z) r(zeta|z), x ~ Bernoulli(decoder(zeta)); W = 0, so all is exact."""
+    """Two relaxed bits and five pixels, x ~ Bernoulli(decoder(zeta)); W = 0, so the prior is exact too."""
 
     def __init__(self) -> None:
         g = torch.Generator().manual_seed(4)

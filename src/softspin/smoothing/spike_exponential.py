@@ -42,19 +42,17 @@ class SpikeExponential(Smoothing):
             torch.where(side, log_r1, impossible),
         )
 
+    # At the spike `near` is 0, so nothing of the exponential lies below zeta: the formulas need no case of their own.
+    # Nor does the gradient: soften() does not read `near` there, so zeta stays 0 whatever q does.
+
     def cdf(self, place: Place) -> tuple[Tensor, Tensor]:
-        ahead = self.exponential.mass_ahead(place.near, self._other(place))
-        return torch.ones_like(place.near), torch.where(place.side, ahead, torch.zeros_like(ahead))
+        return torch.ones_like(place.near), self.exponential.mass_ahead(place.near, log1mexp(place.near))
 
     def gap(self, place: Place) -> Tensor:
-        # At the spike zeta stays 0 whatever q does: no gradient.
-        behind = self.exponential.mass_behind(place.near, self._other(place))
-        return torch.where(place.side, behind, torch.zeros_like(behind))
+        return self.exponential.mass_behind(place.near, log1mexp(place.near))
 
     def cdf_beta(self, place: Place) -> tuple[Tensor, Tensor]:
-        change = -self.exponential.mass_behind_beta(place.near, self._other(place))
-        zero = torch.zeros_like(change)
-        return zero, torch.where(place.side, change, zero)
+        return torch.zeros_like(place.near), -self.exponential.mass_behind_beta(place.near, log1mexp(place.near))
 
     def log_rate(self, place: Place) -> Tensor:
         return place.near
@@ -73,7 +71,3 @@ class SpikeExponential(Smoothing):
 
     def check_support(self, zeta: Tensor) -> None:
         UnitInterval.check_support(self.exponential, zeta)
-
-    @staticmethod
-    def _other(place: Place) -> Tensor:
-        return torch.where(place.side, log1mexp(place.near), torch.zeros_like(place.near))

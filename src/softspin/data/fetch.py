@@ -1,0 +1,81 @@
+"""Where a public set is looked for, and what happens when it is not there."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from softspin.data.checksums import verify
+from softspin.data.dataset import Dataset
+from softspin.data.download import download
+from softspin.data.sources import PublicSet
+from softspin.errors import DataError
+
+
+def cache_folder() -> Path:
+    """``$XDG_CACHE_HOME/softspin``, or ``~/.cache/softspin``."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    # A relative path here is to be ignored, says the specification of this variable.
+    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "softspin"
+
+
+def fetch(wanted: PublicSet, folder: str | os.PathLike[str] | None, allow_download: bool) -> Dataset:
+    """A public set from ``folder``; or, without one, from $SOFTSPIN_DATA, the cache, or the network.
+
+    Whoever names a folder means that folder: a set that is not in it is an error, not a reason to look
+    elsewhere.
+    """
+    if folder is not None:
+        place = Path(folder).expanduser()
+        found = _read_from(wanted, place)
+        if found is None:
+            missing = "" if place.is_dir() else " (there is no such folder)"
+            raise DataError(f"{wanted.name} is not in {place}{missing}; {_by_hand(wanted, place)}")
+        return found
+    cache = cache_folder()
+    named = os.environ.get("SOFTSPIN_DATA", "")
+    places = [Path(named).expanduser(), cache] if named else [cache]
+    for place in places:
+        found = _read_from(wanted, place)
+        if found is not None:
+            return found
+    looked = f"{wanted.name} is not in {' or '.join(map(str, places))}"
+    if not allow_download:
+        raise DataError(f"{looked}, and downloading is off; {_by_hand(wanted, cache)}")
+    wanted.prepare()
+    try:
+        _download_into(cache, wanted)
+    except (DataError, OSError) as error:
+        raise DataError(f"{looked}, and {error}; {_by_hand(wanted, cache)}") from error
+    found = _read_from(wanted, cache)
+    if found is None:
+        raise DataError(f"{wanted.name} was downloaded to {cache} and then removed from it by someone else")
+    return found
+
+
+def _read_from(wanted: PublicSet, folder: Path) -> Dataset | None:
+    """The set from the first copy that is complete in this folder; None where there is none."""
+    for copy in wanted.copies:
+        paths = [folder / file.name for file in copy.files]
+        if all(path.is_file() for path in paths):
+            for path, file in zip(paths, copy.files, strict=True):
+                verify(path, file.digests, f"delete {path} and load again")
+            return copy.read(paths)
+    return None
+
+
+def _download_into(cache: Path, wanted: PublicSet) -> None:
+    """All or nothing: work in a hidden folder that goes away in any case, then move one file in one step."""
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".download-", dir=cache) as scratch:
+        paths = [Path(scratch) / file.name for file in wanted.published.files]
+        for path, file in zip(paths, wanted.published.files, strict=True):
+            download(file, path)
+        kept = wanted.keep(paths, Path(scratch))
+        os.replace(kept, cache / kept.name)
+
+
+def _by_hand(wanted: PublicSet, folder: Path) -> str:
+    addresses = ", ".join(file.addresses[0] for file in wanted.published.files)
+    return f"fetch {addresses} by hand into {folder} (looked for: {wanted.wanted()})"

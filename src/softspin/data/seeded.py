@@ -1,0 +1,50 @@
+"""Choices made once and for ever: the fixed binarization of held-out images, and fixed shuffles.
+
+A likelihood is comparable only on the same bits, so these must come out alike on every platform and with
+every version of the libraries. NumPy promises that for the raw integers of a bit generator, and does not
+promise it for ``Generator.random`` or ``Generator.permutation`` (NEP 19); so everything here is made from the
+raw integers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+# One stream for each purpose: no choice shares its random numbers with another.
+_SEED = 2018
+SHUFFLE, VALID, TEST = 0, 1, 2
+
+
+def uniforms(stream: int, count: int) -> NDArray[np.float64]:
+    """``count`` numbers in [0, 1), multiples of 2^-53, always the same ones for a stream."""
+    raw: NDArray[np.uint64] = np.random.PCG64([_SEED, stream]).random_raw(count)
+    return (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def binarize_once(grey: NDArray[np.float32], stream: int) -> NDArray[np.uint8]:
+    """Bits of the same shape as ``grey``, each 1 with the probability that is its grey level."""
+    return (uniforms(stream, grey.size).reshape(grey.shape) < grey).astype(np.uint8)
+
+
+def shuffled(count: int) -> NDArray[np.int64]:
+    """A fixed permutation of 0 .. count - 1."""
+    return np.argsort(uniforms(SHUFFLE, count), kind="stable").astype(np.int64)
+
+
+def balanced_split(labels: NDArray[Any], sizes: tuple[int, ...]) -> list[NDArray[np.int64]]:
+    """Disjoint random index sets of the given sizes, each with all classes in proportion (within one image).
+
+    Images are shuffled, then dealt in the order of their relative rank within their class; cutting that order
+    anywhere cuts every class at the same fraction. Each set is returned in shuffled order.
+    """
+    order = shuffled(len(labels))
+    rank = np.empty(len(labels))
+    for label in np.unique(labels):
+        members = np.flatnonzero(labels[order] == label)
+        rank[members] = (np.arange(len(members)) + 0.5) / len(members)
+    dealt = np.argsort(rank, kind="stable")
+    ends = np.cumsum(sizes)
+    return [order[np.sort(dealt[end - size : end])] for size, end in zip(sizes, ends, strict=True)]

@@ -1,0 +1,159 @@
+"""The user's own arrays: what they become, and what is refused."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from softspin.data import Dataset, from_arrays, load
+from softspin.errors import DataError, ShapeError, SupportError
+
+
+def random_bits(rows: int) -> np.ndarray:
+    return np.random.default_rng(1).integers(0, 2, (rows, 4, 5)).astype(np.uint8)
+
+
+def random_grey(rows: int) -> np.ndarray:
+    return np.random.default_rng(2).random((rows, 4, 5))
+
+
+def numbered(rows: int) -> np.ndarray:
+    """Row i holds the number i in binary, so that it can be told where a row went."""
+    return (np.arange(rows)[:, None] >> np.arange(10) & 1).astype(np.uint8)
+
+
+def numbers(data: Dataset) -> list[list[int]]:
+    return [(part.numpy() @ (1 << np.arange(10))).tolist() for part in (data.train, data.valid, data.test)]
+
+
+@pytest.mark.parametrize("kind", [bool, np.uint8, np.int64, np.float16, ">f8"])
+def test_bits_of_any_type_are_static(kind: Any, tmp_path: Path) -> None:
+    array = random_bits(50)
+    np.save(tmp_path / "mine.npy", array.astype(kind))
+    data = load(tmp_path / "mine.npy")
+    assert data.binarization == "static"
+    assert data.shape == (4, 5)
+    assert (data.name, data.source) == ("mine", "own arrays mine.npy")
+    assert data.fingerprint == from_arrays(array).fingerprint
+    rows = {row.tobytes() for part in (data.train, data.valid, data.test) for row in part.numpy()}
+    assert rows == {row.tobytes() for row in array}
+
+
+def test_grey_levels_are_binarized_per_batch_and_once(tmp_path: Path) -> None:
+    train, valid, test = random_grey(8), random_grey(3), random_grey(4)
+    np.savez(tmp_path / "mine.npz", train=train, valid=valid, test=test, labels=np.arange(8))
+    data, again = load(str(tmp_path / "mine.npz")), load(str(tmp_path / "mine.npz"))
+    assert data.binarization == "per-batch"
+    assert np.array_equal(data.train.numpy(), train.reshape(8, 20).astype(np.float32))
+    assert (len(data.valid), len(data.test)) == (3, 4)
+    assert data.fingerprint == again.fingerprint
+
+
+def test_one_grey_part_makes_the_set_grey() -> None:
+    data = from_arrays(random_bits(5), random_grey(5), random_bits(5))
+    assert data.binarization == "per-batch"
+    assert np.array_equal(data.train.numpy(), random_bits(5).reshape(5, 20))
+    assert np.array_equal(data.test.numpy(), random_bits(5).reshape(5, 20))
+
+
+@pytest.mark.parametrize(("rows", "sizes"), [(3, (1, 1, 1)), (9, (7, 1, 1)), (20, (16, 2, 2)), (1000, (800, 100, 100))])
+def test_without_a_split_a_seeded_shuffle_of_80_10_10(rows: int, sizes: tuple[int, ...]) -> None:
+    parts = numbers(from_arrays(numbered(rows)))
+    assert tuple(map(len, parts)) == sizes
+    assert sorted(itertools.chain(*parts)) == list(range(rows))
+    assert parts == numbers(from_arrays(numbered(rows)))
+    if rows == 1000:
+        assert parts[0] != sorted(parts[0])
+
+
+def test_a_missing_part_is_taken_from_train_and_the_given_one_is_kept() -> None:
+    train, valid, test = numbers(from_arrays(numbered(40), test=numbered(7)))
+    assert test == list(range(7))
+    assert (len(train), len(valid)) == (36, 4)
+    assert sorted(train + valid) == list(range(40))
+
+
+def test_a_single_array_of_any_name(tmp_path: Path) -> None:
+    np.savez(tmp_path / "one.npz", pictures=random_bits(30))
+    assert load(tmp_path / "one.npz").fingerprint == from_arrays(random_bits(30)).fingerprint
+
+
+def test_a_home_folder_in_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    np.save(tmp_path / "x.npy", random_bits(10))
+    assert len(load("~/x.npy").train) == 8
+
+
+@pytest.mark.parametrize(
+    ("array", "error", "text"),
+    [
+        (
+            np.array([[0, 255], [3, 4], [5, 6]], dtype=np.uint8),
+            SupportError,
+            r"train must lie in \[0, 1\], not run from 0 to 255; divide grey levels of 0 .. 255 by 255",
+        ),
+        (np.array([[0, 2.0]] * 3), SupportError, "run from 0 to 2; divide grey levels"),
+        (np.array([[0, 1.25]] * 3), SupportError, "run from 0 to 1.25$"),
+        (np.array([[-1, 1]] * 3), SupportError, "run from -1 to 1$"),
+        (np.array([[0, 256]] * 3), SupportError, "run from 0 to 256$"),
+        (np.array([[0, np.nan]] * 3), SupportError, "train contains NaN"),
+        (np.array([[0, np.inf]] * 3), SupportError, "run from 0 to inf$"),
+        (np.array([[0, 1j]] * 3), SupportError, "booleans, integers or floats, not complex128"),
+        (np.array([["a", "b"]] * 3), SupportError, "booleans, integers or floats, not <U1"),
+        (np.zeros(5), ShapeError, r"train must have shape \(images, ...\).*it has shape \(5,\)"),
+        (np.zeros((0, 5)), ShapeError, r"not be empty; it has shape \(0, 5\)"),
+        (np.zeros((2, 5)), ShapeError, "cannot split 2 images into train, valid, test; that needs at least 3"),
+    ],
+)
+def test_refused_arrays(array: np.ndarray, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        from_arrays(array)
+
+
+def test_parts_of_different_shapes() -> None:
+    with pytest.raises(ShapeError, match=r"images of test have shape \(20,\), those of train \(4, 5\)"):
+        from_arrays(random_bits(5), random_bits(5), random_bits(5).reshape(5, 20))
+
+
+class Trap:
+    """Unpickling this creates a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (self.path,))
+
+
+def test_pickles_are_refused_and_not_run(tmp_path: Path) -> None:
+    witness = tmp_path / "executed"
+    np.save(tmp_path / "trap.npy", np.array([Trap(witness)] * 3, dtype=object), allow_pickle=True)
+    (tmp_path / "bare.npy").write_bytes(pickle.dumps(Trap(witness)))
+    for name in ("trap.npy", "bare.npy"):
+        with pytest.raises(DataError, match=rf"cannot read .*{name}: .*pickled objects are never loaded"):
+            load(tmp_path / name)
+    assert not witness.exists()
+    np.load(tmp_path / "trap.npy", allow_pickle=True)  # companion: the trap does work
+    assert witness.exists()
+
+
+def test_unreadable_files(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"there is no file .*none.npy"):
+        load(tmp_path / "none.npy")
+    with pytest.raises(DataError, match=r"cannot read table.csv: own data are .npy or .npz files"):
+        load("table.csv")
+    (tmp_path / "empty.npy").touch()
+    with pytest.raises(DataError, match=r"cannot read .*empty.npy: "):
+        load(tmp_path / "empty.npy")
+    np.savez(tmp_path / "whole.npz", train=random_bits(50))
+    (tmp_path / "half.npz").write_bytes((tmp_path / "whole.npz").read_bytes()[:600])
+    with pytest.raises(DataError, match=r"cannot read .*half.npz: "):
+        load(tmp_path / "half.npz")
+    np.savez(tmp_path / "keys.npz", x_train=random_bits(3), x_test=random_bits(3))
+    with pytest.raises(DataError, match="arrays named train, valid, test; it holds x_train, x_test"):
+        load(tmp_path / "keys.npz")

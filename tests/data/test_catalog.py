@@ -1,0 +1,59 @@
+"""Names."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from softspin.data import DEFAULT, available, load
+from softspin.errors import DataError, UnknownNameError
+
+
+def test_available_names() -> None:
+    assert available() == ["bars-and-stripes-3x3", "digits", "digits8x8", "mnist", "omniglot"]
+    assert DEFAULT in available()
+
+
+def test_every_name_is_known_and_means_itself() -> None:
+    for name in ("bars-and-stripes-3x3", "digits8x8"):  # and digits, below
+        assert load(name, folder="ignored", download=False).name == name
+    for name in ("mnist", "omniglot"):
+        with pytest.raises(DataError, match=f"^{name} is not in "):
+            load(name, download=False)
+
+
+def test_the_default_needs_no_argument() -> None:
+    assert load().name == DEFAULT
+
+
+def test_bars_and_stripes_by_name() -> None:
+    data = load("bars-and-stripes-2x5")
+    assert data.shape == (2, 5)
+    assert data.name == "bars-and-stripes-2x5"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("mnits", "unknown data set 'mnits'; did you mean 'mnist'?"),
+        ("qqq", "unknown data set 'qqq'; known: bars-and-stripes-3x3, digits, digits8x8, mnist, omniglot"),
+        ("bars-and-stripes", "unknown data set 'bars-and-stripes'; give height and width, as in 'bars-and-st"),
+        ("bars-and-stripes-3", "give height and width, as in 'bars-and-stripes-3x3'"),
+    ],
+)
+def test_unknown_names(name: str, text: str) -> None:
+    with pytest.raises(UnknownNameError) as caught:
+        load(name)
+    assert text in str(caught.value)
+
+
+def test_importing_changes_nothing_and_brings_in_nothing_optional() -> None:
+    program = (
+        "import sys, torch; state = torch.random.get_rng_state(); import softspin.data; "
+        "assert torch.equal(state, torch.random.get_rng_state()); "
+        "print([m for m in ('mlxtend', 'sklearn', 'scipy', 'rich') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
