@@ -141,6 +141,19 @@ def test_an_error_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     assert result.stderr == "error: pictures need matplotlib; install it with: pip install 'softspin[plot]'\n"
 
 
+def test_a_disk_error_is_one_line_too(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file, not a folder")
+    result = subprocess.run(
+        [sys.executable, "-m", "softspin", "demo", "--out", str(tmp_path / "taken")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 2
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+
+
 def test_the_demo_leaves_its_picture(tmp_path: Path) -> None:
     result = subprocess.run(
         [sys.executable, "-m", "softspin", "demo", "--out", str(tmp_path / "a" / "b")],

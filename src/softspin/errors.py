@@ -47,6 +47,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError
     unknown method 'zzz'; known: dvae#-power, dvae++-exp
     """
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(names)}"
+    lower = {known_name.lower(): known_name for known_name in names}
+    near = difflib.get_close_matches(name.lower(), lower, n=1)
+    hint = f"did you mean '{lower[near[0]]}'?" if near else f"known: {', '.join(names)}"
     return UnknownNameError(f"unknown {kind} '{name}'; {hint}")

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn.functional import logsigmoid
 
 LOG_HALF = -0.6931471805599453
@@ -56,6 +58,11 @@ def open_uniform(
     return draws.clamp_(min=eps / 4, max=1 - eps / 2)
 
 
+def positive_part(x: Tensor) -> Tensor:
+    """max(x, 0), with slope 1/2 at 0 as `torch.maximum` has it, not torch's 0 for relu."""
+    return 0.5 * (x + x.abs())
+
+
 def binary_entropy(logits: Tensor) -> Tensor:
     """Entropy in nats of Bernoulli(sigmoid(logits)), without cancellation when it is nearly certain.
 
@@ -71,18 +78,31 @@ def mixture_log_prob(logits: Tensor, log_r0: Tensor, log_r1: Tensor) -> Tensor:
     return torch.logaddexp(logsigmoid(-logits) + log_r0, logsigmoid(logits) + log_r1)
 
 
+class _CarryGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, surrogate: Tensor) -> Tensor:
+        ctx.shape = surrogate.shape
+        return value.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
+        return None, grad.sum_to_size(ctx.shape)
+
+
 def carry_gradient(value: Tensor, surrogate: Tensor) -> Tensor:
     """`value`, with the gradient of `surrogate`.
 
     For quantities whose value and gradient come from different estimators (log Z from annealing, its
-    gradient from samples): one tensor, and both may be read.
+    gradient from samples): one tensor, and both may be read. The surrogate knows nothing of second derivatives, so
+    asking for them is an error rather than a silent zero. Shapes broadcast to that of `value`.
 
     >>> x = torch.tensor(3.0, requires_grad=True)
     >>> y = carry_gradient(torch.tensor(10.0), 2 * x)
     >>> y.backward(); y.item(), x.grad.item()
     (10.0, 2.0)
     """
-    return value.detach() + (surrogate - surrogate.detach())
+    return _CarryGradient.apply(value, surrogate)
 
 
 def align(parameter: Tensor, ndim: int, event_dims: int = 1) -> Tensor:
@@ -94,6 +114,18 @@ def align(parameter: Tensor, ndim: int, event_dims: int = 1) -> Tensor:
     split = parameter.ndim - event_dims
     ones = (1,) * (ndim - parameter.ndim)
     return parameter.reshape(parameter.shape[:split] + ones + parameter.shape[split:])
+
+
+def broadcast_shape(*shapes: Sequence[int]) -> tuple[int, ...] | None:
+    """The shape to which all of these broadcast, or None.
+
+    >>> broadcast_shape((3, 1), (4,)), broadcast_shape((3,), (4,))
+    ((3, 4), None)
+    """
+    try:
+        return tuple(torch.broadcast_shapes(*shapes))
+    except RuntimeError:
+        return None
 
 
 def replica_matmul(x: Tensor, weight: Tensor) -> Tensor:

@@ -95,10 +95,36 @@ def test_log_z_has_its_exact_gradient(make: Callable[[], Boltzmann]) -> None:
     got = torch.autograd.grad(copy.log_z, (bias, weight))
     truth = torch.autograd.grad(torch.logsumexp(naive_log_weights(bias, copy.coupling), 0), (bias, weight))
     torch.testing.assert_close(got[0], truth[0], atol=1e-12, rtol=0)
-    # A symmetric matrix has each coupling twice; the naive sum reads one of the two.
-    both = (truth[1] + truth[1].mT) / 2 if isinstance(copy, GraphBoltzmann) else truth[1]
-    expected = torch.where(copy.coupling != 0, both, got[1]) if isinstance(copy, GraphBoltzmann) else both
-    torch.testing.assert_close(got[1], expected, atol=1e-12, rtol=0)
+    if isinstance(copy, BipartiteBoltzmann):
+        torch.testing.assert_close(got[1], truth[1], atol=1e-12, rtol=0)
+        return
+    # A symmetric matrix has each coupling twice, and the naive sum reads one of the two; the diagonal is no parameter.
+    off = ~torch.eye(copy.units, dtype=torch.bool)
+    torch.testing.assert_close(got[1][off], ((truth[1] + truth[1].mT) / 2)[off], atol=1e-12, rtol=0)
+
+
+def test_second_derivatives_of_log_z_are_refused() -> None:
+    bias = torch.zeros(4, requires_grad=True)
+    (slope,) = torch.autograd.grad(BipartiteBoltzmann(bias, torch.ones(2, 2)).log_z, bias, create_graph=True)
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        slope.sum().backward()
+
+
+def test_parameters_changed_in_place_are_enumerated_again() -> None:
+    bias, weight = random_rbm(2, 3)
+    machine = BipartiteBoltzmann(bias, weight)
+    before = machine.log_z, machine.marginals()
+    weight.mul_(3)
+    again = BipartiteBoltzmann(bias.clone(), weight.clone())
+    assert machine.log_z == again.log_z != before[0]
+    assert torch.equal(machine.marginals(), again.marginals())
+
+
+def test_bits_of_any_type_are_states() -> None:
+    machine = BipartiteBoltzmann(*random_rbm(2, 2))
+    z = states(4)
+    for dtype in (torch.bool, torch.uint8, torch.int64, torch.float32):
+        assert torch.equal(machine.log_prob(z.to(dtype)), machine.log_prob(z))
 
 
 def test_a_graph_with_bipartite_couplings_is_the_rbm() -> None:
@@ -198,6 +224,21 @@ def test_colouring_of_an_odd_ring_takes_three_colours() -> None:
             lambda: BipartiteBoltzmann(torch.zeros(3), torch.zeros(1, 2)).log_prob(torch.zeros(5, 4)),
             ShapeError,
             r"states of shape \(5, 4\); the last dimension must be the machine's 3 units",
+        ),
+        (
+            lambda: BipartiteBoltzmann(torch.zeros(3, 3), torch.zeros(3, 1, 2)).log_prob(torch.zeros(5, 3)),
+            ShapeError,
+            r"states of shape \(5, 3\); the first dimensions must be the machine's replicas \(3,\)",
+        ),
+        (
+            lambda: BipartiteBoltzmann(torch.zeros(3), torch.zeros(1, 2), log_z=torch.zeros(5)),
+            ShapeError,
+            r"log_z of shape \(5,\) for a machine with replicas \(\); there is one log Z per replica",
+        ),
+        (
+            lambda: BipartiteBoltzmann(torch.zeros(3), torch.zeros(1, 2), log_z=torch.tensor(torch.nan)),
+            SupportError,
+            "log_z is NaN",
         ),
         (
             lambda: BipartiteBoltzmann(torch.zeros(3), torch.zeros(1, 2)).log_prob(torch.full((3,), 0.5)),

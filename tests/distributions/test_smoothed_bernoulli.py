@@ -84,6 +84,7 @@ def test_bit_posterior_is_bayes_rule() -> None:
 
 def test_the_same_generator_gives_the_same_draw() -> None:
     posterior = SmoothedBernoulli(torch.zeros(4), Power(40.0))
+    assert posterior.draw(3).zeta.shape == (3, 4)
     a, b = (posterior.draw((3,), generator=torch.Generator().manual_seed(9)).zeta for _ in range(2))
     assert torch.equal(a, b)
     state = torch.random.get_rng_state()
@@ -109,6 +110,26 @@ def test_the_same_generator_gives_the_same_draw() -> None:
             lambda: SmoothedBernoulli(torch.zeros(2), Gaussian(9.0)).log_prob(torch.tensor([0.2, torch.nan])),
             SupportError,
             "zeta holds NaN",
+        ),
+        (
+            lambda: SmoothedBernoulli(torch.zeros(2, dtype=torch.long), Power(9.0)),
+            SupportError,
+            "floating point, not .*int64",
+        ),
+        (
+            lambda: SmoothedBernoulli(torch.zeros(4), Power(torch.tensor([[9.0], [8.0]]))),
+            ShapeError,
+            r"beta of shape \(2, 1\) does not broadcast to logits of shape \(4,\)",
+        ),
+        (
+            lambda: SmoothedBernoulli(torch.zeros(2), Power(9.0)).log_prob(torch.full((3,), 0.5)),
+            ShapeError,
+            r"values of shape \(3,\) for logits of shape \(2,\)",
+        ),
+        (
+            lambda: SmoothedBernoulli(torch.zeros(2), Power(9.0)).draw(uniforms=(torch.zeros(2), torch.ones(2))),
+            SupportError,
+            "uniforms must lie strictly between 0 and 1",
         ),
         (
             lambda: SmoothedBernoulli(torch.zeros(2), Power(9.0)).icdf(torch.tensor([0.0, 0.5])),

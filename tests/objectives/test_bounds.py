@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.distributions import Bernoulli
 
 from softspin.distributions import BipartiteBoltzmann, OverlapRelaxation, SmoothedBernoulli
-from softspin.errors import ShapeError
+from softspin.errors import ShapeError, SupportError
 from softspin.objectives import elbo, importance_bound, log_weights
 from softspin.smoothing import Exponential, SoftBits
 from truth import gauss_legendre
@@ -108,8 +108,16 @@ def test_warm_up_scales_the_kl_inside_the_weights() -> None:
     a, b, c = torch.randn(3, 4, 6, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(log_weights(a, b, c, warmup=0.0), a)
     torch.testing.assert_close(log_weights(a, b, c, warmup=0.25), a + 0.25 * (b - c))
+    with pytest.raises(SupportError, match=r"warmup = 7; .* must lie in \[0, 1\]"):
+        log_weights(a, b, c, warmup=7.0)
     per_replica = torch.tensor([0.0, 0.5, 1.0, 1.0])[:, None]
     torch.testing.assert_close(log_weights(a, b, c, warmup=per_replica)[1], a[1] + 0.5 * (b - c)[1])
+
+
+def test_the_sample_dimension_is_the_one_before_the_batch() -> None:
+    assert importance_bound(torch.zeros(3, 25, 100)).shape == elbo(torch.zeros(3, 25, 100)).shape == (3, 100)
+    with pytest.raises(ShapeError, match=r"log weights of shape \(0, 5\) have no samples in dimension -2"):
+        importance_bound(torch.zeros(0, 5))
 
 
 def test_shapes_that_differ_are_refused() -> None:

@@ -110,7 +110,7 @@ def test_draws_of_a_slightly_wrong_beta_do_not(make: Make) -> None:
 def test_cdf_beta_is_the_derivative_of_the_cdf(make: Make) -> None:
     smoothing = make()
     place, _ = quadrature(smoothing, panels=40)
-    kept = (place.near > -50) & (place.near < -1e-9)
+    kept = place.near > -50
     place = Place(place.near[kept], place.side[kept])
     step = 1e-5
     values = []
@@ -158,13 +158,46 @@ def test_float32_gradients_agree_with_float64(make: Make) -> None:
     gradients = []
     for dtype in (torch.float32, torch.float64):
         logits = torch.linspace(-12, 12, 9, dtype=dtype).expand(20_000, 9).clone().requires_grad_()
+        smoothing.beta = smoothing.beta.detach().to(dtype).expand(20_000, 9).clone().requires_grad_()
+        if hasattr(smoothing, "exponential"):
+            smoothing.exponential.beta = smoothing.beta
         posterior = SmoothedBernoulli(logits, smoothing)
         bits = posterior.draw(uniforms=(pair[0].to(dtype), pair[1].to(dtype)))
-        (bits.zeta + posterior.log_prob(bits)).sum().backward()
-        assert logits.grad is not None
-        gradients.append(logits.grad.double())
-    assert gradients[0].isfinite().all()
-    torch.testing.assert_close(gradients[0], gradients[1], atol=1e-5, rtol=2e-3)
+        total = (bits.zeta + posterior.log_prob(bits)).sum()
+        gradients.append([g.double() for g in torch.autograd.grad(total, (logits, smoothing.beta))])
+    for single, double in zip(*gradients, strict=True):
+        assert single.isfinite().all()
+        torch.testing.assert_close(single, double, atol=1e-5, rtol=2e-3)
+
+
+@pytest.mark.parametrize("beta", [1.5, 12.0, 40.0])
+def test_tails_keep_their_relative_precision(beta: float) -> None:
+    """float32 against float64 at distances from 1e-6 to 1e-20, where a plain 1 - x would have nothing left."""
+    for family in (Exponential, UniformExponential, Power):
+        smoothing = family(beta)
+        near = torch.linspace(-46, -14, 300, dtype=torch.float64)
+        for side in (torch.zeros(300, dtype=torch.bool), torch.ones(300, dtype=torch.bool)):
+            exact, rounded = Place(near, side), Place(near.float(), side)
+            far, far32 = smoothing.opposite(near), smoothing.opposite(near.float())
+            for function in (smoothing.mass_behind, smoothing.mass_ahead):
+                torch.testing.assert_close(
+                    function(far32, near.float()).double(), function(far, near), rtol=1e-4, atol=0
+                )
+            torch.testing.assert_close(smoothing.gap(rounded).double(), smoothing.gap(exact), rtol=1e-4, atol=0)
+            for got, truth in zip(smoothing.cdf_beta(rounded), smoothing.cdf_beta(exact), strict=True):
+                torch.testing.assert_close(got.double(), truth, rtol=2e-4, atol=0)
+
+
+def test_uniforms_are_never_0_or_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = torch.tensor([0.0, 1.0 - 2.0**-24, 1.0])
+    monkeypatch.setattr(torch, "rand", lambda *args, **kwargs: ends.clone())
+    draws = open_uniform((3,))
+    assert draws.tolist() == [2.0**-25, 1.0 - 2.0**-24, 1.0 - 2.0**-24]
+    for family in SMOOTHINGS.values():
+        for q in (False, True):
+            bits = family(1.5).soften(family(1.5).place(torch.tensor(q), draws))
+            assert bits.zeta.isfinite().all()
+            assert bits.log_base.isfinite().all()
 
 
 @every
@@ -186,6 +219,20 @@ def test_mean_gradient_is_the_mean_difference(make: Make, q: float) -> None:
     assert mean == pytest.approx(mean_difference(smoothing), abs=1e-9)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("beta", [1.0, 40.0, 1000.0])
+def test_closed_form_inverse_is_right_where_the_sides_meet(beta: float, dtype: torch.dtype) -> None:
+    """At rho = 1 - q the answer may lie anywhere between the modes; the closed form must not fall off either."""
+    smoothing = Exponential(beta)
+    logits = torch.linspace(-16, 16, 65, dtype=dtype)
+    for rho in (torch.sigmoid(-logits), torch.full_like(logits, 0.5)):
+        bits = SmoothedBernoulli(logits, smoothing).quantile(rho.clamp(1e-7, 1 - 1e-7))
+        assert all(t.isfinite().all() for t in bits)
+        assert ((bits.zeta >= 0) & (bits.zeta <= 1)).all()
+    halfway = smoothing.invert(torch.zeros(1, dtype=dtype), torch.full((1,), 0.5, dtype=dtype))
+    assert halfway.near.exp().item() == pytest.approx(0.5, abs=1e-6)
+
+
 def test_closed_form_inverse_agrees_with_bisection() -> None:
     smoothing = Exponential(12.0)
     logits = torch.linspace(-9, 9, 37, dtype=torch.float64)
@@ -200,12 +247,21 @@ def test_one_beta_per_replica_is_the_same_as_one_at_a_time() -> None:
     g = torch.Generator().manual_seed(1)
     uniforms = open_uniform((2, 3, 5, 4), generator=g)
     logits = torch.randn(3, 5, 4, generator=g)
-    for family in SMOOTHINGS.values():
-        together = SmoothedBernoulli(logits, family(torch.tensor(betas)[:, None, None]))
-        bits = together.draw(uniforms=(uniforms[0], uniforms[1]))
+    families: list[Callable[[Tensor], Smoothing]] = [
+        *SMOOTHINGS.values(),
+        lambda beta: ShiftedGaussian(beta**-0.5, 0.1),
+    ]
+    for family in families:
+        per_replica = torch.tensor(betas)[:, None, None].requires_grad_()
+        posterior = SmoothedBernoulli(logits, family(per_replica))
+        bits = posterior.draw(uniforms=(uniforms[0], uniforms[1]))
+        (slopes,) = torch.autograd.grad(bits.zeta.sum(), per_replica)
         for r, beta in enumerate(betas):
-            alone = SmoothedBernoulli(logits[r], family(beta)).draw(uniforms=(uniforms[0, r], uniforms[1, r]))
-            for got, expected in zip(bits, alone, strict=True):
+            own_beta = torch.tensor(beta, requires_grad=True)
+            own = SmoothedBernoulli(logits[r], family(own_beta)).draw(uniforms=(uniforms[0, r], uniforms[1, r]))
+            (slope,) = torch.autograd.grad(own.zeta.sum(), own_beta)
+            torch.testing.assert_close(slopes[r, 0, 0], slope, atol=1e-5, rtol=1e-4)
+            for got, expected in zip(bits, own, strict=True):
                 torch.testing.assert_close(got[r], expected, atol=2e-5, rtol=1e-5)
 
 
@@ -249,6 +305,11 @@ def test_the_shift_is_a_translation_and_widths_are_taken_about_the_shifted_mean(
         (lambda: Power(40.0, clamp=-1.0), "clamp = -1 is not possible; use 0"),
         (lambda: UniformExponential(16.0, epsilon=1.5), "epsilon = 1.5 is not possible"),
         (lambda: ShiftedGaussian(torch.tensor([0.1, 0.0])), "every width of a shifted Gaussian must be finite"),
+        (lambda: ShiftedGaussian(0.1, float("nan")), "every shift of a shifted Gaussian must be finite"),
+        (
+            lambda: SmoothedBernoulli(torch.zeros(1), Power(40.0, clamp=1e-7)).icdf(torch.full((1,), 0.1)),
+            "the clamped power function has no inverse CDF",
+        ),
     ],
 )
 def test_bad_parameters_are_named(call: Callable[[], object], text: str) -> None:
@@ -259,3 +320,6 @@ def test_bad_parameters_are_named(call: Callable[[], object], text: str) -> None
 def test_an_unknown_smoothing_suggests_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match=r"unknown smoothing 'powr'; did you mean 'power'\?"):
         smoothing_family("powr")
+    with pytest.raises(UnknownNameError, match=r"did you mean 'un_exp'\?"):
+        smoothing_family("UN_EXP")
+    assert smoothing_family("shifted_gaussian") is ShiftedGaussian

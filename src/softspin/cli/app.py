@@ -32,9 +32,9 @@ def _root(version: bool = typer.Option(False, "--version", callback=_version, is
 
 
 def run() -> None:
-    """Run the command line: what a user did wrong ends in one line and exit code 2, not in a traceback."""
+    """Run the command line: mistakes and disk errors end in one line and exit code 2, not in a traceback."""
     try:
         app()
-    except SoftspinError as error:
+    except (SoftspinError, OSError) as error:
         typer.secho(f"error: {error}", fg="red", err=True)
         sys.exit(2)

@@ -51,7 +51,7 @@ SHOWN: list[tuple[type[Smoothing], tuple[int, ...]]] = [
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("runs/demo"),
-    seed: Annotated[int, typer.Option(help="Seed of every random draw.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of every random draw.", min=0, max=2**63 - 1)] = 0,
 ) -> None:
     """Show the smoothings, and a relaxed Boltzmann machine against its exact truth."""
     console = Console()

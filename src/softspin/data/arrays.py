@@ -31,7 +31,7 @@ def from_arrays(
     at least one image): 80/10/10 when only ``train`` is given.
     """
     arrays = zip(PARTS, (train, valid, test), strict=True)
-    given = {part: np.asarray(array) for part, array in arrays if array is not None}
+    given = {part: _as_array(part, array) for part, array in arrays if array is not None}
     shape = tuple(map(int, given["train"].shape[1:]))
     for part, array in given.items():
         _check(part, array, shape)
@@ -81,6 +81,13 @@ def _parts(path: Path, keys: list[str]) -> dict[str, str]:
         return {"train": keys[0]}
     held = ", ".join(keys) or "nothing"
     raise DataError(f"{path} should hold one array, or arrays named train, valid, test; it holds {held}")
+
+
+def _as_array(part: str, values: Any) -> NDArray[Any]:
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise ShapeError(f"{part} is not a regular array of shape (images, ...): {one_line(error)}") from error
 
 
 def _check(part: str, array: NDArray[Any], shape: tuple[int, ...]) -> None:

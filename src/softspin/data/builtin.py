@@ -44,6 +44,8 @@ def bars_and_stripes(height: int, width: int) -> Dataset:
     >>> bars_and_stripes(1, 2).train.tolist()
     [[0, 0], [1, 1], [0, 1], [1, 0]]
     """
+    if not (isinstance(height, int) and isinstance(width, int)):
+        raise ShapeError(f"bars and stripes need whole numbers for height and width, not {height} x {width}")
     if not (1 <= height <= _LARGEST_SIDE and 1 <= width <= _LARGEST_SIDE):
         raise ShapeError(
             f"bars and stripes need a height and a width from 1 to {_LARGEST_SIDE}, not {height} x {width}"

@@ -73,6 +73,10 @@ class Dataset:
         if index.dim() != 1 or index.dtype not in (torch.int64, torch.int32):
             came = f"{str(index.dtype)[6:]} of shape {tuple(index.shape)}"
             raise ShapeError(f"index must be a vector of integers, not {came}")
+        if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < len(self.train):
+            raise SupportError(
+                f"index runs from {int(index.min())} to {int(index.max())}; train has {len(self.train):,} images"
+            )
         rows = self.train[index]
         if self.binarization == "static":
             return rows.to(torch.float32)

@@ -27,7 +27,7 @@ def fetch(wanted: PublicSet, folder: str | os.PathLike[str] | None, allow_downlo
     elsewhere.
     """
     if folder is not None:
-        place = Path(folder).expanduser()
+        place = Path(os.path.expanduser(folder))
         found = _read_from(wanted, place)
         if found is None:
             missing = "" if place.is_dir() else " (there is no such folder)"
@@ -35,7 +35,7 @@ def fetch(wanted: PublicSet, folder: str | os.PathLike[str] | None, allow_downlo
         return found
     cache = cache_folder()
     named = os.environ.get("SOFTSPIN_DATA", "")
-    places = [Path(named).expanduser(), cache] if named else [cache]
+    places = [Path(os.path.expanduser(named)), cache] if named else [cache]
     for place in places:
         found = _read_from(wanted, place)
         if found is not None:

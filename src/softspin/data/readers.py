@@ -23,7 +23,7 @@ PARTS = ("train", "valid", "test")
 SIDE = 28
 PIXELS = SIDE * SIDE
 
-# Valid = the last 1,345 of the 24,345 training images, in the file's order, as in the published recipe. The
+# Valid = the last 1,345 of the 24,345 training images, in the file's order, as in the published experiments. The
 # rows are sorted (five drawers at a time, then by alphabet and character), so this is no random sample: it is
 # the last 269 characters, of 9 alphabets, by the last five drawers of train. A shuffled hold-out would be
 # more representative, and its numbers would not be comparable.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from softspin.errors import ShapeError, SupportError
 from softspin.numerics import align, carry_gradient, replica_matmul
 
 
-class Boltzmann(Distribution):
+class Boltzmann(Distribution, ABC):
     """A Boltzmann machine over D bits, with any number of leading replica dimensions.
 
     bias `(*replicas, D)`; states `(*replicas, ..., D)`. Two final classes: :class:`BipartiteBoltzmann` (an
@@ -33,10 +33,23 @@ class Boltzmann(Distribution):
 
     def __init__(self, bias: Tensor, log_z: Tensor | None, validate_args: bool | None) -> None:
         self.bias = bias
-        self._log_z = log_z
         super().__init__(bias.shape[:-1], bias.shape[-1:], validate_args=validate_args)
+        self._log_z = None if log_z is None else torch.as_tensor(log_z, dtype=bias.dtype, device=bias.device)
+        if self._log_z is not None and self._log_z.shape != self.batch_shape:
+            raise ShapeError(
+                f"log_z of shape {tuple(self._log_z.shape)} for a machine with replicas {tuple(self.batch_shape)}; "
+                "there is one log Z per replica"
+            )
+        if self.validates and self._log_z is not None and bool(torch.isnan(self._log_z).any()):
+            raise SupportError("log_z is NaN; give a number, or None for the exact one")
+        self._known: tuple[tuple[int, int], Moments] | None = None
 
     # What the two kinds of machine say ---------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def _couplings(self) -> Tensor:
+        """The tensor in which the couplings were given."""
 
     @property
     @abstractmethod
@@ -75,6 +88,11 @@ class Boltzmann(Distribution):
     # What follows ------------------------------------------------------------------------------------
 
     @property
+    def validates(self) -> bool:
+        """Whether values are checked (torch's `validate_args`); reading them would stop a captured GPU graph."""
+        return bool(self._validate_args)
+
+    @property
     def units(self) -> int:
         """D."""
         return int(self.event_shape[0])
@@ -85,9 +103,12 @@ class Boltzmann(Distribution):
 
     def log_prob(self, z: Tensor) -> Tensor:
         """log p(z) = -E(z) - log Z, `(*replicas, ...)`."""
-        if self._validate_args:
-            check_states(z, self.units)
-        minus_energy = -self.energy(z)
+        check_shape("states", z, self)
+        if self.validates and not bool(((z == 0) | (z == 1)).all()):
+            raise SupportError(
+                "states of a Boltzmann machine must be 0 or 1; relaxed values go to a relaxation's log_prob"
+            )
+        minus_energy = -self.energy(z.to(self.bias.dtype))
         return minus_energy - align(self.log_z, minus_energy.ndim, event_dims=0)
 
     @property
@@ -96,12 +117,12 @@ class Boltzmann(Distribution):
         return self.exact_log_z() if self._log_z is None else self._log_z
 
     def exact_log_z(self) -> Tensor:
-        """log Z by summing one independent set out and enumerating the rest (up to 24 units); differentiable."""
-        mean_energy = self._mean_energy() if self._needs_gradient else torch.zeros(())
-        value = self.moments.log_z if self._needs_gradient else self._exact(want_moments=False).log_z
-        return carry_gradient(value.to(self.bias.dtype), -mean_energy)
+        """log Z by summing one independent set out and enumerating the rest (up to 24 units); differentiable once."""
+        if not (torch.is_grad_enabled() and (self.bias.requires_grad or self.coupling.requires_grad)):
+            return self._exact(want_moments=False).log_z.to(self.bias.dtype)
+        return carry_gradient(self.moments.log_z.to(self.bias.dtype), -self._mean_energy())
 
-    @cached_property
+    @property
     def moments(self) -> Moments:
         """Exact log Z, E[z] and E[z z'] in float64, by the same enumeration."""
         return self._exact(want_moments=True)
@@ -110,10 +131,6 @@ class Boltzmann(Distribution):
         """Exact p(z_i = 1), `(*replicas, D)`."""
         return self.moments.mean.to(self.bias.dtype)
 
-    @property
-    def _needs_gradient(self) -> bool:
-        return torch.is_grad_enabled() and (self.bias.requires_grad or self.coupling.requires_grad)
-
     def _mean_energy(self) -> Tensor:
         """E_p[E(z)] with the gradient of the parameters alone: minus the gradient of log Z."""
         mean = self.moments.mean.to(self.bias.dtype)
@@ -121,7 +138,12 @@ class Boltzmann(Distribution):
         return -(self.bias * mean).sum(-1) - 0.5 * (self.coupling * pair).sum((-2, -1))
 
     def _exact(self, want_moments: bool) -> Moments:
-        return exact_moments(self.bias.detach(), self.coupling.detach(), self._independent_set(), want_moments)
+        """The enumeration, done once for as long as the parameters are not changed in place."""
+        version = self.bias._version, self._couplings._version
+        if self._known is None or self._known[0] != version or (want_moments and not self._known[1].mean.numel()):
+            coupling = self.coupling.detach()
+            self._known = version, exact_moments(self.bias.detach(), coupling, self._independent_set(), want_moments)
+        return self._known[1]
 
     def _independent_set(self) -> Tensor:
         """The largest block: its units are summed out in closed form."""
@@ -154,8 +176,12 @@ class BipartiteBoltzmann(Boltzmann):
         self.weight = weight
         self.left, self.right = int(weight.shape[-2]), int(weight.shape[-1])
         super().__init__(bias, log_z, validate_args)
-        if self._validate_args:
+        if self.validates:
             check_finite(bias=bias, weight=weight)
+
+    @property
+    def _couplings(self) -> Tensor:
+        return self.weight
 
     @property
     def coupling(self) -> Tensor:
@@ -220,9 +246,9 @@ class GraphBoltzmann(Boltzmann):
                 f"bias {tuple(bias.shape)} and coupling {tuple(coupling.shape)} do not fit; "
                 "a machine on a graph takes bias (*replicas, D) and coupling (*replicas, D, D)"
             )
-        self._coupling = coupling
+        self._dense = coupling
         super().__init__(bias, log_z, validate_args)
-        if self._validate_args:
+        if self.validates:
             check_finite(bias=bias, coupling=coupling)
             if not torch.equal(coupling, coupling.mT):
                 raise SupportError("the coupling matrix must be symmetric; use (W + W.T) / 2")
@@ -230,36 +256,40 @@ class GraphBoltzmann(Boltzmann):
                 raise SupportError("the coupling matrix must have a zero diagonal; put z_i z_i = z_i into the bias")
 
     @property
+    def _couplings(self) -> Tensor:
+        return self._dense
+
+    @property
     def coupling(self) -> Tensor:
-        return self._coupling
+        return self._dense
 
     @cached_property
     def blocks(self) -> Sequence[Tensor]:
         """The colour classes of the graph, largest first."""
-        present = (self._coupling != 0).reshape(-1, self.units, self.units).any(0)
+        present = (self._dense != 0).reshape(-1, self.units, self.units).any(0)
         return colour_classes(present)
 
     def block_field(self, block: int, z: Tensor) -> Tensor:
         index = self.blocks[block]
-        return align(self.bias[..., index], z.ndim) + replica_matmul(z, self._coupling[..., index])
+        return align(self.bias[..., index], z.ndim) + replica_matmul(z, self._dense[..., index])
 
     def energy(self, z: Tensor) -> Tensor:
-        return -(z * (align(self.bias, z.ndim) + 0.5 * replica_matmul(z, self._coupling))).sum(-1)
+        return -(z * (align(self.bias, z.ndim) + 0.5 * replica_matmul(z, self._dense))).sum(-1)
 
     def field(self, z: Tensor) -> Tensor:
-        return align(self.bias, z.ndim) + replica_matmul(z, self._coupling)
+        return align(self.bias, z.ndim) + replica_matmul(z, self._dense)
 
     def with_fields(self, extra: Tensor) -> GraphBoltzmann:
         bias = align(self.bias, extra.ndim) + extra
-        coupling = align(self._coupling, extra.ndim + 1, event_dims=2)
+        coupling = align(self._dense, extra.ndim + 1, event_dims=2)
         return GraphBoltzmann(bias, coupling.expand(*bias.shape, -1), validate_args=False)
 
     def lowest_eigenvalue(self) -> Tensor:
-        return torch.linalg.eigvalsh(self._coupling)[..., 0]
+        return torch.linalg.eigvalsh(self._dense)[..., 0]
 
     def log_det(self, beta: Tensor) -> Tensor:
         eye = torch.eye(self.units, dtype=self.bias.dtype, device=self.bias.device)
-        return _log_det(self._coupling + beta[..., None, None] * eye)
+        return _log_det(self._dense + beta[..., None, None] * eye)
 
 
 def _log_det(matrix: Tensor) -> Tensor:
@@ -276,9 +306,15 @@ def check_finite(**parameters: Tensor) -> None:
             raise SupportError(f"{name} of a Boltzmann machine holds NaN or infinity; every entry must be finite")
 
 
-def check_states(z: Any, units: int) -> None:
-    """Raise an error unless z is a tensor of `units` bits in its last dimension."""
-    if z.shape[-1:] != (units,):
-        raise ShapeError(f"states of shape {tuple(z.shape)}; the last dimension must be the machine's {units} units")
-    if not bool(((z == 0) | (z == 1)).all()):
-        raise SupportError("states of a Boltzmann machine must be 0 or 1; relaxed values go to a relaxation's log_prob")
+def check_shape(what: str, tensor: Tensor, machine: Boltzmann) -> None:
+    """Raise an error unless a tensor has the shape `(*replicas, ..., D)` of states of this machine."""
+    replicas = machine.batch_shape
+    if tensor.shape[-1:] != machine.event_shape:
+        raise ShapeError(
+            f"{what} of shape {tuple(tensor.shape)}; the last dimension must be the machine's {machine.units} units"
+        )
+    if tensor.shape[: len(replicas)] != replicas or tensor.ndim <= len(replicas):
+        raise ShapeError(
+            f"{what} of shape {tuple(tensor.shape)}; "
+            f"the first dimensions must be the machine's replicas {tuple(replicas)}"
+        )

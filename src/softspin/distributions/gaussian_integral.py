@@ -10,8 +10,8 @@ from torch import Tensor
 
 from softspin.distributions.boltzmann import Boltzmann
 from softspin.distributions.relaxation import Relaxation
-from softspin.errors import NotPositiveDefiniteError
-from softspin.numerics import align, softplus
+from softspin.errors import NotPositiveDefiniteError, ShapeError, SupportError
+from softspin.numerics import align, broadcast_shape, softplus
 from softspin.smoothing import SoftBits
 
 
@@ -21,6 +21,12 @@ class GaussianIntegralRelaxation(Relaxation):
         log p = (log det(W + beta I) - D log 2 pi - zeta.c) / 2 + sum_i softplus(a_i + c_i - beta/2) - log Z,
 
     with c = (W + beta I) zeta. beta, a number or `(*replicas,)`, must exceed minus the lowest eigenvalue of W.
+
+    Computed about the nearest vertex z = [zeta > 1/2], where zeta - z is small and nothing large cancels:
+    with u = a + c - beta/2,
+
+        log p = (log det(W + beta I) - D log 2 pi - (zeta-z).(W + beta I).(zeta-z)) / 2
+                - E(z) + sum_i softplus((1 - 2 z_i) u_i) - log Z.
     """
 
     kind: Literal["exact"] = "exact"
@@ -28,7 +34,15 @@ class GaussianIntegralRelaxation(Relaxation):
     def __init__(self, boltzmann: Boltzmann, beta: float | Tensor, *, validate: bool = True) -> None:
         self.boltzmann = boltzmann
         like = boltzmann.bias
-        self.beta = torch.as_tensor(beta, dtype=like.dtype, device=like.device).expand(boltzmann.batch_shape)
+        beta = torch.as_tensor(beta, dtype=like.dtype, device=like.device)
+        if broadcast_shape(beta.shape, boltzmann.batch_shape) != boltzmann.batch_shape:
+            raise ShapeError(
+                f"beta of shape {tuple(beta.shape)} for a machine with replicas {tuple(boltzmann.batch_shape)}; "
+                "give one number, or one per replica"
+            )
+        if validate and not bool(torch.isfinite(beta).all()):
+            raise SupportError("beta of a Gaussian integral must be finite")
+        self.beta = beta.expand(boltzmann.batch_shape)
         self._log_det = boltzmann.log_det(self.beta)
         if validate and bool(self._log_det.isnan().any()):
             at = int(self._log_det.isnan().flatten().nonzero()[0])
@@ -42,11 +56,14 @@ class GaussianIntegralRelaxation(Relaxation):
         zeta = bits.zeta
         beta = align(self.beta, zeta.ndim - 1, event_dims=0)[..., None]
         bias = align(self.boltzmann.bias, zeta.ndim)
-        pull = self.boltzmann.field(zeta) - bias + beta * zeta
-        quadratic = (zeta * pull).sum(-1)
-        log_det = align(self._log_det, quadratic.ndim, event_dims=0) - self.boltzmann.units * math.log(2 * math.pi)
-        mixture = softplus(bias + pull - 0.5 * beta)
-        return 0.5 * (log_det - quadratic) + (mixture - bits.log_base).sum(-1)
+        vertex = (zeta > 0.5).to(zeta.dtype)
+        away = zeta - vertex
+        field, field_at_vertex = self.boltzmann.field(zeta), self.boltzmann.field(vertex)
+        stretched = field - field_at_vertex + beta * away
+        other_side = softplus((1 - 2 * vertex) * (field + beta * (zeta - 0.5)))
+        minus_energy = 0.5 * vertex * (bias + field_at_vertex)
+        each = other_side - 0.5 * away * stretched + minus_energy - 0.5 * math.log(2 * math.pi) - bits.log_base
+        return 0.5 * align(self._log_det, zeta.ndim - 1, event_dims=0) + each.sum(-1)
 
 
 def safe_beta(boltzmann: Boltzmann, beta: float | Tensor, margin: float = 5.0) -> Tensor:

@@ -6,12 +6,11 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.nn.functional import relu
 
 from softspin.distributions.boltzmann import Boltzmann
 from softspin.distributions.relaxation import Relaxation
 from softspin.errors import SupportError
-from softspin.numerics import binary_entropy
+from softspin.numerics import binary_entropy, positive_part
 from softspin.smoothing import SoftBits
 
 
@@ -33,30 +32,36 @@ class OverlapRelaxation(Relaxation):
     kind: Literal["lower bound"] = "lower bound"
 
     def __init__(self, boltzmann: Boltzmann, steps: int = 5) -> None:
-        if steps < 1:
-            raise SupportError(f"{steps} mean-field steps; at least 1 is needed (the paper uses 5)")
+        _check_steps(steps)
         self.boltzmann = boltzmann
         self.steps = steps
 
     @torch.no_grad()
     def mean_field(self, bits: SoftBits, steps: int | None = None) -> Tensor:
         """Logits of m, the factorial distribution closest to p(z|zeta), `(*replicas, ..., D)`."""
+        steps = self.steps if steps is None else steps
+        _check_steps(steps)
         logits = bits.log_odds.clone()
         m = torch.full_like(logits, 0.5)
-        for _ in range(self.steps if steps is None else steps):
+        for _ in range(steps):
             for number, block in enumerate(self.boltzmann.blocks):
                 logits[..., block] = bits.log_odds[..., block] + self.boltzmann.block_field(number, m)
                 m[..., block] = torch.sigmoid(logits[..., block])
         return logits
 
     def log_unnormalized(self, bits: SoftBits) -> Tensor:
+        if self.boltzmann.validates and not bool(torch.isfinite(bits.log_odds).all()):
+            raise SupportError(
+                "soft bits with infinite evidence (a spike smoothing, or zeta rounded to 0 or 1); the overlapping "
+                "relaxation needs smoothings that overlap"
+            )
         return self.bound(bits, self.mean_field(bits))
 
     def bound(self, bits: SoftBits, logits: Tensor) -> Tensor:
         """H(m) - E(m) + (b.m + c - base): a lower bound for any m = sigmoid(logits), relative to the base."""
         odds = bits.log_odds
         # b m + c - max(c, b + c), written so that a unit which agrees with its evidence adds nothing.
-        evidence = -torch.sigmoid(logits) * relu(-odds) - torch.sigmoid(-logits) * relu(odds)
+        evidence = -torch.sigmoid(logits) * positive_part(-odds) - torch.sigmoid(-logits) * positive_part(odds)
         return (binary_entropy(logits) + evidence).sum(-1) - self.boltzmann.energy(torch.sigmoid(logits))
 
     def exact_log_prob(self, bits: SoftBits) -> Tensor:
@@ -66,5 +71,10 @@ class OverlapRelaxation(Relaxation):
     def kl(self, bits: SoftBits, steps: int | None = None) -> Tensor:
         """KL(m || p(z|zeta)) by enumeration: how far the mean field is from exact. A diagnostic."""
         odds = bits.log_odds
-        exact = self.boltzmann.with_fields(odds).exact_log_z() - relu(odds).sum(-1)
+        exact = self.boltzmann.with_fields(odds).exact_log_z() - positive_part(odds).sum(-1)
         return exact - self.bound(bits, self.mean_field(bits, steps))
+
+
+def _check_steps(steps: int) -> None:
+    if steps < 1:
+        raise SupportError(f"{steps} mean-field steps; at least 1 is needed (the paper uses 5)")

@@ -7,8 +7,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from softspin.distributions.boltzmann import Boltzmann
-from softspin.errors import ShapeError
+from softspin.distributions.boltzmann import Boltzmann, check_shape
 from softspin.numerics import align
 from softspin.smoothing import SoftBits
 
@@ -33,11 +32,7 @@ class Relaxation(ABC):
         The posterior offers the same, so importance weights never add and subtract the common part, which
         is thousands of nats at beta = 40, more than float32 can carry without loss.
         """
-        if bits.zeta.shape[-1:] != self.boltzmann.event_shape:
-            raise ShapeError(
-                f"soft bits of shape {tuple(bits.zeta.shape)}; "
-                f"the last dimension must be the machine's {self.boltzmann.units} units"
-            )
+        check_shape("soft bits", bits.zeta, self.boltzmann)
         value = self.log_unnormalized(bits)
         return value - align(self.boltzmann.log_z, value.ndim, event_dims=0)
 

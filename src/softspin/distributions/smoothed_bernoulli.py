@@ -11,7 +11,7 @@ from torch.distributions import Distribution, constraints
 from torch.nn.functional import logsigmoid
 
 from softspin.errors import ShapeError, SupportError
-from softspin.numerics import binary_entropy, mixture_log_prob, open_uniform
+from softspin.numerics import binary_entropy, broadcast_shape, mixture_log_prob, open_uniform
 from softspin.smoothing import Place, Smoothing, SoftBits
 
 
@@ -68,6 +68,13 @@ class SmoothedBernoulli(Distribution):
     def __init__(self, logits: Tensor, smoothing: Smoothing, validate_args: bool | None = None) -> None:
         self.logits = logits
         self.smoothing = smoothing
+        if not logits.is_floating_point():
+            raise SupportError(f"logits of a SmoothedBernoulli must be floating point, not {logits.dtype}")
+        if broadcast_shape(smoothing.beta.shape, logits.shape) != logits.shape:
+            raise ShapeError(
+                f"beta of shape {tuple(smoothing.beta.shape)} does not broadcast to logits of shape "
+                f"{tuple(logits.shape)}; one value per replica takes the form (replicas, 1, ..., 1)"
+            )
         super().__init__(logits.shape, validate_args=validate_args)
         if self._validate_args and bool(torch.isnan(logits).any()):
             raise SupportError("logits of a SmoothedBernoulli hold NaN; they must be real numbers")
@@ -81,7 +88,7 @@ class SmoothedBernoulli(Distribution):
 
     def draw(
         self,
-        sample_shape: tuple[int, ...] = (),
+        sample_shape: int | tuple[int, ...] = (),
         *,
         generator: torch.Generator | None = None,
         uniforms: tuple[Tensor, Tensor] | None = None,
@@ -91,7 +98,8 @@ class SmoothedBernoulli(Distribution):
         Randomness comes from `generator`, or from two given tensors of uniforms in (0, 1) of that shape:
         the first decides the bit, the second how far the value lies from it.
         """
-        shape = tuple(sample_shape) + tuple(self.batch_shape)
+        lead = (sample_shape,) if isinstance(sample_shape, int) else tuple(sample_shape)
+        shape = lead + tuple(self.batch_shape)
         if uniforms is None:
             pair = open_uniform((2, *shape), dtype=self.logits.dtype, device=self.logits.device, generator=generator)
             uniforms = pair[0], pair[1]
@@ -100,6 +108,8 @@ class SmoothedBernoulli(Distribution):
                 f"uniforms of shapes {tuple(uniforms[0].shape)} and {tuple(uniforms[1].shape)}; "
                 f"two of shape {shape} are needed"
             )
+        if self._validate_args and not all(bool(((u > 0) & (u < 1)).all()) for u in uniforms):
+            raise SupportError("uniforms must lie strictly between 0 and 1; softspin.numerics.open_uniform makes such")
         with torch.no_grad():
             place = self.smoothing.place(uniforms[0] < torch.sigmoid(self.logits), uniforms[1])
         return self.at(place)
@@ -109,7 +119,8 @@ class SmoothedBernoulli(Distribution):
         return self.draw(tuple(sample_shape)).zeta
 
     def soft_bits(self, zeta: Tensor) -> SoftBits:
-        """The soft bits of given values, as exact as the values are."""
+        """The soft bits of given values, as exact as the values are; differentiable except at the support's ends."""
+        self._check_shape(zeta)
         if self._validate_args:
             self.smoothing.check_support(zeta)
         return self.smoothing.soften(self.smoothing.locate(zeta))
@@ -120,6 +131,7 @@ class SmoothedBernoulli(Distribution):
         The shapes of value and logits broadcast.
         """
         bits = value if isinstance(value, SoftBits) else self.soft_bits(value)
+        self._check_shape(bits.zeta)
         return mixture_log_prob(self.logits, bits.log_r0, bits.log_r1)
 
     def log_ratio(self, bits: SoftBits) -> Tensor:
@@ -151,6 +163,13 @@ class SmoothedBernoulli(Distribution):
         if self._validate_args and not bool(((rho > 0) & (rho < 1)).all()):
             raise SupportError("probabilities must lie strictly between 0 and 1")
         return self.at(self.smoothing.invert(self.logits.detach(), rho))
+
+    def _check_shape(self, value: Tensor) -> None:
+        if broadcast_shape(value.shape, self.batch_shape) is None:
+            raise ShapeError(
+                f"values of shape {tuple(value.shape)} for logits of shape {tuple(self.batch_shape)}; "
+                "they must broadcast"
+            )
 
     def at(self, place: Place) -> SoftBits:
         """Soft bits at a given place, with the gradients that a draw which fell there would have."""

@@ -12,18 +12,19 @@ from softspin.smoothing.uniform_exponential import UniformExponential
 SMOOTHINGS: dict[str, type[Smoothing]] = {
     family.name: family for family in (Exponential, UniformExponential, Power, Gaussian, SpikeExponential)
 }
-"""Families by short name, each made from beta alone. (The shifted Gaussian is made from width and shift.)"""
+"""Families by short name, each made from beta alone."""
 
 
 def smoothing_family(name: str) -> type[Smoothing]:
-    """The family of that short name.
+    """The family of that short name. All are made from beta, but the shifted Gaussian from width and shift.
 
     >>> smoothing_family("power")(40.0)
     Power(beta=40)
     """
-    if name not in SMOOTHINGS:
-        raise unknown_name("smoothing", name, SMOOTHINGS)
-    return SMOOTHINGS[name]
+    families: dict[str, type[Smoothing]] = {**SMOOTHINGS, ShiftedGaussian.name: ShiftedGaussian}
+    if name not in families:
+        raise unknown_name("smoothing", name, families)
+    return families[name]
 
 
 __all__ = [

@@ -71,7 +71,7 @@ class Smoothing(ABC):
     beta: Tensor
 
     def __init__(self, beta: float | Tensor, *, validate: bool = True) -> None:
-        # A zero-dimensional float64 tensor does not change the type of what it meets, and loses nothing.
+        # A zero-dimensional float64 tensor loses nothing, and does not change the type of tensors with dimensions.
         self.beta = beta if isinstance(beta, Tensor) else torch.tensor(beta, dtype=torch.float64)
         if validate:
             good = torch.isfinite(self.beta) & (self.beta > self.lowest_beta)

@@ -51,9 +51,9 @@ class Exponential(UnitInterval):
         return torch.where(own < LOG_HALF, close, far) / total
 
     def invert(self, logits: Tensor, rho: Tensor) -> Place:
-        """Closed form: with v = 1 - e^(-beta d) the CDF is a quadratic in v.
+        """Closed form: with v = 1 - e^(-beta d), the tail mass on the side of the answer is N v + F v / (1 - v).
 
-        Solved from the side on which the answer lies, by the root that has no cancellation.
+        That is a quadratic in v and one in 1 - v; each is solved without cancellation, and the smaller root is used.
         """
         logits, rho = torch.broadcast_tensors(logits, rho)
         with torch.no_grad():
@@ -62,7 +62,13 @@ class Exponential(UnitInterval):
             near_weight = logsigmoid(toward).exp()
             far_weight = logsigmoid(-toward).exp() * torch.exp(-self.beta)
             goal = tail * -torch.expm1(-self.beta)
+            mixed = near_weight * far_weight
             linear = near_weight + far_weight + goal
             root = ((near_weight - goal) ** 2 + far_weight * (2 * near_weight + 2 * goal + far_weight)).sqrt()
-            distance = -torch.log1p(-2 * goal / (linear + root)) / self.beta
-            return Place(distance.log(), side)
+            v = 2 * goal / (linear + root)
+            slack = near_weight - far_weight - goal
+            root = (slack**2 + 4 * mixed).sqrt().clamp(min=torch.finfo(rho.dtype).tiny)
+            rest = torch.where(slack > 0, (slack + root) / (2 * near_weight), 2 * far_weight / (root - slack))
+            distance = -torch.where(v < 0.5, torch.log1p(-v), rest.log()) / self.beta
+            # e^-beta may underflow; then the middle is as far as the answer can be.
+            return Place(distance.log().clamp(max=LOG_HALF), side)

@@ -65,6 +65,8 @@ class ShiftedGaussian(Gaussian):
             raise SupportError("every width of a shifted Gaussian must be finite and larger than 0")
         super().__init__(width**-2, validate=False)
         self.shift = shift if isinstance(shift, Tensor) else torch.tensor(shift, dtype=torch.float64)
+        if validate and not bool(torch.isfinite(self.shift).all()):
+            raise SupportError("every shift of a shifted Gaussian must be finite")
 
     def soften(self, place: Place) -> SoftBits:
         bits = super().soften(place)

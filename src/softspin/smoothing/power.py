@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from softspin.errors import SupportError
+from softspin.smoothing.base import Place
 from softspin.smoothing.mirrored import UnitInterval
 
 
@@ -36,6 +37,11 @@ class Power(UnitInterval):
         # With the clamp, densities are flat below it and d own/d logits grows as 1/distance; the floor keeps
         # that finite in float32 and lies twenty orders of magnitude below the clamp.
         return own.clamp(min=-60.0) if self.clamp else own
+
+    def invert(self, logits: Tensor, rho: Tensor) -> Place:
+        if self.clamp:
+            raise SupportError("the clamped power function has no inverse CDF (its CDF starts above 0); use clamp=0")
+        return super().invert(logits, rho)
 
     def _clamped(self, own: Tensor) -> Tensor:
         if not self.clamp:
