@@ -1,0 +1,162 @@
+"""How long do 40 Gibbs sweeps and a whole AIS run take on this GPU, and how accurate are 16-bit weights?
+
+    python benchmarks/gpu_sweeps.py [--commit HASH] [--out FILE]
+
+Times are of CUDA-graph replays between two events; the baselines (plain torch in a graph, and the same compiled) run
+in turn with the kernel in one process. AIS is timed as a user calls it, eager, wall clock. Accuracy: log Z of a
+20 x 200 machine by AIS against the exact value, in standard errors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+from softspin.distributions import BipartiteBoltzmann
+from softspin.kernels import gpu
+from softspin.kernels.streams import streams
+
+SWEEPS, CHAINS = 40, 1_000
+
+
+def machine(replicas: int, n: int, m: int) -> tuple[Tensor, Tensor]:
+    g = torch.Generator("cuda").manual_seed(0)
+    bias = torch.randn(replicas, n + m, device="cuda", generator=g)
+    return bias, 0.3 * torch.randn(replicas, n, m, device="cuda", generator=g)
+
+
+def torch_sweeps(left: Tensor, bias: Tensor, weight: Tensor) -> Tensor:
+    """Block Gibbs as anyone would write it."""
+    n = weight.shape[1]
+    for _ in range(SWEEPS):
+        p = torch.sigmoid(torch.baddbmm(bias[:, None, n:], left, weight))
+        right = (torch.rand_like(p) < p).float()
+        p = torch.sigmoid(torch.baddbmm(bias[:, None, :n], right, weight.mT))
+        left = (torch.rand_like(p) < p).float()
+    return left
+
+
+def graphed(work: Callable[[], object]) -> torch.cuda.CUDAGraph:
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            work()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+    return graph
+
+
+def milliseconds(graph: torch.cuda.CUDAGraph) -> float:
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    graph.replay()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end)
+
+
+def quantiles(values: list[float]) -> dict[str, float]:
+    low, middle, high = torch.tensor(values).quantile(torch.tensor([0.1, 0.5, 0.9])).tolist()
+    return {"median": round(middle, 5), "q10": round(low, 5), "q90": round(high, 5)}
+
+
+def sweep_rows(replicas: int, n: int, rounds: int, baselines: bool) -> list[dict[str, Any]]:
+    bias, weight = machine(replicas, n, n)
+    z = (torch.rand(replicas, CHAINS, 2 * n, device="cuda") < 0.5).float()
+    stream = streams(0, replicas, device="cuda")
+    graphs = {"softspin": graphed(lambda: gpu.gibbs_sweeps(z, bias, weight, stream, SWEEPS))}
+    if baselines:
+        left = z[..., :n].contiguous()
+        graphs["torch in a CUDA graph"] = graphed(lambda: torch_sweeps(left, bias, weight))
+        compiled = torch.compile(torch_sweeps)
+        graphs["compiled torch in a CUDA graph"] = graphed(lambda: compiled(left, bias, weight))
+    times: dict[str, list[float]] = {name: [] for name in graphs}
+    for _ in range(rounds):
+        for name, graph in graphs.items():
+            times[name].append(milliseconds(graph))
+    what = f"{SWEEPS} sweeps, {CHAINS} chains, {n}x{n}, {replicas} replicas"
+    ours = torch.tensor(times["softspin"])
+    return [
+        {
+            "what": what,
+            "who": name,
+            "ms": quantiles(values),
+            "ms_a_replica": round(quantiles(values)["median"] / replicas, 5),
+            "times_slower_than_softspin": quantiles((torch.tensor(values) / ours).tolist()),
+        }
+        for name, values in times.items()
+    ]
+
+
+def ais_rows(temperatures: int, repeats: int) -> list[dict[str, Any]]:
+    rows = []
+    for n, m, exact_known in ((200, 200, False), (20, 200, True)):
+        bias, weight = machine(1, n, m)
+        schedule = torch.linspace(0, 1, temperatures + 1, device="cuda")
+        base = bias + 0.5 * torch.cat([weight.sum(2), weight.sum(1)], -1)
+        log_z_base = torch.nn.functional.softplus(base.double()).sum().item()
+        seconds, values, errors = [], [], []
+        for seed in range(repeats + 1):
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            log_weight, _, _ = gpu.anneal(bias, weight, base, schedule, CHAINS, streams(seed, 1, device="cuda"))
+            torch.cuda.synchronize()
+            seconds.append(time.perf_counter() - start)
+            w = (log_weight[0] - log_weight.max()).exp()
+            values.append(log_z_base + log_weight.max().item() + w.mean().log().item())
+            errors.append((w.std() / w.mean() / CHAINS**0.5).item())
+        row = {
+            "what": f"AIS, {temperatures} temperatures, {CHAINS} chains, {n}x{m}",
+            "who": "softspin",
+            "seconds": quantiles(seconds[1:]),
+            "log_z": [round(v, 5) for v in values],
+            "standard_error": [round(e, 5) for e in errors],
+        }
+        if exact_known:
+            exact = BipartiteBoltzmann(bias[0].double(), weight[0].double()).log_z.item()
+            row["exact"] = exact
+            row["errors_in_standard_errors"] = [round((v - exact) / e, 2) for v, e in zip(values, errors, strict=True)]
+        rows.append(row)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--commit", default=None)
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "gpu_sweeps.json")
+    parser.add_argument("--rounds", type=int, default=50)
+    arguments = parser.parse_args()
+    rows = [
+        *sweep_rows(1, 200, arguments.rounds, baselines=True),
+        *sweep_rows(20, 200, arguments.rounds, baselines=True),
+        *sweep_rows(1, 100, arguments.rounds, baselines=False),
+        *sweep_rows(20, 100, arguments.rounds, baselines=False),
+        *ais_rows(10_000, repeats=3),
+    ]
+    where = {
+        "device": torch.cuda.get_device_name(),
+        "commit": arguments.commit,
+        "date": datetime.date.today().isoformat(),
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+    }
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(json.dumps([{**row, **where} for row in rows], indent=1) + "\n")
+    for row in rows:
+        number = row.get("ms") or row.get("seconds")
+        print(row["what"], "|", row["who"], "|", number, "|", row.get("errors_in_standard_errors", row.get("ms_a_replica")))
+
+
+if __name__ == "__main__":
+    main()

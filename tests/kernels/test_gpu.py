@@ -1,0 +1,184 @@
+"""The GPU kernels against the plain twin: on a GPU where there is one, else under Triton's interpreter."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from softspin.distributions import BipartiteBoltzmann
+from softspin.kernels import plain
+from softspin.kernels.streams import streams
+
+triton = pytest.importorskip("triton", reason="Triton is not installed here")
+gpu = pytest.importorskip("softspin.kernels.gpu", reason="Triton is not installed here")
+
+INTERPRETED = triton.knobs.runtime.interpret
+DEVICE = "cpu" if INTERPRETED else "cuda"
+pytestmark = [
+    pytest.mark.skipif(
+        not INTERPRETED and not torch.cuda.is_available(),
+        reason="no GPU here, and the interpreter is off: set TRITON_INTERPRET=1",
+    ),
+    # The interpreter turns one-element arrays into numbers, which NumPy now advises against.
+    pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning"),
+]
+
+
+def machine(replicas: int, n: int, m: int, seed: int = 0, scale: float = 0.3) -> tuple[Tensor, Tensor]:
+    g = torch.Generator().manual_seed(seed)
+    bias, weight = torch.randn(replicas, n + m, generator=g), scale * torch.randn(replicas, n, m, generator=g)
+    return bias.to(DEVICE), weight.to(DEVICE)
+
+
+def bits(*shape: int, seed: int = 1) -> Tensor:
+    return (torch.rand(*shape, generator=torch.Generator().manual_seed(seed)) < 0.5).float().to(DEVICE)
+
+
+def philox(key: int, counter: list[Tensor], rounds: int) -> list[Tensor]:
+    """Philox4x32 as published (Salmon et al., 2011), on int64 tensors."""
+    low = 0xFFFFFFFF
+    k0, k1 = key & low, (key >> 32) & low
+    c0, c1, c2, c3 = counter
+    for _ in range(rounds):
+        a, b = c0 * 0xD2511F53, c2 * 0xCD9E8D57
+        c0, c1, c2, c3 = ((b >> 32) & low) ^ c1 ^ k0, b & low, ((a >> 32) & low) ^ c3 ^ k1, a & low
+        k0, k1 = (k0 + 0x9E3779B9) & low, (k1 + 0xBB67AE85) & low
+    return [c0, c1, c2, c3]
+
+
+def test_the_published_philox_vector() -> None:
+    """The reference implementation's known answer for ten rounds, all bits set."""
+    ones = torch.tensor(0xFFFFFFFF)
+    words = philox(-1, [ones] * 4, rounds=10)
+    assert [hex(int(w)) for w in words] == ["0x408f276d", "0x41c83b0e", "0xa20bc7c6", "0x6d5451fd"]
+
+
+def uniforms(stream: Tensor, sweep: int, chains: int, n: int, m: int) -> Tensor:
+    """The uniforms that the kernel's documentation promises, `(R, chains, n + m)`."""
+    rows = []
+    for key, counter in stream.tolist():
+        words = []
+        for side, units in ((1, n), (0, m)):
+            unit = torch.arange(units).expand(chains, units)
+            chain = torch.arange(chains)[:, None].expand(chains, units)
+            now = torch.full_like(unit, counter + sweep)
+            drawn = philox(key, [unit, chain // 2, now & 0xFFFFFFFF, now >> 32], rounds=7)
+            words.append(torch.stack(drawn).gather(0, (2 * (chain % 2) + side)[None])[0])
+        rows.append(((torch.cat(words, -1) >> 9).float() + 0.5) * 2.0**-23)
+    return torch.stack(rows).to(DEVICE)
+
+
+def rounded(weight: Tensor) -> Tensor:
+    unit = gpu.quantum(weight)[:, None, None].double()
+    return torch.floor(weight.double() / unit + 0.5) * unit
+
+
+def differ_only_in_ties(got: Tensor, twin: Tensor, u: Tensor, field: Tensor) -> None:
+    """Decisions may differ where the uniform and the probability agree to 1e-6: rounding of e^x decides there."""
+    apart = (u.double() - torch.sigmoid(field)).abs()
+    assert bool((apart[got != twin] < 1e-6).all())
+    assert (got != twin).sum() <= 2
+
+
+SHAPES = [(7, 13, 1), (13, 7, 257), (33, 100, 9), (100, 100, 16), (150, 150, 3), (190, 64, 3), (200, 200, 17)]
+
+
+@pytest.mark.parametrize(("n", "m", "chains"), SHAPES)
+@pytest.mark.parametrize("tempered", [False, True])
+def test_one_sweep_is_the_twin_on_the_same_random_bits(n: int, m: int, chains: int, tempered: bool) -> None:
+    bias, weight = machine(2, n, m)
+    stream = streams(3, 2, device=DEVICE)
+    stream[:, 1] = torch.tensor([5, (1 << 33) + 1])
+    z = bits(2, chains, n + m)
+    t = torch.linspace(0, 1, chains).expand(2, chains).to(DEVICE) if tempered else None
+    base = torch.flip(bias, (-1,)) if tempered else None
+    got, after = gpu.gibbs_sweeps(z, bias, weight, stream, 1, t, base)
+    assert after[:, 1].tolist() == [6, (1 << 33) + 2]
+    assert ((got == 0) | (got == 1)).all()
+    u = uniforms(stream.cpu(), 0, chains, n, m)
+    heat = 1.0 if t is None else t[..., None].double()
+    ground = torch.zeros_like(bias) if base is None else base
+    exact = rounded(weight)
+    for side, driven in (
+        (slice(n, None), z[..., :n].double() @ exact),
+        (slice(0, n), got[..., n:].double() @ exact.mT),
+    ):
+        own, away = ground[:, None, side].double(), bias[:, None, side].double() - ground[:, None, side].double()
+        field = own + heat * (away + driven)
+        differ_only_in_ties(got[..., side], (u[..., side] < torch.sigmoid(field)).float(), u[..., side], field)
+
+
+def test_many_sweeps_are_one_sweep_many_times() -> None:
+    bias, weight = machine(2, 33, 20)
+    stream = streams(0, 2, device=DEVICE)
+    z = bits(2, 11, 53)
+    at_once, end = gpu.gibbs_sweeps(z, bias, weight, stream, 5)
+    for _ in range(5):
+        z, stream = gpu.gibbs_sweeps(z, bias, weight, stream, 1)
+    assert torch.equal(at_once, z)
+    assert torch.equal(end, stream)
+
+
+def test_a_replica_does_not_see_its_neighbours_nor_a_chain_the_others() -> None:
+    bias, weight = machine(3, 20, 30)
+    stream = streams(0, 3, device=DEVICE)
+    z = bits(3, 13, 50)
+    together, _ = gpu.gibbs_sweeps(z, bias, weight, stream, 2)
+    alone, _ = gpu.gibbs_sweeps(z[1:2], bias[1:2], weight[1:2], stream[1:2], 2)
+    fewer, _ = gpu.gibbs_sweeps(z[:, :5], bias, weight, stream, 2)
+    assert torch.equal(together[1:2], alone)
+    assert torch.equal(together[:, :5], fewer)
+
+
+def test_a_machine_without_weights_and_saturated_biases() -> None:
+    bias = torch.tensor([[60.0] * 5 + [-60.0] * 5], device=DEVICE)
+    z, _ = gpu.gibbs_sweeps(bits(1, 9, 10), bias, torch.zeros(1, 5, 5, device=DEVICE), streams(0, 1, device=DEVICE), 2)
+    assert z[0].mean(0).tolist() == [1.0] * 5 + [0.0] * 5
+
+
+def test_a_machine_too_large_for_the_chip_goes_to_the_twin() -> None:
+    bias, weight = machine(1, 3, gpu.LARGEST + 1)
+    stream = streams(0, 1, device=DEVICE)
+    z = bits(1, 2, 3 + gpu.LARGEST + 1)
+    assert torch.equal(gpu.gibbs_sweeps(z, bias, weight, stream, 1)[0], plain.gibbs_sweeps(z, bias, weight, stream, 1)[0])
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_annealing_is_the_twin_on_the_same_random_bits(reverse: bool) -> None:
+    n, m, chains = 9, 21, 7
+    bias, weight = machine(2, n, m, scale=0.6)
+    weight = rounded(weight).float()  # on the kernel's own grid, so that both walk the same path
+    base = 0.5 * bias
+    stream = streams(2, 2, device=DEVICE)
+    schedule = torch.tensor([0.0, 0.1, 0.35, 0.7, 1.0], device=DEVICE)
+    schedule = schedule.flip(0) if reverse else schedule
+    start = bits(2, chains, n + m) if reverse else None
+    log_weight, z, after = gpu.anneal(bias, weight, base, schedule, chains, stream, start)
+    twin_weight, twin_z, twin_after = plain.anneal(
+        bias, weight, base, schedule, chains, stream, start,
+        uniforms=lambda k: uniforms(stream.cpu(), k, chains, n, m),
+    )  # fmt: skip
+    assert torch.equal(z, twin_z)
+    assert torch.equal(after, twin_after)
+    torch.testing.assert_close(log_weight, twin_weight, atol=2e-5, rtol=0)
+
+
+def test_annealing_with_the_machine_as_its_own_base_has_no_variance() -> None:
+    bias, _ = machine(1, 6, 5)
+    weight = torch.zeros(1, 6, 5, device=DEVICE)
+    schedule = torch.linspace(0, 1, 4, device=DEVICE)
+    log_weight, _, _ = gpu.anneal(bias, weight, bias, schedule, 10, streams(0, 1, device=DEVICE))
+    assert log_weight.abs().max().item() == 0
+
+
+def test_annealing_estimates_the_true_machine_not_the_rounded_one() -> None:
+    """E[w] = Z / Z_base: 400 chains on a 4 x 4 machine, 5 standard errors (6e-7)."""
+    bias, weight = machine(1, 4, 4, scale=1.5)
+    exact = BipartiteBoltzmann(bias[0].double(), weight[0].double()).log_z.item() - 8 * math.log(2)
+    schedule = torch.linspace(0, 1, 5, device=DEVICE)
+    log_weight, _, _ = gpu.anneal(bias, weight, torch.zeros_like(bias), schedule, 400, streams(1, 1, device=DEVICE))
+    ratio = (log_weight[0] - exact).exp()
+    assert abs(ratio.mean().item() - 1) < 5 * ratio.std().item() / 20
