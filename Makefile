@@ -7,7 +7,8 @@ BIN := $(VENV)/bin
 # Without this, some small cloud machines run all OpenMP threads on one core and every operation crawls.
 export OMP_PROC_BIND ?= true
 
-.PHONY: demo test format clean
+# The GPU kernels are tested on the CPU, by Triton's interpreter; `make test-gpu` runs them on the GPU itself.
+.PHONY: demo test test-gpu format clean
 
 demo: $(READY)
 	$(BIN)/softspin demo
@@ -16,7 +17,10 @@ test: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest
+	TRITON_INTERPRET=1 $(BIN)/pytest
+
+test-gpu: $(READY)
+	$(BIN)/pytest tests/kernels tests/samplers
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

@@ -155,7 +155,15 @@ def main() -> None:
     arguments.out.write_text(json.dumps([{**row, **where} for row in rows], indent=1) + "\n")
     for row in rows:
         number = row.get("ms") or row.get("seconds")
-        print(row["what"], "|", row["who"], "|", number, "|", row.get("errors_in_standard_errors", row.get("ms_a_replica")))
+        print(
+            row["what"],
+            "|",
+            row["who"],
+            "|",
+            number,
+            "|",
+            row.get("errors_in_standard_errors", row.get("ms_a_replica")),
+        )
 
 
 if __name__ == "__main__":

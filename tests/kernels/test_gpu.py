@@ -143,7 +143,9 @@ def test_a_machine_too_large_for_the_chip_goes_to_the_twin() -> None:
     bias, weight = machine(1, 3, gpu.LARGEST + 1)
     stream = streams(0, 1, device=DEVICE)
     z = bits(1, 2, 3 + gpu.LARGEST + 1)
-    assert torch.equal(gpu.gibbs_sweeps(z, bias, weight, stream, 1)[0], plain.gibbs_sweeps(z, bias, weight, stream, 1)[0])
+    assert torch.equal(
+        gpu.gibbs_sweeps(z, bias, weight, stream, 1)[0], plain.gibbs_sweeps(z, bias, weight, stream, 1)[0]
+    )
 
 
 @pytest.mark.parametrize("reverse", [False, True])

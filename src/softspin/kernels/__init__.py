@@ -1,0 +1,139 @@
+"""Gibbs sweeps and annealing of bipartite machines, tensors in and out. Which implementation runs is decided here.
+
+`plain` is the specification, for every dtype and device. `cpu` (package numba) and `gpu` (Triton) do the same faster,
+in float32. Shapes: bias `(R, n + m)`, weight `(R, n, m)`, chains `(R, C, n + m)`, stream `(R, 2)`.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from types import ModuleType
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from softspin.errors import MissingExtraError, ShapeError, SoftspinError, SupportError, unknown_name
+from softspin.kernels import plain
+from softspin.kernels.streams import advance, streams, uniforms
+
+__all__ = ["DeviceError", "Implementation", "advance", "anneal", "choose", "gibbs_sweeps", "streams", "uniforms"]
+
+Implementation = Literal["auto", "plain", "cpu", "gpu"]
+_NEEDS = {"cpu": "the package numba: pip install 'softspin[fast]'", "gpu": "the package triton"}
+
+
+class DeviceError(SoftspinError, RuntimeError):
+    """Work asked of a device that is not there, or tensors that are on another one."""
+
+
+@functools.cache
+def _fast(name: str) -> ModuleType | None:
+    try:
+        return importlib.import_module(f"softspin.kernels.{name}")
+    except ImportError:
+        return None
+
+
+def choose(implementation: str, device: torch.device, dtype: torch.dtype) -> ModuleType:
+    """The module whose `gibbs_sweeps` and `anneal` run for parameters of this dtype on this device.
+
+    "auto" takes the fast one where it is installed and the parameters are float32, and `plain` everywhere else. A fast
+    one asked for by name either runs or says why it cannot.
+
+    >>> choose("auto", torch.device("cpu"), torch.float64).__name__
+    'softspin.kernels.plain'
+    """
+    if implementation not in ("auto", "plain", *_NEEDS):
+        raise unknown_name("implementation", implementation, ["auto", "plain", *_NEEDS])
+    if implementation == "auto":
+        name = {"cpu": "cpu", "cuda": "gpu"}.get(device.type)
+        found = _fast(name) if name and dtype == torch.float32 else None
+        return found or plain
+    if implementation == "plain":
+        return plain
+    wanted = "cuda" if implementation == "gpu" else "cpu"
+    if implementation == "gpu" and not torch.cuda.is_available():
+        raise DeviceError("implementation 'gpu' was asked for, but torch finds no CUDA device here; use 'auto'")
+    if device.type != wanted:
+        raise DeviceError(
+            f"implementation '{implementation}' was asked for, but the parameters are on {device}; "
+            f"move the machine to '{wanted}' or use 'auto'"
+        )
+    if dtype != torch.float32:
+        raise SupportError(f"implementation '{implementation}' computes in float32, not {dtype}; use 'auto' or 'plain'")
+    found = _fast(implementation)
+    if found is None:
+        raise MissingExtraError(f"implementation '{implementation}' needs {_NEEDS[implementation]}; or use 'auto'")
+    return found
+
+
+def gibbs_sweeps(
+    z: Tensor,
+    bias: Tensor,
+    weight: Tensor,
+    stream: Tensor,
+    sweeps: int,
+    t: Tensor | None = None,
+    base: Tensor | None = None,
+    *,
+    implementation: Implementation = "auto",
+) -> tuple[Tensor, Tensor]:
+    """`sweeps` block Gibbs sweeps of all chains; see :func:`softspin.kernels.plain.gibbs_sweeps`.
+
+    >>> z, stream = gibbs_sweeps(torch.zeros(1, 4, 5), torch.zeros(1, 5), torch.zeros(1, 2, 3), streams(0, 1), sweeps=3)
+    >>> z.shape, stream[0, 1].item()
+    (torch.Size([1, 4, 5]), 3)
+    """
+    _check(bias, weight, stream, z, base)
+    if sweeps < 1:
+        raise SupportError(f"{sweeps} sweeps; at least 1 is needed")
+    if t is not None and t.shape != z.shape[:2]:
+        raise ShapeError(f"temperatures of shape {tuple(t.shape)}; one per chain is {tuple(z.shape[:2])}")
+    run = choose(implementation, bias.device, bias.dtype)
+    result: tuple[Tensor, Tensor] = run.gibbs_sweeps(z, bias, weight, stream, sweeps, t, base)
+    return result
+
+
+def anneal(
+    bias: Tensor,
+    weight: Tensor,
+    base: Tensor,
+    schedule: Tensor,
+    chains: int,
+    stream: Tensor,
+    start: Tensor | None = None,
+    *,
+    implementation: Implementation = "auto",
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Annealed importance sampling, forward or (from `start`) reverse; see :func:`softspin.kernels.plain.anneal`.
+
+    >>> bias, weight = torch.zeros(2, 5), torch.zeros(2, 2, 3)
+    >>> log_weight, z, stream = anneal(bias, weight, bias, torch.linspace(0, 1, 11), 4, streams(0, 2))
+    >>> log_weight.shape, z.shape
+    (torch.Size([2, 4]), torch.Size([2, 4, 5]))
+    """
+    _check(bias, weight, stream, start, base)
+    if chains < 1:
+        raise SupportError(f"{chains} chains; at least 1 is needed")
+    if start is not None and start.shape[1] != chains:
+        raise ShapeError(f"{start.shape[1]} chains to start from, but {chains} were asked for")
+    run = choose(implementation, bias.device, bias.dtype)
+    result: tuple[Tensor, Tensor, Tensor] = run.anneal(bias, weight, base, schedule, chains, stream, start)
+    return result
+
+
+def _check(bias: Tensor, weight: Tensor, stream: Tensor, z: Tensor | None, base: Tensor | None) -> None:
+    if weight.ndim != 3 or bias.shape != (weight.shape[0], weight.shape[1] + weight.shape[2]):
+        raise ShapeError(
+            f"bias {tuple(bias.shape)} and weight {tuple(weight.shape)} do not fit; "
+            "kernels take bias (R, n + m) and weight (R, n, m)"
+        )
+    replicas, units = bias.shape
+    if z is not None and (z.ndim != 3 or z.shape[0] != replicas or z.shape[2] != units or z.shape[1] < 1):
+        raise ShapeError(f"chains of shape {tuple(z.shape)}; this machine takes ({replicas}, at least 1, {units})")
+    if base is not None and base.shape != bias.shape:
+        raise ShapeError(f"base of shape {tuple(base.shape)}; like the biases it must be {tuple(bias.shape)}")
+    if stream.shape != (replicas, 2) or stream.dtype != torch.int64:
+        raise ShapeError(f"stream {tuple(stream.shape)} of {stream.dtype}; it must be ({replicas}, 2) of torch.int64")

@@ -1,0 +1,201 @@
+"""The GPU kernels themselves, in Triton's language. What they compute and why they are cut like this: see `gpu.py`.
+
+Tuples hold tiles: a side of 200 units is a tile of 128, one of 64 and one of 32. T are their sizes, S where they start.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+ROUNDS = tl.constexpr(7)
+PART = tl.constexpr(1 / (127 * 256))
+SMALLEST = tl.constexpr(1e-30)  # stands in for max|W| where W is zero
+
+
+@triton.jit
+def _step(largest):
+    """The step of the 16-bit grid, as :func:`quantum` has it."""
+    return tl.maximum(tl.load(largest), SMALLEST) * PART
+
+
+@triton.jit
+def fix(weight, largest, parts, n, m, SIZE: tl.constexpr, BLOCK: tl.constexpr):
+    """One row of one orientation: weight (R, n, m) -> parts (R, 2 sides, 2 parts, SIZE, SIZE), zero outside."""
+    replica, side, row = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    column = tl.arange(0, BLOCK)
+    step = _step(largest + replica)
+    if side == 0:
+        rows, columns, across, along = m, n, 1, m
+    else:
+        rows, columns, across, along = n, m, m, 1
+    inside = (column < columns) & (row < rows)
+    value = tl.load(weight + replica * n * m + row * across + column * along, mask=inside, other=0.0)
+    whole = tl.floor(tl.div_rn(value, step) + 0.5)
+    high = tl.floor((whole + 128.0) / 256.0)
+    out = parts + (replica.to(tl.int64) * 4 + side * 2) * SIZE * SIZE + row * SIZE + column
+    tl.store(out, high.to(tl.int8), mask=column < SIZE)
+    tl.store(out + SIZE * SIZE, (whole - 256.0 * high).to(tl.int8), mask=column < SIZE)
+
+
+@triton.jit
+def _matrix(parts, T: tl.constexpr, S: tl.constexpr, SIZE: tl.constexpr):
+    tiles = ()
+    for i in tl.static_range(len(T)):
+        for j in tl.static_range(len(T)):
+            row, column = S[i] + tl.arange(0, T[i]), S[j] + tl.arange(0, T[j])
+            tiles = tiles + (tl.load(parts + row[:, None] * SIZE + column[None, :]),)
+    return tiles
+
+
+@triton.jit
+def _vector(pointer, length, T: tl.constexpr, S: tl.constexpr):
+    tiles = ()
+    for i in tl.static_range(len(T)):
+        unit = S[i] + tl.arange(0, T[i])
+        tiles = tiles + (tl.load(pointer + unit, mask=unit < length, other=-80.0)[:, None],)
+    return tiles
+
+
+@triton.jit
+def _words(key, counter, unit, pair):
+    """32 random bits for every (unit, chain), for the right side and for the left."""
+    low, high = (counter & 0xFFFFFFFF).to(tl.uint32), (counter >> 32).to(tl.uint32)
+    a, b, c, d = tl.philox(key, unit[:, None].to(tl.uint32), pair[None, :].to(tl.uint32), low, high, ROUNDS)
+    even = (tl.arange(0, 2) == 0)[None, None, :]
+    shape: tl.constexpr = [a.shape[0], 2 * a.shape[1]]
+    # Neighbouring chains lie in one thread's registers, so this moves nothing.
+    right = tl.reshape(tl.where(even, a[:, :, None], c[:, :, None]), shape)
+    left = tl.reshape(tl.where(even, b[:, :, None], d[:, :, None]), shape)
+    return right, left
+
+
+@triton.jit
+def _driven(high, low, z, unit, J: tl.constexpr, N: tl.constexpr):
+    """Rows of tile J of W z, exact but for one rounding."""
+    total = tl.dot(high[J * N], z[0], out_dtype=tl.int32)
+    rest = tl.dot(low[J * N], z[0], out_dtype=tl.int32)
+    for i in tl.static_range(1, N):
+        total = tl.dot(high[J * N + i], z[i], total, out_dtype=tl.int32)
+        rest = tl.dot(low[J * N + i], z[i], rest, out_dtype=tl.int32)
+    return (total * 256 + rest).to(tl.float32) * unit
+
+
+@triton.jit
+def _is_on(word, field):
+    u = ((word >> 9).to(tl.float32) + 0.5) * 1.1920928955078125e-07  # 2**-23: odd multiples of 2**-24, never 0 or 1
+    return (u * (1.0 + tl.exp(-field)) < 1.0).to(tl.int8)
+
+
+@triton.jit
+def _softplus(x):
+    return tl.maximum(x, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(x)))
+
+
+@triton.jit
+def _blank(SIZE: tl.constexpr, BLOCK: tl.constexpr, dtype: tl.constexpr):
+    return tl.zeros((SIZE, BLOCK), dtype)
+
+
+@triton.jit
+def _chains(pointer, chain, chains, first, units, total, T: tl.constexpr, S: tl.constexpr):
+    tiles = ()
+    for i in tl.static_range(len(T)):
+        unit = S[i] + tl.arange(0, T[i])
+        inside = (unit < units)[:, None] & (chain < chains)[None, :]
+        value = tl.load(pointer + chain[None, :] * total + first + unit[:, None], mask=inside, other=0.0)
+        tiles = tiles + (value.to(tl.int8),)
+    return tiles
+
+
+@triton.jit
+def _store(pointer, z, chain, chains, first, units, total, T: tl.constexpr, S: tl.constexpr):
+    for i in tl.static_range(len(T)):
+        unit = S[i] + tl.arange(0, T[i])
+        inside = (unit < units)[:, None] & (chain < chains)[None, :]
+        tl.store(pointer + chain[None, :] * total + first + unit[:, None], z[i].to(tl.float32), mask=inside)
+
+
+@triton.jit
+def sweep(
+    z_in, z_out, parts, largest, bias, base, temperature, stream, stream_out, schedule, log_weight, n, m, chains, steps,
+    T: tl.constexpr, S: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr,
+    TEMPERED: tl.constexpr, ANNEAL: tl.constexpr,
+):  # fmt: skip
+    """`steps` sweeps of BLOCK chains. With ANNEAL each at its own temperature, and the log weights between them."""
+    replica = tl.program_id(1)
+    chain = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    pair = tl.program_id(0) * (BLOCK // 2) + tl.arange(0, BLOCK // 2)
+    total = n + m
+    step = _step(largest + replica)
+    parts += replica.to(tl.int64) * 4 * SIZE * SIZE
+    right_high, right_low = _matrix(parts, T, S, SIZE), _matrix(parts + SIZE * SIZE, T, S, SIZE)
+    left_high, left_low = _matrix(parts + 2 * SIZE * SIZE, T, S, SIZE), _matrix(parts + 3 * SIZE * SIZE, T, S, SIZE)
+    # A unit that is not there has no weights, and this bias at every temperature: it is never on.
+    right_bias, left_bias = _vector(bias + replica * total + n, m, T, S), _vector(bias + replica * total, n, T, S)
+    if TEMPERED:
+        right_base, left_base = _vector(base + replica * total + n, m, T, S), _vector(base + replica * total, n, T, S)
+    if TEMPERED and not ANNEAL:
+        t = tl.load(temperature + replica * chains + chain, mask=chain < chains, other=1.0)[None, :]
+    key, counter = tl.load(stream + 2 * replica), tl.load(stream + 2 * replica + 1)
+    if tl.program_id(0) == 0:
+        tl.store(stream_out + 2 * replica, key)
+        tl.store(stream_out + 2 * replica + 1, counter + steps)
+    left = _chains(z_in + replica.to(tl.int64) * chains * total, chain, chains, 0, n, total, T, S)
+    right = ()
+    gain = ()
+    lost = ()
+    for i in tl.static_range(len(T)):
+        right = right + (_blank(T[i], BLOCK, tl.int8),)
+        if ANNEAL:
+            gain = gain + (_blank(T[i], BLOCK, tl.float32),)
+            lost = lost + (_blank(T[i], BLOCK, tl.float32),)
+    for k in tl.range(0, steps):
+        right_words = ()
+        left_words = ()
+        for i in tl.static_range(len(T)):
+            a, b = _words(key, counter + k, S[i] + tl.arange(0, T[i]), pair)
+            right_words = right_words + (a,)
+            left_words = left_words + (b,)
+        if ANNEAL:
+            now = tl.load(schedule + k)
+            before = tl.load(schedule + tl.maximum(k - 1, 0))
+        new_right = ()
+        new_gain = ()
+        new_lost = ()
+        for i in tl.static_range(len(T)):
+            field = _driven(right_high, right_low, left, step, i, len(T)) + right_bias[i]
+            if ANNEAL:
+                pull = field - right_base[i]
+                field = right_base[i] + now * pull
+                slope = (left_bias[i] - left_base[i]) * left[i].to(tl.float32)
+                change = _softplus(field) - _softplus(right_base[i] + before * pull) + (now - before) * slope
+                # Compensated: ten thousand small terms keep the digits that one float32 sum would lose.
+                change = change - lost[i]
+                raised = gain[i] + change
+                new_lost = new_lost + ((raised - gain[i]) - change,)
+                new_gain = new_gain + (raised,)
+            elif TEMPERED:
+                field = right_base[i] + t * (field - right_base[i])
+            new_right = new_right + (_is_on(right_words[i], field),)
+        right = new_right
+        if ANNEAL:
+            gain = new_gain
+            lost = new_lost
+        new_left = ()
+        for i in tl.static_range(len(T)):
+            field = _driven(left_high, left_low, right, step, i, len(T)) + left_bias[i]
+            if ANNEAL:
+                field = left_base[i] + now * (field - left_base[i])
+            elif TEMPERED:
+                field = left_base[i] + t * (field - left_base[i])
+            new_left = new_left + (_is_on(left_words[i], field),)
+        left = new_left
+    z_out += replica.to(tl.int64) * chains * total
+    _store(z_out, left, chain, chains, 0, n, total, T, S)
+    _store(z_out, right, chain, chains, n, m, total, T, S)
+    if ANNEAL:
+        sums = tl.zeros((BLOCK,), tl.float32)
+        for i in tl.static_range(len(T)):
+            sums += tl.sum(gain[i], axis=0)
+        tl.store(log_weight + replica * chains + chain, sums, mask=chain < chains)

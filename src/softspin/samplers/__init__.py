@@ -1,0 +1,38 @@
+"""Samplers of Boltzmann machines, `(state, info) = step(state, machine, ...)`, and their log partition functions.
+
+:mod:`gibbs` (PCD), :mod:`population` (population annealing) and :mod:`tempering` (parallel tempering) have `init` and
+`step`; whoever loops owns the state. :mod:`log_z` estimates log Z, :mod:`negative_phase` its gradient,
+:mod:`diagnostics` says whether to believe them.
+"""
+
+from softspin.samplers import diagnostics, gibbs, log_z, population, tempering
+from softspin.samplers.gibbs import GibbsInfo, GibbsState
+from softspin.samplers.log_z import SandwichWarning
+from softspin.samplers.negative_phase import NegativePhase, log_z_with_gradient, negative_phase
+from softspin.samplers.population import CollapseWarning, PopulationInfo, PopulationState, anneal_population
+from softspin.samplers.result import LogZ
+from softspin.samplers.schedules import linear_schedule, sigmoid_schedule
+from softspin.samplers.tempering import TemperingInfo, TemperingState
+
+__all__ = [
+    "CollapseWarning",
+    "GibbsInfo",
+    "GibbsState",
+    "LogZ",
+    "NegativePhase",
+    "PopulationInfo",
+    "PopulationState",
+    "SandwichWarning",
+    "TemperingInfo",
+    "TemperingState",
+    "anneal_population",
+    "diagnostics",
+    "gibbs",
+    "linear_schedule",
+    "log_z",
+    "log_z_with_gradient",
+    "negative_phase",
+    "population",
+    "sigmoid_schedule",
+    "tempering",
+]

@@ -1,0 +1,96 @@
+"""Gibbs sweeps and annealing on any graph: colour by colour, each class of uncoupled units at once.
+
+The path is that of the kernels, -E_t(z) = (1 - t) base.z + t (-E(z)); of a bipartite graph these are the same sweeps.
+Shapes: chains `(*replicas, C, D)`, t `(*replicas, C)`, base `(*replicas, D)`, stream `(*replicas, 2)`.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from softspin.distributions import Boltzmann
+from softspin.kernels import advance, uniforms
+from softspin.kernels.plain import is_on
+from softspin.numerics import align, softplus
+
+
+def chromatic_sweeps(
+    machine: Boltzmann,
+    z: Tensor,
+    stream: Tensor,
+    sweeps: int,
+    t: Tensor | None = None,
+    base: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """`sweeps` times every colour class given all others, in the machine's order; the first class is never read.
+
+    >>> from softspin.distributions import GraphBoltzmann
+    >>> from softspin.kernels import streams
+    >>> machine = GraphBoltzmann(torch.full((3,), -50.0), torch.zeros(3, 3))
+    >>> z, stream = chromatic_sweeps(machine, torch.ones(4, 3), streams(0, 1)[0], sweeps=2)
+    >>> int(z.sum()), stream[1].item()
+    (0, 2)
+    """
+    hot = None if t is None else t[..., None]
+    for k in range(sweeps):
+        z = _one_sweep(machine, z, _uniforms(stream, k, z), hot, base)
+    return z, advance(stream, sweeps)
+
+
+def anneal_graph(
+    machine: Boltzmann,
+    base: Tensor,
+    schedule: Tensor,
+    chains: int,
+    stream: Tensor,
+    start: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Annealed importance sampling along a schedule, as :func:`softspin.kernels.plain.anneal`, on any graph.
+
+    The first colour class is summed out.
+
+    Returns log weights `(*replicas, C)` in float64, chains `(*replicas, C, D)` and the stream, T + 1 counters later.
+    """
+    replicas, units = machine.batch_shape, machine.units
+    z = machine.bias.new_zeros(*replicas, chains, units) if start is None else start
+    schedule = schedule.to(machine.bias)
+    log_weight = torch.zeros(*replicas, chains, dtype=torch.float64, device=machine.bias.device)
+    for k, t in enumerate(schedule):
+        if k > 0:
+            log_weight = log_weight + _gain(machine, z, base, schedule[k - 1], t).to(torch.float64)
+        z = _one_sweep(machine, z, _uniforms(stream, k, z), t, base)
+    return log_weight, z, advance(stream, len(schedule))
+
+
+def _gain(machine: Boltzmann, z: Tensor, base: Tensor, before: Tensor, after: Tensor) -> Tensor:
+    """log f_after - log f_before of the units outside the first class, which is summed out."""
+    first = machine.blocks[0]
+    rest = z.clone()
+    rest[..., first] = 0
+    own = -machine.energy(rest) - (align(base, z.ndim) * rest).sum(-1)
+    low, high = (_field(machine, 0, rest, t, base) for t in (before, after))
+    return (after - before) * own + (softplus(high) - softplus(low)).sum(-1)
+
+
+def _one_sweep(machine: Boltzmann, z: Tensor, u: Tensor, t: Tensor | None, base: Tensor | None) -> Tensor:
+    z = z.clone()
+    for number, block in enumerate(machine.blocks):
+        z[..., block] = is_on(u[..., block], _field(machine, number, z, t, base))
+    return z
+
+
+def _field(machine: Boltzmann, number: int, z: Tensor, t: Tensor | None, base: Tensor | None) -> Tensor:
+    """Log odds of one class at temperature t, t `(*replicas, C, 1)` or a number."""
+    field = machine.block_field(number, z).detach()
+    if t is None:
+        return field
+    if base is None:
+        return t * field
+    low = align(base[..., machine.blocks[number]], z.ndim)
+    return low + t * (field - low)
+
+
+def _uniforms(stream: Tensor, offset: int, z: Tensor) -> Tensor:
+    chains_and_units = (z.shape[-2], z.shape[-1])
+    return uniforms(stream.reshape(-1, 2), offset, chains_and_units, z.dtype).reshape(z.shape)

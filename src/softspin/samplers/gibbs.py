@@ -1,0 +1,72 @@
+"""Block Gibbs sampling; with chains kept across parameter updates, persistent contrastive divergence (PCD)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from softspin.distributions import Boltzmann
+from softspin.kernels import Implementation
+from softspin.samplers.diagnostics import flip_rate
+from softspin.samplers.machines import (
+    GIBBS,
+    check_chains,
+    check_count,
+    check_machine,
+    independent_draw,
+    replica_streams,
+    sweep,
+)
+
+
+class GibbsState(NamedTuple):
+    """What the next step needs."""
+
+    z: Tensor
+    """Chains, `(*replicas, chains, D)`, 0 or 1."""
+    stream: Tensor
+    """Key and counter, `(*replicas, 2)`."""
+
+
+class GibbsInfo(NamedTuple):
+    """What is only interesting."""
+
+    flip_rate: Tensor
+    """Share of the bits that differ from where the step began, `(*replicas,)`."""
+
+
+@torch.no_grad()
+def init(machine: Boltzmann, chains: int, seed: int, start: Tensor | None = None) -> GibbsState:
+    """Chains at fair coin flips, or at `start` `(*replicas, chains, D)`.
+
+    >>> from softspin.distributions import BipartiteBoltzmann
+    >>> init(BipartiteBoltzmann(torch.zeros(2, 5), torch.zeros(2, 2, 3)), chains=10, seed=0).z.shape
+    torch.Size([2, 10, 5])
+    """
+    check_machine(machine)
+    check_count("chains", chains)
+    stream = replica_streams(machine, seed, GIBBS)
+    if start is None:
+        return GibbsState(independent_draw(machine, torch.zeros_like(machine.bias), stream, (chains,)), stream)
+    check_chains(start, machine, what="the chains to start from")
+    return GibbsState(start.clone(), stream)
+
+
+@torch.no_grad()
+def step(
+    state: GibbsState, machine: Boltzmann, sweeps: int, *, implementation: Implementation = "auto"
+) -> tuple[GibbsState, GibbsInfo]:
+    """`sweeps` sweeps of every chain: of an RBM the right side, then the left; of any other graph colour by colour.
+
+    >>> from softspin.distributions import BipartiteBoltzmann
+    >>> machine = BipartiteBoltzmann(torch.tensor([0.0, 9.0, -9.0]), torch.zeros(1, 2))
+    >>> state, info = step(init(machine, chains=10_000, seed=0), machine, sweeps=1)
+    >>> state.z.mean(0).round(decimals=2), info.flip_rate.round(decimals=1)
+    (tensor([0.5..., 1.0000, 0.0000]), tensor(0.5000))
+    """
+    check_chains(state.z, machine)
+    check_count("sweeps", sweeps)
+    z, stream = sweep(machine, state.z, state.stream, sweeps, implementation=implementation)
+    return GibbsState(z, stream), GibbsInfo(flip_rate(state.z, z))

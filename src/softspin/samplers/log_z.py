@@ -1,0 +1,242 @@
+"""log Z by annealed importance sampling forward and in reverse, or exactly.
+
+e^(AIS weight) is unbiased for Z, so its log is too low on average, and a likelihood computed with it too high.
+Annealing in reverse from samples of the machine errs on the other side. The two together, :func:`sandwich`, are what
+a report should quote.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from softspin.distributions import Boltzmann
+from softspin.distributions.enumeration import LARGEST
+from softspin.errors import unknown_name
+from softspin.kernels import Implementation
+from softspin.numerics import softplus
+from softspin.samplers.machines import (
+    FORWARD,
+    REVERSE,
+    anneal,
+    base_biases,
+    check_chains,
+    check_count,
+    check_machine,
+    couplings,
+    rebuild,
+    replica_streams,
+)
+from softspin.samplers.population import anneal_population
+from softspin.samplers.result import NORMAL_95, LogZ, log_mean_error, log_mean_exp, weight_ess
+from softspin.samplers.schedules import check_schedule, linear_schedule
+
+METHODS = ("auto", "exact", "ais", "sandwich", "population")
+
+
+class SandwichWarning(UserWarning):
+    """The reverse estimate lies clearly below the forward one: the samples are not those of the machine."""
+
+
+@torch.no_grad()
+def exact(machine: Boltzmann) -> LogZ:
+    """log Z by enumeration in float64: one side (on any graph: all but one colour class) of at most 24 units.
+
+    >>> from softspin.distributions import BipartiteBoltzmann
+    >>> exact(BipartiteBoltzmann(torch.zeros(5), torch.zeros(2, 3))).value
+    tensor(3.4657, dtype=torch.float64)
+    """
+    check_machine(machine)
+    precise = rebuild(machine, machine.bias.detach().to(torch.float64), couplings(machine).to(torch.float64))
+    value = precise.exact_log_z()
+    many = torch.full_like(value, torch.inf)
+    return LogZ(value, torch.zeros_like(value), many, value, value, method="exact", kind="exact")
+
+
+@torch.no_grad()
+def ais(
+    machine: Boltzmann,
+    *,
+    seed: int,
+    temperatures: int = 10_000,
+    chains: int = 1_000,
+    base: str | Tensor = "centred",
+    schedule: Tensor | None = None,
+    implementation: Implementation = "auto",
+) -> LogZ:
+    """Forward AIS from independent units with biases `base` to the machine: a lower bound on log Z, in expectation.
+
+    base: "centred", "bias", "uniform" or a tensor `(*replicas, D)`, see :func:`base_biases`. `schedule`, a tensor
+    from 0 to 1, replaces the even one of `temperatures` steps. Memory is that of the chains.
+
+    >>> from softspin.distributions import BipartiteBoltzmann
+    >>> machine = BipartiteBoltzmann(torch.zeros(5), torch.ones(2, 3))
+    >>> result = ais(machine, seed=0, temperatures=20, chains=500)
+    >>> bool((result.value - exact(machine).value).abs() < 3 * result.standard_error)
+    True
+    """
+    check_machine(machine)
+    check_count("chains", chains)
+    biases = base_biases(machine, base)
+    steps = check_schedule(linear_schedule(temperatures) if schedule is None else schedule)
+    stream = replica_streams(machine, seed, FORWARD)
+    log_weights, _ = anneal(machine, biases, steps, chains, stream, implementation=implementation)
+    error = log_mean_error(weight_ess(log_weights), chains)
+    value = softplus(biases.to(torch.float64)).sum(-1) + log_mean_exp(log_weights)
+    return LogZ(
+        value=value,
+        standard_error=error,
+        effective_sample_size=weight_ess(log_weights),
+        lower=value - NORMAL_95 * error,
+        upper=torch.full_like(value, torch.inf),
+        method="ais",
+        kind="lower bound",
+    )
+
+
+@torch.no_grad()
+def reverse_ais(
+    machine: Boltzmann,
+    samples: Tensor,
+    *,
+    seed: int,
+    temperatures: int = 10_000,
+    base: str | Tensor = "centred",
+    schedule: Tensor | None = None,
+    implementation: Implementation = "auto",
+) -> LogZ:
+    """AIS backwards from `samples` `(*replicas, chains, D)` of the machine to the base: an upper bound, in expectation.
+
+    That, and its standard error, hold for independent samples of the machine. Samples that miss a mode do not bound
+    anything. The schedule is the forward one, from 0 to 1.
+    """
+    check_machine(machine)
+    check_chains(samples, machine, what="the samples")
+    biases = base_biases(machine, base)
+    steps = check_schedule(linear_schedule(temperatures) if schedule is None else schedule)
+    stream = replica_streams(machine, seed, REVERSE)
+    chains = samples.shape[-2]
+    log_weights, _ = anneal(machine, biases, steps.flip(0), chains, stream, samples, implementation)
+    error = log_mean_error(weight_ess(log_weights), chains)
+    value = softplus(biases.to(torch.float64)).sum(-1) - log_mean_exp(log_weights)
+    return LogZ(
+        value=value,
+        standard_error=error,
+        effective_sample_size=weight_ess(log_weights),
+        lower=torch.full_like(value, -torch.inf),
+        upper=value + NORMAL_95 * error,
+        method="reverse ais",
+        kind="upper bound",
+    )
+
+
+@torch.no_grad()
+def sandwich(
+    machine: Boltzmann,
+    samples: Tensor | None = None,
+    *,
+    seed: int,
+    temperatures: int = 10_000,
+    chains: int = 1_000,
+    base: str | Tensor = "centred",
+    schedule: Tensor | None = None,
+    implementation: Implementation = "auto",
+) -> LogZ:
+    """AIS in both directions: value and standard error of the forward run, `upper` from the reverse one.
+
+    The forward value needs no samples and is what AIS papers quote, so it is the value; [lower, upper] runs from 1.96
+    standard errors below it to 1.96 above the reverse. Without `samples` they are made by population annealing. When
+    the reverse lies clearly below the forward, which samples of the machine cannot do, it warns, and the interval
+    covers both.
+
+    >>> from softspin.distributions import BipartiteBoltzmann
+    >>> machine = BipartiteBoltzmann(torch.zeros(5), torch.ones(2, 3))
+    >>> result = sandwich(machine, seed=0, temperatures=20, chains=500)
+    >>> bool((result.lower < exact(machine).value) & (exact(machine).value < result.upper))
+    True
+    """
+    if samples is None:
+        samples = anneal_population(machine, chains, seed, base=base, implementation=implementation)[1].z
+    forward = ais(
+        machine,
+        seed=seed,
+        temperatures=temperatures,
+        chains=chains,
+        base=base,
+        schedule=schedule,
+        implementation=implementation,
+    )
+    reverse = reverse_ais(
+        machine,
+        samples,
+        seed=seed,
+        temperatures=temperatures,
+        base=base,
+        schedule=schedule,
+        implementation=implementation,
+    )
+    if bool((reverse.upper < forward.lower).any()):
+        warnings.warn(
+            f"reverse AIS gives log Z below {reverse.upper.min().item():.2f}, forward AIS above "
+            f"{forward.lower.max().item():.2f}; the samples are not those of the machine, or too few",
+            SandwichWarning,
+            stacklevel=3,
+        )
+    low = torch.minimum(forward.lower, reverse.value - NORMAL_95 * reverse.standard_error)
+    high = torch.maximum(reverse.upper, forward.value + NORMAL_95 * forward.standard_error)
+    return forward._replace(lower=low, upper=high, method="sandwich", kind="estimate")
+
+
+def estimate(
+    machine: Boltzmann,
+    method: Literal["auto", "exact", "ais", "sandwich", "population"] = "auto",
+    *,
+    seed: int,
+    temperatures: int = 10_000,
+    chains: int = 1_000,
+    base: str | Tensor = "centred",
+    schedule: Tensor | None = None,
+    samples: Tensor | None = None,
+    implementation: Implementation = "auto",
+) -> LogZ:
+    """log Z by a method named in a configuration. "auto" is exact where that is possible and the sandwich elsewhere.
+
+    >>> from softspin.distributions import BipartiteBoltzmann
+    >>> estimate(BipartiteBoltzmann(torch.zeros(5), torch.ones(2, 3)), seed=0).kind
+    'exact'
+    """
+    if method not in METHODS:
+        raise unknown_name("method", method, METHODS)
+    if method == "exact" or (method == "auto" and _can_enumerate(machine)):
+        return exact(machine)
+    if method == "population":
+        return anneal_population(machine, chains, seed, base=base, implementation=implementation)[0]
+    if method == "ais":
+        return ais(
+            machine,
+            seed=seed,
+            temperatures=temperatures,
+            chains=chains,
+            base=base,
+            schedule=schedule,
+            implementation=implementation,
+        )
+    return sandwich(
+        machine,
+        samples,
+        seed=seed,
+        temperatures=temperatures,
+        chains=chains,
+        base=base,
+        schedule=schedule,
+        implementation=implementation,
+    )
+
+
+def _can_enumerate(machine: Boltzmann) -> bool:
+    index = torch.arange(machine.units)
+    largest = max(len(index[block.cpu() if isinstance(block, Tensor) else block]) for block in machine.blocks)
+    return machine.units - largest <= LARGEST

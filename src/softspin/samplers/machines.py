@@ -1,0 +1,163 @@
+"""What samplers ask of a machine, whichever of the two kinds it is; and what they ask of their callers.
+
+Chains carry the machine's replicas, `(*replicas, C, D)`, streams too, `(*replicas, 2)`. Only here are they flattened
+to the one replica dimension of the kernels.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from softspin.distributions import BipartiteBoltzmann, Boltzmann, GraphBoltzmann
+from softspin.distributions.boltzmann import check_finite
+from softspin.errors import ShapeError, SupportError, unknown_name
+from softspin.kernels import DeviceError, Implementation, gibbs_sweeps, streams, uniforms
+from softspin.kernels import anneal as anneal_bipartite
+from softspin.numerics import align, broadcast_shape
+from softspin.samplers.chromatic import anneal_graph, chromatic_sweeps
+
+# Purposes keep draws apart that share a seed (streams) or a counter (uniforms).
+GIBBS, POPULATION, TEMPERING, FORWARD, REVERSE = range(1, 6)
+START, RESAMPLE, EXCHANGE = range(1, 4)
+
+
+def couplings(machine: Boltzmann) -> Tensor:
+    """The couplings, detached: `(*replicas, n, m)` of an RBM, `(*replicas, D, D)` of any other graph."""
+    return (machine.weight if isinstance(machine, BipartiteBoltzmann) else machine.coupling).detach()
+
+
+def rebuild(machine: Boltzmann, bias: Tensor, coupling: Tensor) -> Boltzmann:
+    """A machine of the same kind with other parameters."""
+    kind = BipartiteBoltzmann if isinstance(machine, BipartiteBoltzmann) else GraphBoltzmann
+    return kind(bias, coupling, validate_args=False)
+
+
+def replica_streams(machine: Boltzmann, seed: int, purpose: int) -> Tensor:
+    """One stream per replica of the machine, `(*replicas, 2)`."""
+    flat = streams(seed, machine.batch_shape.numel(), purpose=purpose, device=machine.bias.device)
+    return flat.reshape(*machine.batch_shape, 2)
+
+
+def replica_uniforms(
+    machine: Boltzmann, stream: Tensor, shape: tuple[int, ...], purpose: int, offset: int = 0
+) -> Tensor:
+    """Uniforms `(*replicas, *shape)` in the machine's dtype."""
+    drawn = uniforms(stream.reshape(-1, 2), offset, shape, machine.bias.dtype, purpose)
+    return drawn.reshape(*machine.batch_shape, *shape)
+
+
+def sweep(
+    machine: Boltzmann,
+    z: Tensor,
+    stream: Tensor,
+    sweeps: int,
+    t: Tensor | None = None,
+    base: Tensor | None = None,
+    implementation: Implementation = "auto",
+) -> tuple[Tensor, Tensor]:
+    """Gibbs sweeps of all chains `(*replicas, C, D)`, by blocks. t `(*replicas, C)`, base `(*replicas, D)`."""
+    if not isinstance(machine, BipartiteBoltzmann):
+        return chromatic_sweeps(machine, z, stream, sweeps, t, base)
+    new, moved = gibbs_sweeps(
+        _flat(z, 2),
+        _flat(machine.bias.detach(), 1),
+        _flat(machine.weight.detach(), 2),
+        _flat(stream, 1),
+        sweeps,
+        None if t is None else _flat(t, 1),
+        None if base is None else _flat(base, 1),
+        implementation=implementation,
+    )
+    return new.reshape(z.shape), moved.reshape(stream.shape)
+
+
+def anneal(
+    machine: Boltzmann,
+    base: Tensor,
+    schedule: Tensor,
+    chains: int,
+    stream: Tensor,
+    start: Tensor | None = None,
+    implementation: Implementation = "auto",
+) -> tuple[Tensor, Tensor]:
+    """AIS log weights `(*replicas, C)` in float64 and the chains at the end, `(*replicas, C, D)`."""
+    if not isinstance(machine, BipartiteBoltzmann):
+        log_weight, z, _ = anneal_graph(machine, base, schedule, chains, stream, start)
+        return log_weight, z
+    log_weight, z, _ = anneal_bipartite(
+        _flat(machine.bias.detach(), 1),
+        _flat(machine.weight.detach(), 2),
+        _flat(base, 1),
+        schedule,
+        chains,
+        _flat(stream, 1),
+        None if start is None else _flat(start, 2),
+        implementation=implementation,
+    )
+    replicas = machine.batch_shape
+    return log_weight.to(torch.float64).reshape(*replicas, chains), z.reshape(*replicas, chains, machine.units)
+
+
+def base_biases(machine: Boltzmann, base: str | Tensor) -> Tensor:
+    """Independent biases `(*replicas, D)` where a path starts: "centred", "bias", "uniform", or those given.
+
+    "centred" is a + W/2 summed over the other units, the field when they are all undecided: the machine's own biases
+    when bits are written as spins -1, 1. It does not favour a mode for being written with zeros. "bias" does: two
+    balanced modes, all zeros and all ones (8 + 8 units, couplings 1.5), from "bias" annealing reports log Z too low
+    by log 2 with an effective sample size of 100%, having seen one of them. "uniform" is 0.
+    """
+    if isinstance(base, Tensor):
+        if (
+            base.shape[-1:] != machine.event_shape
+            or broadcast_shape(base.shape, machine.bias.shape) != machine.bias.shape
+        ):
+            raise ShapeError(
+                f"base of shape {tuple(base.shape)}; it must be like the biases, {tuple(machine.bias.shape)}"
+            )
+        if not bool(torch.isfinite(base).all()):
+            raise SupportError("base holds NaN or infinity; every entry must be finite")
+        return base.detach().to(machine.bias).expand(machine.bias.shape)
+    if base == "centred":
+        return machine.field(torch.full_like(machine.bias, 0.5)).detach()
+    if base == "bias":
+        return machine.bias.detach()
+    if base == "uniform":
+        return torch.zeros_like(machine.bias)
+    raise unknown_name("base", base, ["bias", "centred", "uniform"])
+
+
+def independent_draw(machine: Boltzmann, base: Tensor, stream: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """States `(*replicas, *shape, D)` of the machine without couplings whose biases are `base`."""
+    u = replica_uniforms(machine, stream, (*shape, machine.units), START)
+    return (u < torch.sigmoid(align(base, u.ndim))).to(machine.bias.dtype)
+
+
+def check_machine(machine: Boltzmann) -> None:
+    """Raise unless all parameters are finite."""
+    check_finite(bias=machine.bias, weight=couplings(machine))
+
+
+def check_count(name: str, count: int, least: int = 1) -> None:
+    """Raise unless there are enough of them."""
+    if count < least:
+        raise SupportError(f"{count} {name}; at least {least} {'is' if least == 1 else 'are'} needed")
+
+
+def check_chains(z: Tensor, machine: Boltzmann, chain_dims: int = 1, what: str = "the state's chains") -> None:
+    """Raise unless z is `(*replicas, chains, D)` of this machine, in its dtype and on its device."""
+    replicas = tuple(machine.batch_shape)
+    shape = tuple(z.shape)
+    fits = len(shape) == len(replicas) + chain_dims + 1 and shape[: len(replicas)] == replicas
+    if not fits or shape[-1] != machine.units or 0 in shape:
+        want = ", ".join([*map(str, replicas), *["at least 1"] * chain_dims, str(machine.units)])
+        raise ShapeError(f"{what} have shape {shape}; this machine takes ({want})")
+    if z.device != machine.bias.device:
+        raise DeviceError(f"{what} are on {z.device}, the machine on {machine.bias.device}; move one of them")
+    if z.dtype != machine.bias.dtype:
+        raise SupportError(f"{what} are {z.dtype}, the machine is {machine.bias.dtype}; convert one of them")
+
+
+def _flat(x: Tensor, kept: int) -> Tensor:
+    """`(*replicas, ...)` as `(R, ...)`, where `kept` dimensions are not replicas."""
+    return x.reshape(-1, *x.shape[x.ndim - kept :])

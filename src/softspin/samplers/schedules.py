@@ -1,0 +1,50 @@
+"""Schedules of inverse temperatures: increasing tensors `(T + 1,)` that start at 0 and end at 1."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from softspin.errors import ShapeError, SupportError
+
+
+def linear_schedule(steps: int) -> Tensor:
+    """0, 1/T, 2/T, ..., 1.
+
+    >>> linear_schedule(4).tolist()
+    [0.0, 0.25, 0.5, 0.75, 1.0]
+    """
+    return torch.linspace(0, 1, _positive(steps) + 1, dtype=torch.float64)
+
+
+def sigmoid_schedule(steps: int, steepness: float = 4.0) -> Tensor:
+    """A sigmoid from -`steepness` to `steepness`, stretched to reach 0 and 1: dense at both ends.
+
+    >>> sigmoid_schedule(4).round(decimals=3).tolist()
+    [0.0, 0.105, 0.5, 0.895, 1.0]
+    """
+    if not 0 < steepness < float("inf"):
+        raise SupportError(f"steepness {steepness}; it must be positive and finite")
+    raw = torch.sigmoid(torch.linspace(-steepness, steepness, _positive(steps) + 1, dtype=torch.float64))
+    schedule = (raw - raw[0]) / (raw[-1] - raw[0])
+    schedule[-1] = 1
+    return schedule
+
+
+def check_schedule(schedule: Tensor) -> Tensor:
+    """The schedule itself, if it is one dimension that starts at 0, ends at 1 and increases."""
+    if schedule.ndim != 1 or len(schedule) < 2:
+        raise ShapeError(f"a schedule has shape (T + 1,) with T >= 1, not {tuple(schedule.shape)}")
+    if schedule[0].item() != 0 or schedule[-1].item() != 1:
+        raise SupportError(
+            f"a schedule starts at 0 and ends at 1, not {schedule[0].item():g} .. {schedule[-1].item():g}"
+        )
+    if not bool((schedule.diff() > 0).all()):
+        raise SupportError("a schedule must increase from each temperature to the next")
+    return schedule
+
+
+def _positive(steps: int) -> int:
+    if steps < 1:
+        raise SupportError(f"a schedule of {steps} steps; at least 1 is needed")
+    return steps

@@ -1,0 +1,322 @@
+"""The plain kernels against loops over single units and sums over all states, and the streams they draw from."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from softspin import kernels
+from softspin.errors import MissingExtraError, ShapeError, SupportError, UnknownNameError
+from softspin.kernels import DeviceError, choose, plain
+from softspin.kernels.streams import advance, streams, uniforms
+from truth import ks_distance, ks_limit
+
+SIZES = [(1, 1, 1), (3, 2, 5), (7, 13, 4), (4, 1, 33)]
+
+
+def machine(
+    n: int, m: int, replicas: int, dtype: torch.dtype = torch.float64, seed: int = 0
+) -> tuple[Tensor, Tensor, Tensor]:
+    """bias, weight and another set of biases for the base."""
+    g = torch.Generator().manual_seed(seed)
+    bias, weight, base = (torch.randn(replicas, *s, dtype=dtype, generator=g) for s in ((n + m,), (n, m), (n + m,)))
+    return bias, weight, base
+
+
+def bits(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    return (torch.rand(*shape, generator=torch.Generator().manual_seed(9)) < 0.5).to(dtype)
+
+
+def rand(*shape: int) -> Tensor:
+    return torch.rand(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(8))
+
+
+def one_by_one(z: Tensor, bias: Tensor, weight: Tensor, u: Tensor, t: Tensor, base: Tensor) -> Tensor:
+    """Sweeps unit by unit from the definition: a unit is on where u < sigmoid(its field), right side first."""
+    sweeps, replicas, chains, _ = u.shape
+    n, m = weight.shape[1:]
+    z = z.clone()
+    for k, r, c in itertools.product(range(sweeps), range(replicas), range(chains)):
+        for unit in [*range(n, n + m), *range(n)]:
+            if unit >= n:
+                driven = sum(z[r, c, i].item() * weight[r, i, unit - n].item() for i in range(n))
+            else:
+                driven = sum(z[r, c, n + j].item() * weight[r, unit, j].item() for j in range(m))
+            heat = t[r, c].item()
+            x = (1 - heat) * base[r, unit].item() + heat * (bias[r, unit].item() + driven)
+            z[r, c, unit] = float(u[k, r, c, unit].item() < 1 / (1 + math.exp(-x)))
+    return z
+
+
+@pytest.mark.parametrize(("n", "m", "chains"), SIZES)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_sweeps_are_the_conditionals_unit_by_unit(n: int, m: int, chains: int, dtype: torch.dtype) -> None:
+    bias, weight, base = machine(n, m, 2, dtype)
+    z, u, t = bits(2, chains, n + m, dtype=dtype), rand(3, 2, chains, n + m).to(dtype), rand(2, chains).to(dtype)
+    stream = streams(0, 2)
+    got, later = plain.gibbs_sweeps(z, bias, weight, stream, 3, t, base, uniforms=u)
+    assert got.dtype == dtype
+    assert torch.equal(got, one_by_one(z, bias, weight, u, t, base))
+    assert torch.equal(later, advance(stream, 3))
+    cold, _ = plain.gibbs_sweeps(z, bias, weight, stream, 3, uniforms=lambda k: u[k])
+    assert torch.equal(cold, one_by_one(z, bias, weight, u, torch.ones(2, chains), torch.zeros_like(bias)))
+    based, _ = plain.gibbs_sweeps(z, bias, weight, stream, 3, t, uniforms=u)
+    assert torch.equal(based, one_by_one(z, bias, weight, u, t, torch.zeros_like(bias)))
+
+
+def naive_log_f(left: Tensor, bias: Tensor, weight: Tensor, base: Tensor, t: float) -> Tensor:
+    """log of the sum over all right sides of e^(-E_t), one replica: left `(C, n)` to `(C,)`."""
+    m = weight.shape[1]
+    total = []
+    for state in itertools.product([0.0, 1.0], repeat=m):
+        right = torch.tensor(state, dtype=torch.float64)
+        z = torch.cat([left, right.expand(len(left), m)], -1)
+        total.append((1 - t) * z @ base + t * (z @ bias + left @ weight @ right))
+    return torch.logsumexp(torch.stack(total), 0)
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_annealing_adds_up_what_enumeration_gives(backwards: bool) -> None:
+    """The path is walked by single sweeps on the same uniforms; the weights come from sums over all right sides."""
+    bias, weight, base = machine(4, 5, 2)
+    schedule = torch.tensor([0.0, 0.1, 0.35, 0.8, 1.0], dtype=torch.float64)
+    schedule = schedule.flip(0) if backwards else schedule
+    chains, u = 6, rand(5, 2, 6, 9)
+    start = bits(2, chains, 9) if backwards else None
+    log_weight, z, later = plain.anneal(bias, weight, base, schedule, chains, streams(0, 2), start, uniforms=u)
+
+    walk = torch.zeros(2, chains, 9, dtype=torch.float64) if start is None else start
+    truth = torch.zeros(2, chains, dtype=torch.float64)
+    for k, t in enumerate(schedule.tolist()):
+        for r in range(2):
+            if k > 0:
+                left, before = walk[r, :, :4], schedule[k - 1].item()
+                parameters = bias[r], weight[r], base[r]
+                truth[r] += naive_log_f(left, *parameters, t) - naive_log_f(left, *parameters, before)
+        walk = one_by_one(walk, bias, weight, u[k : k + 1], torch.full((2, chains), t), base)
+    torch.testing.assert_close(log_weight, truth, atol=1e-12, rtol=1e-12)
+    assert torch.equal(z, walk)
+    assert later[:, 1].tolist() == [5, 5]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_the_right_side_that_comes_in_is_not_read(dtype: torch.dtype) -> None:
+    bias, weight, base = machine(3, 4, 1, dtype)
+    z = bits(1, 50, 7, dtype=dtype)
+    other = torch.cat([z[..., :3], 1 - z[..., 3:]], -1)
+    results = [plain.gibbs_sweeps(x, bias, weight, streams(0, 1), 1)[0] for x in (z, other)]
+    assert torch.equal(*results)
+    schedule = torch.tensor([1.0, 0.4, 0.0])
+    weights = [plain.anneal(bias, weight, base, schedule, 50, streams(0, 1), x)[0] for x in (z, other)]
+    assert torch.equal(*weights)
+
+
+def test_a_forward_run_does_not_depend_on_where_it_starts() -> None:
+    bias, weight, base = machine(3, 4, 1)
+    schedule = torch.tensor([0.0, 0.4, 1.0])
+    from_zeros = plain.anneal(bias, weight, base, schedule, 50, streams(0, 1))
+    from_bits = plain.anneal(bias, weight, base, schedule, 50, streams(0, 1), bits(1, 50, 7))
+    assert torch.equal(from_zeros[0], from_bits[0])
+
+
+def test_without_couplings_and_at_its_own_biases_every_weight_is_exactly_one() -> None:
+    for dtype in (torch.float64, torch.float32):
+        bias, weight, _ = machine(30, 40, 3, dtype)
+        schedule = torch.linspace(0, 1, 101)
+        log_weight, _, _ = plain.anneal(bias, torch.zeros_like(weight), bias, schedule, 20, streams(0, 3))
+        assert not log_weight.any()
+
+
+def test_fields_in_single_precision_do_not_depend_on_the_order_of_summation() -> None:
+    """Shuffling the left units shuffles nothing but the sum; the right sides must agree in every bit."""
+    bias, weight, _ = machine(300, 5, 1, torch.float32)
+    order = torch.randperm(300, generator=torch.Generator().manual_seed(1))
+    left = bits(1, 200, 300, dtype=torch.float32)
+    fields, shuffled = (plain._Fields(bias, w, None) for w in (weight, weight[:, order]))
+    assert torch.equal(fields.driven(left), shuffled.driven(left[..., order]))
+
+
+def test_fixed_point_is_within_its_bound() -> None:
+    weight = (
+        torch.randn(3, 40, 50, generator=torch.Generator().manual_seed(0))
+        * torch.tensor([1e-6, 1.0, 1e5])[:, None, None]
+    )
+    unit, whole = plain.FixedPoint.of(weight)
+    error = (whole * unit.double() - weight.double()).abs().amax((-2, -1))
+    bound = weight.abs().amax((-2, -1)).double() * 2**-22
+    assert bool((error <= bound * 1.001).all())  # the unit itself is rounded
+    assert torch.equal(whole, whole.round())
+    zero = plain.FixedPoint.of(torch.zeros(1, 2, 2))
+    assert not zero.whole.any()
+    assert torch.equal(zero.unit, torch.ones(1, 1, 1))
+
+
+# Streams ---------------------------------------------------------------------------------------------------------
+
+
+def test_five_sweeps_and_five_more_are_ten() -> None:
+    bias, weight, _ = machine(7, 13, 3)
+    z, stream = bits(3, 33, 20), streams(5, 3)
+    whole, end = plain.gibbs_sweeps(z, bias, weight, stream, 10)
+    half, middle = plain.gibbs_sweeps(z, bias, weight, stream, 5)
+    again, last = plain.gibbs_sweeps(half, bias, weight, middle, 5)
+    assert torch.equal(whole, again)
+    assert torch.equal(end, last)
+    assert not torch.equal(half, whole)
+
+
+def test_a_replica_does_not_know_its_neighbours() -> None:
+    bias, weight, base = machine(7, 13, 3)
+    z, stream, schedule = bits(3, 33, 20), streams(5, 3), torch.tensor([0.0, 0.2, 1.0])
+    together, _ = plain.gibbs_sweeps(z, bias, weight, stream, 4)
+    weights, _, _ = plain.anneal(bias, weight, base, schedule, 33, stream)
+    for r in range(3):
+        one = slice(r, r + 1)
+        alone, _ = plain.gibbs_sweeps(z[one], bias[one], weight[one], stream[one], 4)
+        assert torch.equal(together[one], alone)
+        alone_weights, _, _ = plain.anneal(bias[one], weight[one], base[one], schedule, 33, stream[one])
+        torch.testing.assert_close(weights[one], alone_weights, atol=1e-12, rtol=0)
+
+
+def test_streams_differ_by_seed_replica_purpose_and_counter() -> None:
+    keys = [streams(seed, 3, purpose=p)[:, 0].tolist() for seed, p in itertools.product((0, 1, -1, 2**63), (0, 1))]
+    assert len({key for row in keys for key in row}) == 4 * 3 * 2
+    assert torch.equal(streams(7, 5)[:2], streams(7, 2))
+    stream = streams(0, 2)
+    drawn = [uniforms(stream, k, (4,), torch.float64, purpose=p) for k, p in ((0, 0), (1, 0), (0, 1))]
+    values = torch.cat([d.flatten() for d in drawn])
+    assert len(values.unique()) == len(values)
+    assert torch.equal(uniforms(advance(stream, 1), 0, (4,), torch.float64), drawn[1])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_uniforms_are_uniform_and_inside(dtype: torch.dtype) -> None:
+    """Kolmogorov-Smirnov over 200,000 draws, false-alarm rate 1e-6; neighbours across counters are uncorrelated."""
+    u = torch.cat([uniforms(streams(3, 20), k, (50,), dtype).flatten() for k in range(200)])
+    assert ks_distance(u.double()) < ks_limit(len(u))
+    assert 0 < u.min() < u.max() < 1
+    pairs = u[:-1] - 0.5, u[1:] - 0.5
+    correlation = (pairs[0] * pairs[1]).mean().item() * 12
+    assert abs(correlation) < 5 / math.sqrt(len(u))
+
+
+# The choice ------------------------------------------------------------------------------------------------------
+
+
+def test_plain_runs_where_nothing_else_can() -> None:
+    cpu = torch.device("cpu")
+    assert choose("auto", cpu, torch.float64) is plain
+    assert choose("auto", cpu, torch.bfloat16) is plain
+    assert choose("plain", cpu, torch.float32) is plain
+    assert choose("auto", torch.device("meta"), torch.float32) is plain
+
+
+def test_auto_takes_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {"cpu": None, "gpu": None}
+    monkeypatch.setattr(kernels, "_fast", found.get)
+    assert choose("auto", torch.device("cpu"), torch.float32) is plain
+    with pytest.raises(
+        MissingExtraError, match=r"implementation 'cpu' needs the package numba: pip install 'softspin\[fast\]'"
+    ):
+        choose("cpu", torch.device("cpu"), torch.float32)
+    monkeypatch.setattr(kernels, "_fast", lambda name: f"the {name} kernels")
+    assert str(choose("auto", torch.device("cpu"), torch.float32)) == "the cpu kernels"
+    assert str(choose("auto", torch.device("cuda"), torch.float32)) == "the gpu kernels"
+    assert choose("auto", torch.device("cuda"), torch.float64) is plain
+
+
+def test_a_kernel_that_is_not_there_is_not_an_error_for_auto() -> None:
+    assert kernels._fast("no_such_file") is None
+
+
+def test_what_is_chosen_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The dispatcher hands its arguments on in the order of the twin."""
+    bias, weight, base = machine(3, 4, 2)
+    z, stream, t = bits(2, 5, 7), streams(0, 2), rand(2, 5)
+    got = kernels.gibbs_sweeps(z, bias, weight, stream, 3, t, base)
+    want = plain.gibbs_sweeps(z, bias, weight, stream, 3, t, base)
+    assert all(torch.equal(g, w) for g, w in zip(got, want, strict=True))
+    schedule = torch.tensor([1.0, 0.5, 0.0])
+    got_anneal = kernels.anneal(bias, weight, base, schedule, 5, stream, z)
+    want_anneal = plain.anneal(bias, weight, base, schedule, 5, stream, z)
+    assert all(torch.equal(g, w) for g, w in zip(got_anneal, want_anneal, strict=True))
+
+
+BIAS, WEIGHT, BASE = machine(2, 3, 1)
+Z, STREAM = bits(1, 4, 5), streams(0, 1)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (
+            lambda: kernels.gibbs_sweeps(Z[0], BIAS, WEIGHT, STREAM, 1),
+            ShapeError,
+            r"chains of shape \(4, 5\); this machine takes \(1, at least 1, 5\)",
+        ),
+        (lambda: kernels.gibbs_sweeps(Z[:, :0], BIAS, WEIGHT, STREAM, 1), ShapeError, "at least 1, 5"),
+        (
+            lambda: kernels.gibbs_sweeps(Z, BIAS, WEIGHT[0], STREAM, 1),
+            ShapeError,
+            r"kernels take bias \(R, n \+ m\) and weight \(R, n, m\)",
+        ),
+        (lambda: kernels.gibbs_sweeps(Z, BIAS, WEIGHT, STREAM, 0), SupportError, "0 sweeps; at least 1 is needed"),
+        (
+            lambda: kernels.gibbs_sweeps(Z, BIAS, WEIGHT, STREAM, 1, t=torch.ones(4)),
+            ShapeError,
+            r"temperatures of shape \(4,\); one per chain is \(1, 4\)",
+        ),
+        (
+            lambda: kernels.gibbs_sweeps(Z, BIAS, WEIGHT, STREAM, 1, base=BASE[0]),
+            ShapeError,
+            r"base of shape \(5,\); like the biases it must be \(1, 5\)",
+        ),
+        (
+            lambda: kernels.gibbs_sweeps(Z, BIAS, WEIGHT, STREAM.float(), 1),
+            ShapeError,
+            r"stream \(1, 2\) of torch.float32; it must be \(1, 2\) of torch.int64",
+        ),
+        (
+            lambda: kernels.anneal(BIAS, WEIGHT, BASE, torch.tensor([0.0, 1.0]), 0, STREAM),
+            SupportError,
+            "0 chains; at least 1 is needed",
+        ),
+        (
+            lambda: kernels.anneal(BIAS, WEIGHT, BASE, torch.tensor([1.0, 0.0]), 3, STREAM, Z),
+            ShapeError,
+            "4 chains to start from, but 3 were asked for",
+        ),
+        (
+            lambda: choose("gpi", torch.device("cpu"), torch.float32),
+            UnknownNameError,
+            "unknown implementation 'gpi'; did",
+        ),
+        (
+            lambda: choose("cpu", torch.device("cpu"), torch.float64),
+            SupportError,
+            "implementation 'cpu' computes in float32, not torch.float64; use 'auto' or 'plain'",
+        ),
+        (
+            lambda: choose("cpu", torch.device("cuda"), torch.float32),
+            DeviceError,
+            "implementation 'cpu' was asked for, but the parameters are on cuda; move the machine to 'cpu'",
+        ),
+    ],
+)
+def test_bad_input_is_named(call: Callable[[], object], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        call()
+
+
+def test_a_gpu_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(DeviceError, match="implementation 'gpu' was asked for, but torch finds no CUDA device here"):
+        kernels.gibbs_sweeps(Z, BIAS, WEIGHT, STREAM, 1, implementation="gpu")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with pytest.raises(DeviceError, match="the parameters are on cpu; move the machine to 'cuda'"):
+        kernels.anneal(BIAS, WEIGHT, BASE, torch.tensor([0.0, 1.0]), 1, STREAM, implementation="gpu")

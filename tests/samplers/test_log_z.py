@@ -1,0 +1,359 @@
+"""log Z: unbiased, with error bars that cover, and bounded from both sides; against sums over all states.
+
+Comparisons are at 5 standard errors (false-alarm rate 6e-7 each); coverage is counted over repeated runs, which are
+replicas.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from samplers.laws import MACHINES, exact_draws, probabilities, repeated, small_rbm, states, true_log_z, two_modes
+from torch import Tensor
+
+from softspin.distributions import BipartiteBoltzmann, Boltzmann, GraphBoltzmann
+from softspin.errors import ShapeError, SupportError, TooLargeError, UnknownNameError
+from softspin.kernels import DeviceError, Implementation
+from softspin.samplers import (
+    SandwichWarning,
+    anneal_population,
+    gibbs,
+    linear_schedule,
+    log_z,
+    population,
+    sigmoid_schedule,
+    tempering,
+)
+from softspin.samplers.log_z import ais, estimate, exact, reverse_ais, sandwich
+from softspin.samplers.machines import FORWARD, anneal, base_biases, replica_streams
+from softspin.samplers.result import LogZ, log_mean_error, log_mean_exp, weight_ess
+
+
+def medium_rbm(dtype: torch.dtype = torch.float64) -> BipartiteBoltzmann:
+    """6 x 8 units with couplings of size 1.5: 10 temperatures leave noisy weights."""
+    g = torch.Generator().manual_seed(0)
+    bias = 0.5 * torch.randn(14, generator=g, dtype=torch.float64)
+    return BipartiteBoltzmann(bias.to(dtype), (1.5 * torch.randn(6, 8, generator=g, dtype=torch.float64)).to(dtype))
+
+
+def strong_graph() -> GraphBoltzmann:
+    """A full graph of 5 units: five colours, each a single unit."""
+    g = torch.Generator().manual_seed(1)
+    upper = torch.triu(2 * torch.randn(5, 5, generator=g, dtype=torch.float64), 1)
+    return GraphBoltzmann(torch.randn(5, generator=g, dtype=torch.float64), upper + upper.mT)
+
+
+ALL = {**MACHINES, "medium": medium_rbm(), "strong": strong_graph()}
+
+
+# Unbiased --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("base", ["centred", "bias", "uniform"])
+def test_the_mean_forward_weight_is_z(name: str, base: str) -> None:
+    machine = ALL[name]
+    biases, schedule = base_biases(machine, base), torch.tensor([0.0, 0.2, 0.5, 1.0])
+    log_weights, z = anneal(machine, biases, schedule, 40_000, replica_streams(machine, 0, FORWARD))
+    log_base = (1 + biases.exp()).log().sum()
+    weights = (log_weights + log_base - true_log_z(machine)).exp()
+    assert weights.std() > 0.1, "three temperatures must leave noise, or nothing is tested"
+    assert abs(weights.mean() - 1) < 5 * weights.std() / math.sqrt(len(weights))
+    # The chains at the end, by their weights, are the machine's.
+    mean = probabilities(machine) @ states(machine.units)
+    error = (weights[:, None] * (z - mean)).mean(0)
+    assert bool((error.abs() < 5 * (weights[:, None] * (z - mean)).std(0) / math.sqrt(len(weights))).all())
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_mean_reverse_weight_is_one_over_z(name: str) -> None:
+    machine = ALL[name]
+    biases, schedule = base_biases(machine, "uniform"), torch.tensor([1.0, 0.5, 0.2, 0.0])
+    start = exact_draws(machine, (200_000,), seed=0)
+    log_weights, z = anneal(machine, biases, schedule, len(start), replica_streams(machine, 0, FORWARD), start)
+    weights = (log_weights - machine.units * math.log(2) + true_log_z(machine)).exp()
+    assert weights.std() > 0.1
+    assert abs(weights.mean() - 1) < 5 * weights.std() / math.sqrt(len(weights))
+    # The sweep at temperature 0 ends at the base: fair coins.
+    assert bool(((z.mean(0) - 0.5).abs() < 5 * 0.5 / math.sqrt(len(z))).all())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("base", ["centred", "bias"])
+def test_without_couplings_the_base_is_the_machine_and_nothing_is_uncertain(dtype: torch.dtype, base: str) -> None:
+    bias = torch.randn(30, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(dtype)
+    for machine in (BipartiteBoltzmann(bias, bias.new_zeros(10, 20)), GraphBoltzmann(bias, bias.new_zeros(30, 30))):
+        result = ais(machine, seed=0, temperatures=50, chains=20, base=base)
+        assert result.value.item() == pytest.approx((1 + bias.double().exp()).log().sum().item(), abs=1e-12)
+        assert result.standard_error.item() == 0
+        assert result.effective_sample_size.item() == pytest.approx(20)
+
+
+# Error bars ------------------------------------------------------------------------------------------------------
+
+
+def run_ais(machine: Boltzmann) -> LogZ:
+    return ais(machine, seed=1, temperatures=8, chains=100)
+
+
+def run_few(machine: Boltzmann) -> LogZ:
+    return ais(machine, seed=2, temperatures=20, chains=40)
+
+
+def run_sigmoid(machine: Boltzmann) -> LogZ:
+    return ais(machine, seed=3, schedule=sigmoid_schedule(10), chains=100, base="uniform")
+
+
+def run_population(machine: Boltzmann) -> LogZ:
+    return anneal_population(machine, 100, seed=4)[0]
+
+
+@pytest.mark.parametrize("name", ["rbm", "graph", "medium", "strong"])
+@pytest.mark.parametrize(
+    ("run", "most"), [(run_ais, 0.99), (run_few, 0.99), (run_sigmoid, 0.99), (run_population, 1.0)]
+)
+def test_standard_errors_cover(run: Callable[[Boltzmann], LogZ], most: float, name: str) -> None:
+    """400 runs: 95% coverage is 380 +- 4.4, so 89% to 99% is 5.5 and 3.7 standard deviations.
+
+    A population's error comes from its families, in which the rounding of systematic resampling counts as noise
+    although it averages out; so it is a little too wide, and may cover more.
+    """
+    machine = ALL[name]
+    result = run(repeated(machine, 400))
+    covered = (result.value - true_log_z(machine)).abs() < 1.96 * result.standard_error
+    assert 0.89 <= covered.double().mean() <= most
+    spread, claimed = result.value.std(), result.standard_error.mean()
+    assert 0.85 < claimed / spread < (1.8 if most == 1 else 1.2)
+
+
+@pytest.mark.parametrize("name", ["rbm", "graph", "medium", "strong"])
+def test_standard_errors_of_reverse_annealing_cover(name: str) -> None:
+    """400 runs, as above."""
+    machine = ALL[name]
+    samples = exact_draws(machine, (400, 100), seed=0)
+    result = reverse_ais(repeated(machine, 400), samples, seed=0, temperatures=8)
+    covered = (result.value - true_log_z(machine)).abs() < 1.96 * result.standard_error
+    assert 0.89 <= covered.double().mean() <= 0.99
+
+
+def test_a_handful_of_weights_has_no_error_bar() -> None:
+    """Log weights with standard deviation 8: one to three of 100 decide. The delta method would claim 1 nat at most."""
+    g = torch.Generator().manual_seed(0)
+    log_weights = 8 * torch.randn(500, 100, generator=g, dtype=torch.float64)
+    error = (log_mean_exp(log_weights) - 32).abs()  # log E[w] = 8**2 / 2
+    assert (error > 1.96).double().mean() > 0.99, "no run comes near, and 1 nat would be claimed"
+    claimed = log_mean_error(weight_ess(log_weights), 100)
+    assert claimed.isinf().double().mean() > 0.6
+    assert not log_mean_error(torch.tensor([100.0, 99.9999]), 100)[0]
+    assert log_mean_error(torch.tensor([1.0]), 1).isinf()
+
+
+def test_weights_are_worth_what_they_are_worth() -> None:
+    log_weights = torch.tensor([[0.0, 1.0, -2.0], [700.0, 701.0, 698.0]], dtype=torch.float64)
+    w = log_weights[0].exp()
+    naive = w.mean().log().item(), (w.sum() ** 2 / (w**2).sum()).item()
+    assert log_mean_exp(log_weights).tolist() == pytest.approx([naive[0], naive[0] + 700])
+    assert weight_ess(log_weights).tolist() == pytest.approx([naive[1]] * 2)
+
+
+# Bounds ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("machine", [medium_rbm(), strong_graph()], ids=["rbm", "graph"])
+def test_forward_is_below_and_reverse_above(machine: Boltzmann) -> None:
+    """1,000 runs of 4 chains and 2 steps, so that the difference shows: by more than 5 standard errors each."""
+    truth, many = true_log_z(machine), repeated(machine, 1000)
+    schedule = torch.tensor([0.0, 0.5, 1.0])
+    below = ais(many, seed=0, schedule=schedule, chains=4).value - truth
+    samples = exact_draws(machine, (1000, 4), seed=1)
+    above = reverse_ais(many, samples, seed=0, schedule=schedule).value - truth
+    assert below.mean() < -5 * below.std() / math.sqrt(1000)
+    assert above.mean() > 5 * above.std() / math.sqrt(1000)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_sandwich_holds_the_exact_value(name: str) -> None:
+    """20 runs on 4 machines: each interval is two-sided 95% and one direction wider, so 17 of 20 is a loose demand."""
+    machine, truth = ALL[name], true_log_z(ALL[name])
+    result = sandwich(repeated(machine, 20), seed=0, temperatures=30, chains=300)
+    inside = (result.lower < truth) & (truth < result.upper)
+    assert inside.sum() >= 17
+    assert bool((result.lower < result.value).all())
+    assert bool((result.value < result.upper).all())
+    assert (result.method, result.kind) == ("sandwich", "estimate")
+    assert (result.upper - result.lower).max() < 0.5
+
+
+def test_samples_that_miss_a_mode_are_found_out() -> None:
+    """Reverse annealing from one of two modes gives that mode's share of Z: below the forward run, which saw both."""
+    machine = two_modes()
+    stuck = torch.zeros(500, 16, dtype=torch.float64)
+    with pytest.warns(SandwichWarning, match="the samples are not those of the machine"):
+        result = sandwich(machine, stuck, seed=0, temperatures=300, chains=500)
+    assert result.lower < exact(machine).value < result.upper
+
+
+def test_a_base_that_prefers_one_mode_misses_the_other_and_the_centred_one_does_not() -> None:
+    """From "bias", forward AIS sees one mode only, and nothing in its own numbers tells; samples of both modes do."""
+    machine = two_modes()
+    truth = exact(machine).value
+    one = ais(machine, seed=0, temperatures=200, chains=500, base="bias")
+    assert truth - one.value > 0.8
+    assert one.effective_sample_size > 490
+    both = ais(machine, seed=0, temperatures=200, chains=500)
+    assert (both.value - truth).abs() < 5 * both.standard_error
+    caught = sandwich(machine, exact_draws(machine, (500,), seed=0), seed=0, temperatures=200, chains=500, base="bias")
+    assert caught.upper > truth
+
+
+def test_the_centred_base_does_not_depend_on_which_value_is_called_one() -> None:
+    """z -> 1 - z turns E into that of biases -(a + W 1) and the same couplings; the base must change sign."""
+    machine = strong_graph()
+    flipped = GraphBoltzmann(-machine.bias - machine.coupling.sum(-1), machine.coupling)
+    torch.testing.assert_close(
+        base_biases(flipped, "centred"), -base_biases(machine, "centred"), atol=1e-14, rtol=1e-14
+    )
+
+
+def test_forward_reverse_and_population_draw_from_streams_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One seed for all three: if they shared a stream, their errors would be correlated."""
+    keys = [
+        population.init(small_rbm(), 3, seed=0).stream[0].item(),
+        gibbs.init(small_rbm(), 3, seed=0).stream[0].item(),
+    ]
+    keys.append(tempering.init(small_rbm(), 3, seed=0).stream[0].item())
+
+    def record(*args: Any, **keywords: Any) -> tuple[Tensor, Tensor]:
+        keys.append(args[4][0].item())
+        return anneal(*args, **keywords)
+
+    monkeypatch.setattr(log_z, "anneal", record)
+    sandwich(small_rbm(), seed=0, temperatures=2, chains=3)
+    assert len(keys) == 5
+    assert len(set(keys)) == 5
+
+
+# One result type -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("replicas", [(), (2,), (2, 3)])
+def test_every_method_returns_the_same_type_and_shapes(replicas: tuple[int, ...]) -> None:
+    machine = small_rbm(replicas=replicas)
+    samples = torch.zeros(*replicas, 50, 5, dtype=torch.float64)
+    results = {
+        m: estimate(machine, m, seed=0, temperatures=5, chains=50) for m in ("exact", "ais", "population", "sandwich")
+    }
+    results["reverse ais"] = reverse_ais(machine, samples, seed=0, temperatures=5)
+    kinds = {"exact": "exact", "ais": "lower bound", "population": "lower bound", "reverse ais": "upper bound"}
+    for method, result in results.items():
+        assert result.method == method
+        assert result.kind == kinds.get(method, "estimate")
+        for tensor in result[:5]:
+            assert tensor.shape == replicas
+            assert tensor.dtype == torch.float64
+        assert bool((result.lower <= result.value).all() & (result.value <= result.upper).all())
+    assert bool(results["ais"].upper.isinf().all())
+    assert bool(results["reverse ais"].lower.isneginf().all())
+
+
+def test_replicas_have_the_log_z_of_their_own_machines() -> None:
+    machine = small_rbm(replicas=(2, 3))
+    result = ais(machine, seed=0, temperatures=20, chains=1000)
+    for i in range(2):
+        for j in range(3):
+            alone = BipartiteBoltzmann(machine.bias[i, j], machine.weight[i, j])
+            assert exact(machine).value[i, j].item() == pytest.approx(true_log_z(alone), abs=1e-12)
+            assert abs(result.value[i, j].item() - true_log_z(alone)) < 5 * result.standard_error[i, j].item()
+
+
+def test_auto_is_exact_where_that_is_possible() -> None:
+    wide = BipartiteBoltzmann(torch.zeros(74), torch.zeros(24, 50))
+    too_wide = BipartiteBoltzmann(torch.zeros(75), torch.zeros(25, 50))
+    assert log_z._can_enumerate(wide)
+    assert not log_z._can_enumerate(too_wide)
+    assert estimate(small_rbm(), seed=0).kind == "exact"
+    result = estimate(too_wide, seed=0, temperatures=3, chains=10)
+    assert result.method == "sandwich"
+    assert result.value.item() == pytest.approx(75 * math.log(2), abs=1e-9)
+    with pytest.raises(TooLargeError, match="enumeration over 25 units is out of reach"):
+        estimate(too_wide, "exact", seed=0)
+
+
+@pytest.mark.parametrize("implementation", ["plain", "auto"])
+def test_single_precision_keeps_the_digits_over_many_temperatures(implementation: Implementation) -> None:
+    """1,000 temperatures in float32 on 6 x 8 units: the error stays within 5 standard errors of about 0.01."""
+    machine = medium_rbm(torch.float32)
+    result = ais(machine, seed=0, temperatures=1000, chains=200, implementation=implementation)
+    assert result.standard_error < 0.015
+    assert (result.value - true_log_z(machine)).abs() < 5 * result.standard_error
+    assert exact(machine).value.item() == pytest.approx(true_log_z(machine), abs=1e-12)
+
+
+def test_the_result_does_not_depend_on_the_base_or_the_schedule() -> None:
+    machine = medium_rbm()
+    for base in ("centred", "bias", "uniform", torch.linspace(-1, 1, 14)):
+        for schedule in (linear_schedule(60), sigmoid_schedule(60), linear_schedule(60) ** 2):
+            result = ais(machine, seed=0, schedule=schedule, chains=500, base=base)
+            assert (result.value - true_log_z(machine)).abs() < 5 * result.standard_error
+
+
+# Bad input -------------------------------------------------------------------------------------------------------
+
+
+def scheduled(values: list[float]) -> Callable[[], object]:
+    return lambda: ais(small_rbm(), seed=0, schedule=torch.tensor(values))
+
+
+def not_finite() -> BipartiteBoltzmann:
+    return BipartiteBoltzmann(torch.full((2,), torch.nan), torch.zeros(1, 1), validate_args=False)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (scheduled([0.1, 0.5, 1.0]), SupportError, r"a schedule starts at 0 and ends at 1, not 0.1 .. 1"),
+        (scheduled([0.0, 0.5, 0.9]), SupportError, r"a schedule starts at 0 and ends at 1, not 0 .. 0.9"),
+        (scheduled([1.0, 0.5, 0.0]), SupportError, "starts at 0 and ends at 1, not 1 .. 0"),
+        (scheduled([0.0, 0.5, 0.5, 1.0]), SupportError, "a schedule must increase from each temperature to the next"),
+        (scheduled([0.0, torch.nan, 1.0]), SupportError, "a schedule must increase"),
+        (scheduled([1.0]), ShapeError, r"a schedule has shape \(T \+ 1,\) with T >= 1, not \(1,\)"),
+        (
+            lambda: ais(small_rbm(), seed=0, schedule=torch.zeros(2, 3)),
+            ShapeError,
+            r"a schedule has shape \(T \+ 1,\) with T >= 1, not \(2, 3\)",
+        ),
+        (lambda: ais(small_rbm(), seed=0, temperatures=0), SupportError, "a schedule of 0 steps; at least 1 is needed"),
+        (lambda: sigmoid_schedule(5, steepness=0.0), SupportError, "steepness 0.0; it must be positive and finite"),
+        (lambda: ais(small_rbm(), seed=0, chains=0), SupportError, "0 chains; at least 1 is needed"),
+        (lambda: ais(not_finite(), seed=0), SupportError, "bias of a Boltzmann machine holds NaN or infinity"),
+        (lambda: exact(not_finite()), SupportError, "bias of a Boltzmann machine holds NaN or infinity"),
+        (
+            lambda: ais(small_rbm(), seed=0, base="biass"),
+            UnknownNameError,
+            "unknown base 'biass'; did you mean 'bias'?",
+        ),
+        (
+            lambda: estimate(small_rbm(), "aiss", seed=0),  # type: ignore[arg-type]
+            UnknownNameError,
+            "unknown method 'aiss'; did you mean 'ais'?",
+        ),
+        (
+            lambda: reverse_ais(small_rbm(), torch.zeros(3, 4, dtype=torch.float64), seed=0),
+            ShapeError,
+            r"the samples have shape \(3, 4\); this machine takes \(at least 1, 5\)",
+        ),
+    ],
+)
+def test_bad_input_is_named(call: Callable[[], object], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        call()
+
+
+def test_a_gpu_where_there_is_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(DeviceError, match="implementation 'gpu' was asked for, but torch finds no CUDA device here"):
+        ais(small_rbm(torch.float32), seed=0, implementation="gpu")

@@ -1,0 +1,243 @@
+"""Population annealing: weights, resampling, families, divided steps and its estimate of log Z, against enumeration."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from samplers.laws import MACHINES, exact_draws, off_by, probabilities, repeated, small_rbm, states, true_log_z
+from torch import Tensor
+
+from softspin.distributions import BipartiteBoltzmann, Boltzmann
+from softspin.samplers import CollapseWarning, anneal_population, gibbs, population
+from softspin.samplers.machines import POPULATION, couplings, replica_streams
+from softspin.samplers.population import PopulationState, systematic
+
+machines = pytest.mark.parametrize("machine", MACHINES.values(), ids=list(MACHINES))
+
+
+def exact_population(machine: Boltzmann, runs: int, members: int, seed: int = 0) -> PopulationState:
+    """`runs` populations in equilibrium at the machine."""
+    many = repeated(machine, runs)
+    z = exact_draws(machine, (runs, members), seed)
+    log_z = torch.full((runs,), true_log_z(machine), dtype=torch.float64)
+    return PopulationState(z, many.bias, couplings(many), log_z, replica_streams(many, seed, POPULATION))
+
+
+def stretched(machine: Boltzmann, factor: float) -> BipartiteBoltzmann:
+    assert isinstance(machine, BipartiteBoltzmann)
+    return BipartiteBoltzmann(machine.bias * factor, machine.weight * factor)
+
+
+@machines
+def test_unchanged_parameters_leave_weights_uniform_and_resample_nothing(machine: Boltzmann) -> None:
+    state = exact_population(machine, runs=3, members=500)
+    many = repeated(machine, 3)
+    new, info = population.step(state, many, sweeps=2)
+    swept, _ = gibbs.step(gibbs.GibbsState(state.z, state.stream), many, sweeps=2)
+    assert torch.equal(new.z, swept.z), "the members are where plain sweeps would have taken them"
+    assert torch.equal(new.log_z, state.log_z)
+    assert torch.equal(info.effective_sample_size, torch.full((3,), 500.0, dtype=torch.float64))
+    assert info.families.tolist() == [500] * 3
+    assert info.mean_square_family.tolist() == [1.0] * 3
+    assert info.parts.tolist() == [1] * 3
+    assert not info.standard_error.any()
+    assert not info.collapsed.any()
+
+
+@machines
+def test_increments_average_to_the_exact_ratio(machine: Boltzmann) -> None:
+    """4,000 populations of 10 members in equilibrium, one undivided step: mean e^increment within 5 standard errors."""
+    target = off_by(off_by(machine, 1.0, unit=0), -0.7, unit=4)
+    state = exact_population(machine, runs=4000, members=10)
+    _, info = population.step(state, repeated(target, 4000), sweeps=1, largest_parts=1)
+    ratios = (info.log_z_increment - true_log_z(target) + true_log_z(machine)).exp()
+    assert ratios.std() > 0.05
+    assert abs(ratios.mean() - 1) < 5 * ratios.std() / math.sqrt(4000)
+
+
+@machines
+def test_weights_are_those_of_the_formula(machine: Boltzmann) -> None:
+    """exp(E_old - E_new) per member, from the table of energies; the effective sample size from the same weights."""
+    target = off_by(machine, 0.5, unit=2)
+    state = exact_population(machine, runs=1, members=50)
+    new, info = population.step(state, repeated(target, 1), sweeps=1, largest_parts=1)
+    weights = (0.5 * state.z[0, :, 2]).exp()
+    assert info.log_z_increment.item() == pytest.approx(weights.mean().log().item(), abs=1e-12)
+    assert info.effective_sample_size.item() == pytest.approx((weights.sum() ** 2 / (weights**2).sum()).item())
+    relative = weights.var().item() / 50 / weights.mean().item() ** 2
+    assert info.standard_error.item() == pytest.approx(math.sqrt(relative), rel=0.05)  # the delta method, ess 47 of 50
+    assert new.log_z.item() == pytest.approx(state.log_z.item() + weights.mean().log().item(), abs=1e-12)
+    assert torch.equal(new.bias[0], target.bias)
+
+
+def test_a_large_step_is_divided_and_the_estimate_improves() -> None:
+    """100 populations from a fifth of all parameters to five times them: dividing at least halves the error."""
+    machine, target = (stretched(small_rbm(seed=5), factor) for factor in (0.2, 5.0))
+    state = exact_population(machine, runs=100, members=100)
+    many, truth = repeated(target, 100), true_log_z(target)
+    whole, whole_info = population.step(state, many, sweeps=4, largest_parts=1)
+    divided, info = population.step(state, many, sweeps=4, smallest_ess=0.9)
+    assert whole_info.parts.tolist() == [1] * 100
+    assert info.parts.min() >= 3
+    assert info.parts.max() < 32
+    assert info.effective_sample_size.min() >= 90 - 1e-6
+    assert whole_info.effective_sample_size.mean() < 50
+    errors = [(s.log_z - truth).square().mean().sqrt().item() for s in (whole, divided)]
+    assert errors[1] < errors[0] / 2, errors
+    assert (divided.log_z - truth).abs().max() < 5 * info.standard_error.max()
+
+
+def test_the_number_of_parts_is_bounded() -> None:
+    machine = small_rbm()
+    state = exact_population(machine, runs=2, members=100)
+    new, info = population.step(
+        state, repeated(stretched(machine, 8.0), 2), sweeps=1, smallest_ess=0.95, largest_parts=3
+    )
+    assert info.parts.tolist() == [3, 3]
+    assert torch.equal(new.bias, repeated(stretched(machine, 8.0), 2).bias), "the last part goes all the way"
+    assert (new.stream - state.stream)[:, 1].tolist() == [3, 3]
+
+
+def test_parts_meet_the_effective_sample_size_that_was_asked_for() -> None:
+    """All parts but the last are as long as they may be: the smallest effective sample size is the target, not more."""
+    machine = small_rbm()
+    state = exact_population(machine, runs=5, members=1000)
+    for target in (0.5, 0.8):
+        _, info = population.step(state, repeated(stretched(machine, 8.0), 5), sweeps=1, smallest_ess=target)
+        assert info.parts.min() > 1
+        torch.testing.assert_close(
+            info.effective_sample_size, torch.full((5,), 1000 * target, dtype=torch.float64), rtol=1e-3, atol=0
+        )
+
+
+def test_a_collapse_warns_and_says_so() -> None:
+    """A bias of 60 on a unit that one of ten members has on: the others weigh e^-60. The second replica stays."""
+    bias, weight = torch.zeros(2, 5, dtype=torch.float64), torch.zeros(2, 2, 3, dtype=torch.float64)
+    z = torch.zeros(2, 10, 5, dtype=torch.float64)
+    z[:, 4, 0] = 1
+    machine = BipartiteBoltzmann(bias, weight)
+    stream = replica_streams(machine, 0, POPULATION)
+    state = PopulationState(z, bias, weight, torch.zeros(2, dtype=torch.float64), stream)
+    moved = bias.clone()
+    moved[0, 0] = 60
+    with pytest.warns(CollapseWarning, match="the population collapsed: one of 10 members carries 100% of the weight"):
+        _, info = population.step(state, BipartiteBoltzmann(moved, weight), sweeps=1, largest_parts=1)
+    assert info.collapsed.tolist() == [True, False]
+    assert info.families.tolist() == [1, 10]
+    assert info.largest_family.tolist() == [1.0, 0.1]
+    assert info.mean_square_family.tolist() == [10.0, 1.0]
+    assert info.standard_error[0].isinf()
+
+
+def test_families_are_counted_since_the_beginning_of_the_step() -> None:
+    """Nine of ten members are equal, the tenth has the unit on that a bias of log 9 favours: it has 5 children."""
+    bias, weight = torch.zeros(5, dtype=torch.float64), torch.zeros(2, 3, dtype=torch.float64)
+    z = torch.zeros(10, 5, dtype=torch.float64)
+    z[3, 1] = 1
+    stream = replica_streams(BipartiteBoltzmann(bias, weight), 0, POPULATION)
+    moved = bias.clone()
+    moved[1] = math.log(9)
+    state = PopulationState(z, bias, weight, torch.zeros((), dtype=torch.float64), stream)
+    _, info = population.step(state, BipartiteBoltzmann(moved, weight), sweeps=1, largest_parts=1)
+    assert info.families == 6  # it and five of the others
+    assert info.largest_family.item() == 0.5
+    assert info.mean_square_family.item() == pytest.approx((25 + 5) / 10)
+    assert info.effective_sample_size.item() == pytest.approx(18**2 / (81 + 9))
+
+
+# Resampling ------------------------------------------------------------------------------------------------------
+
+
+def naive_systematic(weights: list[float], u: float) -> list[int]:
+    total, count = sum(weights), len(weights)
+    points = [(u + i) / count * total for i in range(count)]
+    edges = [sum(weights[: i + 1]) for i in range(count)]
+    return [next(i for i, edge in enumerate(edges) if point < edge) for point in points]
+
+
+def test_systematic_resampling_is_that_of_the_definition() -> None:
+    g = torch.Generator().manual_seed(0)
+    log_weights = torch.randn(50, 7, generator=g, dtype=torch.float64)
+    u = torch.rand(50, 1, generator=g, dtype=torch.float64)
+    got = systematic(log_weights, u)
+    for row in range(50):
+        assert got[row].tolist() == naive_systematic(log_weights[row].exp().tolist(), u[row].item())
+
+
+def test_children_are_as_many_as_the_weight_says_up_to_one_and_on_average_exactly() -> None:
+    log_weights = torch.randn(9, generator=torch.Generator().manual_seed(1), dtype=torch.float64).expand(2000, 9)
+    u = (torch.arange(2000, dtype=torch.float64)[:, None] + 0.5) / 2000
+    parents = systematic(log_weights, u)
+    children = torch.zeros(2000, 9, dtype=torch.float64).scatter_add(1, parents, torch.ones_like(log_weights))
+    expected = 9 * torch.softmax(log_weights, -1)
+    assert bool(((children - expected).abs() < 1).all())
+    torch.testing.assert_close(children.mean(0), expected[0], atol=2e-3, rtol=0)
+
+
+def test_equal_weights_resample_nobody_whatever_the_rounding() -> None:
+    for count in (3, 10, 49, 1000):
+        for u in (2.0**-54, 0.5, 1 - 2.0**-53):
+            parents = systematic(torch.full((2, count), -0.3), torch.full((2, 1), u, dtype=torch.float64))
+            assert torch.equal(parents, torch.arange(count).expand(2, count))
+
+
+def test_extreme_weights_resample_without_leaving_the_population() -> None:
+    log_weights = torch.tensor([[-1e4, 0.0, -1e4], [0.0, -1e4, -1e4], [-1e4, -1e4, 1e4]], dtype=torch.float64)
+    for u in (2.0**-54, 0.5, 1 - 2.0**-53):
+        parents = systematic(log_weights, torch.full((3, 1), u, dtype=torch.float64))
+        assert parents.tolist() == [[1] * 3, [0] * 3, [2] * 3]
+
+
+# Following the parameters ----------------------------------------------------------------------------------------
+
+
+def walk(machine: Boltzmann, k: int) -> Boltzmann:
+    return off_by(off_by(machine, 0.1 * k, unit=k % 5), -0.05 * k, unit=(k + 2) % 5)
+
+
+@machines
+def test_a_population_follows_the_parameters(machine: Boltzmann) -> None:
+    """15 updates, 40 runs of 500: log Z stays with the exact one, and so do the marginals, within 5 standard errors."""
+    runs, members = 40, 500
+    state = population.init(repeated(machine, runs), members, seed=0)
+    variance = torch.zeros(runs, dtype=torch.float64)
+    for k in range(15):
+        target = walk(machine, k)
+        state, info = population.step(state, repeated(target, runs), sweeps=3)
+        error = state.log_z - true_log_z(target)
+        assert abs(error.mean()) < 5 * error.std() / math.sqrt(runs) + 1e-9, k
+        variance = variance + info.standard_error.square()
+        assert bool((error.abs() < 5 * variance.sqrt()).all())
+    assert error.std() > 0.4 * variance.sqrt().mean(), "the claimed error is not far too wide"
+    marginal = probabilities(target) @ states(5)
+    means = state.z.mean(1)
+    spread = means.std(0) / math.sqrt(runs)
+    assert bool(((means.mean(0) - marginal).abs() < 5 * spread).all())
+    assert not info.collapsed.any()
+
+
+def test_annealing_starts_exactly_at_its_base() -> None:
+    machine = small_rbm()
+    base = torch.linspace(-2, 2, 5, dtype=torch.float64)
+    state = population.init(machine, 100_000, seed=0, base=base)
+    assert state.log_z.item() == pytest.approx((1 + base.exp()).log().sum().item(), abs=1e-12)
+    p = torch.sigmoid(base)
+    error = (p * (1 - p) / 100_000).sqrt()
+    assert bool(((state.z.mean(0) - p).abs() < 5 * error).all())
+    assert torch.equal(state.bias, base)
+    assert not state.coupling.any()
+
+
+@pytest.mark.parametrize("base", ["centred", "bias", "uniform", torch.linspace(-2, 2, 5)])
+@machines
+def test_stand_alone_annealing_finds_log_z(machine: Boltzmann, base: str | Tensor) -> None:
+    result, state, info = anneal_population(machine, 3000, seed=0, base=base)
+    assert abs(result.value.item() - true_log_z(machine)) < 5 * result.standard_error.item()
+    assert result.standard_error < 0.1
+    assert result.effective_sample_size.item() == pytest.approx(3000 / info.mean_square_family.item())
+    assert torch.equal(result.value, state.log_z)
+    assert info.effective_sample_size >= 0.9 * 3000 - 1e-6
+    finer = anneal_population(machine, 3000, seed=0, base=base, smallest_ess=0.99)[2]
+    assert finer.parts > info.parts

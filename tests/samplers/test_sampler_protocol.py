@@ -1,0 +1,237 @@
+"""What all samplers have in common: state in, state out, nothing given is changed; replicas and resumed runs agree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from samplers.laws import small_graph, small_rbm
+from torch import Tensor
+
+from softspin.distributions import BipartiteBoltzmann, Boltzmann, GraphBoltzmann
+from softspin.errors import ShapeError, SupportError
+from softspin.kernels import DeviceError
+from softspin.samplers import gibbs, population, tempering
+
+
+class Sampler(NamedTuple):
+    init: Callable[..., Any]
+    step: Callable[..., tuple[Any, Any]]
+
+
+SAMPLERS = {
+    "gibbs": Sampler(gibbs.init, gibbs.step),
+    "population": Sampler(population.init, population.step),
+    "tempering": Sampler(tempering.init, tempering.step),
+}
+samplers = pytest.mark.parametrize("sampler", SAMPLERS.values(), ids=list(SAMPLERS))
+MACHINES: dict[str, Callable[..., Boltzmann]] = {"rbm": small_rbm, "graph": small_graph}
+machines = pytest.mark.parametrize("make", MACHINES.values(), ids=list(MACHINES))
+
+
+def same(first: Any, second: Any) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@samplers
+@machines
+@pytest.mark.parametrize("replicas", [(), (2,), (2, 3)])
+def test_a_step_returns_a_new_state_of_the_same_shape(
+    sampler: Sampler, make: Callable[..., Boltzmann], replicas: tuple[int, ...]
+) -> None:
+    machine = make(replicas=replicas)
+    state = sampler.init(machine, 7, seed=0)
+    before = [x.clone() for x in state]
+    new, info = sampler.step(state, machine, sweeps=3)
+    assert same(state, before), "the state that was given has changed"
+    assert type(new) is type(state)
+    for name, old in state._asdict().items():
+        assert getattr(new, name).shape == old.shape, name
+        assert getattr(new, name).dtype == old.dtype, name
+    assert not torch.equal(new.z, state.z)
+    assert bool(((new.z == 0) | (new.z == 1)).all())
+    assert state.z.shape[: len(replicas)] == replicas
+    assert (new.stream - state.stream)[..., 1].min() >= 3
+    for name, value in info._asdict().items():
+        assert value.shape[: len(replicas)] == replicas, name
+
+
+@samplers
+@machines
+def test_the_same_seed_gives_the_same_run_and_another_does_not(
+    sampler: Sampler, make: Callable[..., Boltzmann]
+) -> None:
+    machine = make()
+    runs = [sampler.step(sampler.init(machine, 50, seed=s), machine, sweeps=2)[0] for s in (0, 0, 1)]
+    assert same(runs[0], runs[1])
+    assert not torch.equal(runs[0].z, runs[2].z)
+
+
+@samplers
+@machines
+def test_ten_updates_are_five_and_five_more(sampler: Sampler, make: Callable[..., Boltzmann]) -> None:
+    """The parameters move at every update; the second half starts from a copy of the tensors, as from a checkpoint."""
+    one, two = make(seed=1), make(seed=2)
+
+    def run(state: Any, updates: range) -> Any:
+        for k in updates:
+            bias = torch.lerp(one.bias, two.bias, k / 10)
+            if isinstance(one, BipartiteBoltzmann):
+                state, _ = sampler.step(state, BipartiteBoltzmann(bias, one.weight), sweeps=2)
+            else:
+                state, _ = sampler.step(state, GraphBoltzmann(bias, one.coupling), sweeps=2)
+        return state
+
+    start = sampler.init(one, 40, seed=3)
+    whole = run(start, range(10))
+    half = run(start, range(5))
+    resumed = type(half)(*[x.clone() for x in half])
+    assert same(run(resumed, range(5, 10)), whole)
+
+
+@samplers
+@machines
+def test_replicas_are_runs_of_their_own(sampler: Sampler, make: Callable[..., Boltzmann]) -> None:
+    """Replicas need different numbers of parts in population annealing; none may disturb another."""
+    many = make(replicas=(3,))
+    scale = torch.tensor([0.1, 4.0, 12.0], dtype=torch.float64)
+    bias = many.bias * scale[:, None]
+    kind: type[BipartiteBoltzmann] | type[GraphBoltzmann]
+    if isinstance(many, BipartiteBoltzmann):
+        kind, coupling = BipartiteBoltzmann, many.weight * scale[:, None, None]
+    else:
+        kind, coupling = GraphBoltzmann, many.coupling * scale[:, None, None]
+    machine = kind(bias, coupling)
+    start = sampler.init(machine, 60, seed=0)
+    together, info = sampler.step(start, machine, sweeps=3)
+    assert sampler.step is not population.step or len(info.parts.unique()) > 1
+    for r in range(3):
+        alone, its_info = sampler.step(type(start)(*[x[r] for x in start]), kind(bias[r], coupling[r]), sweeps=3)
+        for name, value in alone._asdict().items():
+            torch.testing.assert_close(getattr(together, name)[r], value, rtol=0, atol=1e-10, msg=name)
+        for name, value in its_info._asdict().items():
+            torch.testing.assert_close(getattr(info, name)[r], value, rtol=0, atol=1e-10, msg=name)
+
+
+@samplers
+def test_a_graph_with_the_couplings_of_an_rbm_is_sampled_like_it(sampler: Sampler) -> None:
+    """2 x 3 units: the graph's largest colour class is the right side, so even the order of the draws is the same."""
+    rbm = small_rbm()
+    graph = GraphBoltzmann(rbm.bias, rbm.coupling)
+    base = torch.zeros(5)
+    keywords = {} if sampler.init is gibbs.init else {"base": base}
+    runs = [sampler.step(sampler.init(m, 60, seed=0, **keywords), m, sweeps=4)[0] for m in (rbm, graph)]
+    assert torch.equal(runs[0].z, runs[1].z)
+
+
+@samplers
+def test_no_gradient_is_recorded(sampler: Sampler) -> None:
+    rbm = small_rbm()
+    machine = BipartiteBoltzmann(rbm.bias.clone().requires_grad_(), rbm.weight.clone().requires_grad_())
+    state, info = sampler.step(sampler.init(machine, 5, seed=0), machine, sweeps=1)
+    assert not any(x.requires_grad for x in (*state, *info))
+
+
+def test_gibbs_starts_where_it_is_told() -> None:
+    start = torch.ones(6, 5, dtype=torch.float64)
+    state = gibbs.init(small_rbm(), 6, seed=0, start=start)
+    assert torch.equal(state.z, start)
+    assert state.z is not start
+
+
+# Bad input -------------------------------------------------------------------------------------------------------
+
+
+def broken(value: float) -> BipartiteBoltzmann:
+    weight = torch.zeros(2, 3, dtype=torch.float64)
+    weight[1, 2] = value
+    return BipartiteBoltzmann(torch.zeros(5, dtype=torch.float64), weight, validate_args=False)
+
+
+@samplers
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_parameters_that_are_not_finite_are_named(sampler: Sampler, value: float) -> None:
+    with pytest.raises(SupportError, match="weight of a Boltzmann machine holds NaN or infinity"):
+        sampler.init(broken(value), 10, seed=0)
+
+
+def test_a_population_notices_parameters_that_became_nan() -> None:
+    state = population.init(small_rbm(), 10, seed=0)
+    with pytest.raises(SupportError, match="the weights of the population are not finite; every parameter must be"):
+        population.step(state, broken(torch.nan), sweeps=1)
+
+
+@samplers
+def test_no_chains_and_no_sweeps_are_named(sampler: Sampler) -> None:
+    machine = small_rbm()
+    with pytest.raises(SupportError, match=r"0 (chains|members); at least [12] (is|are) needed"):
+        sampler.init(machine, 0, seed=0)
+    with pytest.raises(SupportError, match="0 sweeps; at least 1 is needed"):
+        sampler.step(sampler.init(machine, 3, seed=0), machine, sweeps=0)
+
+
+@samplers
+def test_a_state_of_another_machine_is_named(sampler: Sampler) -> None:
+    state = sampler.init(small_rbm(), 4, seed=0)
+    larger = BipartiteBoltzmann(torch.zeros(7, dtype=torch.float64), torch.zeros(3, 4, dtype=torch.float64))
+    with pytest.raises(ShapeError, match=r"have shape \(4, .*5\); this machine takes \(at least 1, .*7\)"):
+        sampler.step(state, larger, sweeps=1)
+    with pytest.raises(ShapeError, match=r"this machine takes \(2, at least 1, .*5\)"):
+        sampler.step(state, small_rbm(replicas=(2,)), sweeps=1)
+    with pytest.raises(SupportError, match=r"are torch.float64, the machine is torch.float32; convert one of them"):
+        sampler.step(state, small_rbm(torch.float32), sweeps=1)
+    meta = BipartiteBoltzmann(torch.zeros(5, device="meta"), torch.zeros(2, 3, device="meta"), validate_args=False)
+    with pytest.raises(DeviceError, match="are on cpu, the machine on meta; move one of them"):
+        sampler.step(state, meta, sweeps=1)
+
+
+@samplers
+def test_a_gpu_where_there_is_none_is_named(sampler: Sampler, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    machine = small_rbm(torch.float32)
+    with pytest.raises(DeviceError, match="implementation 'gpu' was asked for, but torch finds no CUDA device here"):
+        sampler.step(sampler.init(machine, 4, seed=0), machine, sweeps=1, implementation="gpu")
+
+
+def a_base(value: Tensor) -> Callable[[], object]:
+    return lambda: tempering.init(small_rbm(), 3, seed=0, base=value)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (a_base(torch.zeros(4)), ShapeError, r"base of shape \(4,\); it must be like the biases, \(5,\)"),
+        (a_base(torch.zeros(2, 5)), ShapeError, r"base of shape \(2, 5\)"),
+        (a_base(torch.full((5,), torch.nan)), SupportError, "base holds NaN or infinity"),
+        (
+            lambda: gibbs.init(small_rbm(), 3, seed=0, start=torch.zeros(3, 4)),
+            ShapeError,
+            r"the chains to start from have shape \(3, 4\); this machine takes \(at least 1, 5\)",
+        ),
+        (
+            lambda: population.step(
+                population.init(small_rbm(), 3, seed=0),
+                BipartiteBoltzmann(torch.zeros(5, dtype=torch.float64), torch.zeros(1, 4, dtype=torch.float64)),
+                sweeps=1,
+            ),
+            ShapeError,
+            r"the population was at bias \(5,\) and couplings \(2, 3\), this machine has \(5,\) and \(1, 4\)",
+        ),
+        (
+            lambda: population.step(population.init(small_rbm(), 3, seed=0), small_rbm(), sweeps=1, smallest_ess=1.5),
+            SupportError,
+            "smallest_ess 1.5; it is a share of the members, between 0 and 1",
+        ),
+        (
+            lambda: population.step(population.init(small_rbm(), 3, seed=0), small_rbm(), sweeps=1, largest_parts=0),
+            SupportError,
+            "0 parts; at least 1 is needed",
+        ),
+        (lambda: population.init(small_rbm(), 1, seed=0), SupportError, "1 members; at least 2 are needed"),
+    ],
+)
+def test_bad_input_is_named(call: Callable[[], object], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        call()

@@ -1,0 +1,134 @@
+"""Parallel tempering: exchange rates against enumeration, round trips against a walk by hand, adapted ladders."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+from samplers.laws import MACHINES, log_weights, small_rbm, states
+
+from softspin.distributions import BipartiteBoltzmann, Boltzmann
+from softspin.errors import ShapeError, SupportError
+from softspin.samplers import tempering
+from softspin.samplers.tempering import adapted_temperatures
+
+
+@pytest.mark.parametrize("machine", MACHINES.values(), ids=list(MACHINES))
+def test_exchange_rates_are_the_exact_ones(machine: Boltzmann) -> None:
+    """Sum over all pairs of states of p_i p_(i+1) min(1, exchanged law / present law); 5 standard errors."""
+    t = torch.tensor([0.0, 0.4, 1.0], dtype=torch.float64)
+    base = torch.linspace(1, -1, 5, dtype=torch.float64)
+    ladders, rounds = 4000, 20
+    state = tempering.init(machine, ladders, seed=0, temperatures=t, base=base)
+    state, _ = tempering.step(state, machine, sweeps=20)
+    _, info = tempering.step(state, machine, sweeps=rounds)
+    log_p = [torch.log_softmax((1 - s) * (states(5) @ base) + s * log_weights(machine), 0) for s in t.tolist()]
+    for pair in range(2):
+        here, there = log_p[pair], log_p[pair + 1]
+        now = here[:, None] + there[None, :]
+        then = here[None, :] + there[:, None]
+        exact = (now.exp() * (then - now).clamp(max=0).exp()).sum().item()
+        assert exact < 0.95
+        # A rate lies in [0, 1], so its standard deviation is at most 1/2; ladders are independent, rounds need not be.
+        assert abs(info.exchange_rate[pair].item() - exact) < 5 * 0.5 / math.sqrt(ladders)
+
+
+def test_round_trips_are_those_of_a_walk_by_hand() -> None:
+    """Without couplings every exchange is accepted, so the walkers' way is known: even pairs, odd pairs, in turn."""
+    machine = BipartiteBoltzmann(torch.zeros(5), torch.zeros(2, 3))
+    rungs, rounds, ladders = 4, 40, 3
+    walkers, came_from_cold, was_hot, trips = list(range(rungs)), set[int](), set[int](), 0
+    for k in range(rounds):
+        for i in range(k % 2, rungs - 1, 2):
+            walkers[i], walkers[i + 1] = walkers[i + 1], walkers[i]
+        hot, cold = walkers[0], walkers[-1]
+        if cold in was_hot:
+            trips += 1
+            was_hot.remove(cold)
+        came_from_cold.add(cold)
+        if hot in came_from_cold:
+            was_hot.add(hot)
+            came_from_cold.remove(hot)
+    assert trips > 5
+    start = tempering.init(machine, ladders, seed=0, temperatures=rungs - 1)
+    state, info = tempering.step(start, machine, sweeps=rounds)
+    assert state.round_trips.tolist() == [trips] * ladders
+    assert info.round_trips == trips * ladders
+    half, first = tempering.step(start, machine, sweeps=rounds // 2)
+    _, second = tempering.step(half, machine, sweeps=rounds // 2)
+    assert first.round_trips + second.round_trips == info.round_trips
+
+
+def test_exchanges_keep_the_states_of_a_ladder() -> None:
+    """An exchange is a permutation along the ladder, of neighbours only."""
+    accept = torch.tensor([[True, False, True], [False, True, False], [False, False, False]])
+    assert tempering._exchange(accept, 4).tolist() == [[1, 0, 3, 2], [0, 2, 1, 3], [0, 1, 2, 3]]
+
+
+def test_neighbours_take_turns() -> None:
+    certain = torch.zeros(2, 6, 5, dtype=torch.float64)
+    even = tempering._decide(certain, torch.tensor([[3, 0], [3, 7]]))
+    assert even[0].tolist() == [[True, False, True, False, True]] * 6
+    assert even[1].tolist() == [[False, True, False, True, False]] * 6
+
+
+def test_samples_are_the_cold_end() -> None:
+    machine = small_rbm(replicas=(2,))
+    state = tempering.init(machine, 6, seed=0, temperatures=3)
+    assert state.z.shape == (2, 6, 4, 5)
+    assert torch.equal(state.samples, state.z[:, :, 3])
+    assert state.temperatures.tolist() == [pytest.approx([0, 1 / 3, 2 / 3, 1])] * 2
+
+
+def test_an_adapted_ladder_exchanges_evenly() -> None:
+    """A ladder crowded at the hot end: rates differ by more than 0.5, and by less than 0.1 after four adaptions."""
+    machine = BipartiteBoltzmann(torch.zeros(16, dtype=torch.float64), torch.ones(8, 8, dtype=torch.float64))
+    t = torch.tensor([0.0, 0.02, 0.04, 0.06, 0.1, 1.0], dtype=torch.float64)
+    spreads = []
+    for _ in range(5):
+        state = tempering.init(machine, 200, seed=0, temperatures=t, base="uniform")
+        state, _ = tempering.step(state, machine, sweeps=20)
+        _, info = tempering.step(state, machine, sweeps=40)
+        spreads.append((info.exchange_rate.max() - info.exchange_rate.min()).item())
+        t = adapted_temperatures(t, info.exchange_rate)
+        assert t[0] == 0
+        assert t[-1] == 1
+        assert bool((t.diff() > 0).all())
+    assert spreads[0] > 0.5
+    assert spreads[-1] < 0.1
+
+
+def test_an_even_ladder_stays_and_replicas_adapt_on_their_own() -> None:
+    t = torch.linspace(0, 1, 5, dtype=torch.float64)
+    rates = torch.tensor([[0.5, 0.5, 0.5, 0.5], [1.0, 1.0, 0.0, 0.0]], dtype=torch.float64)
+    new = adapted_temperatures(t.expand(2, 5), rates)
+    torch.testing.assert_close(new[0], t, atol=1e-12, rtol=0)
+    torch.testing.assert_close(
+        new[1], torch.tensor([0.0, 0.62, 0.75, 0.87, 1.0], dtype=torch.float64), atol=0.01, rtol=0
+    )
+    for r in range(2):
+        torch.testing.assert_close(adapted_temperatures(t, rates[r]), new[r], atol=1e-12, rtol=0)
+
+
+def test_rates_do_not_depend_on_how_the_rounds_are_grouped() -> None:
+    machine = small_rbm()
+    start = tempering.init(machine, 30, seed=0, temperatures=4)
+    _, whole = tempering.step(start, machine, sweeps=6)
+    state, total = start, torch.zeros(4, dtype=torch.float64)
+    for _ in itertools.repeat(None, 6):
+        state, info = tempering.step(state, machine, sweeps=1)
+        total = total + info.exchange_rate / 6
+    torch.testing.assert_close(whole.exchange_rate, total, atol=1e-12, rtol=0)
+
+
+def test_bad_ladders_are_named() -> None:
+    with pytest.raises(SupportError, match="a schedule must increase"):
+        tempering.init(small_rbm(), 3, seed=0, temperatures=torch.tensor([0.0, 0.6, 0.5, 1.0]))
+    with pytest.raises(SupportError, match=r"starts at 0 and ends at 1, not 0.1 .. 1"):
+        tempering.init(small_rbm(), 3, seed=0, temperatures=torch.tensor([0.1, 1.0]))
+    with pytest.raises(SupportError, match="a schedule of 0 steps"):
+        tempering.init(small_rbm(), 3, seed=0, temperatures=0)
+    with pytest.raises(ShapeError, match=r"\(3,\) exchange rates for temperatures \(3,\)"):
+        adapted_temperatures(torch.linspace(0, 1, 3), torch.ones(3))
