@@ -1,6 +1,7 @@
 """The GPU kernels themselves, in Triton's language. What they compute and why they are cut like this: see `gpu.py`.
 
 Tuples hold tiles: a side of 200 units is a tile of 128, one of 64 and one of 32. T are their sizes, S where they start.
+Fields are held as y = -x / ln 2, so that e^-x is the one instruction 2^y that the hardware has.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import triton
 import triton.language as tl
 
 ROUNDS = tl.constexpr(7)
+TO_Y = tl.constexpr(-1.4426950408889634)
+LN_2 = tl.constexpr(0.6931471805599453)
 PART = tl.constexpr(1 / (127 * 256))
 SMALLEST = tl.constexpr(1e-30)  # stands in for max|W| where W is zero
 
@@ -53,7 +56,7 @@ def _vector(pointer, length, T: tl.constexpr, S: tl.constexpr):
     tiles = ()
     for i in tl.static_range(len(T)):
         unit = S[i] + tl.arange(0, T[i])
-        tiles = tiles + (tl.load(pointer + unit, mask=unit < length, other=-80.0)[:, None],)
+        tiles = tiles + (tl.load(pointer + unit, mask=unit < length, other=-80.0)[:, None] * TO_Y,)
     return tiles
 
 
@@ -72,7 +75,7 @@ def _words(key, counter, unit, pair):
 
 @triton.jit
 def _driven(high, low, z, unit, J: tl.constexpr, N: tl.constexpr):
-    """Rows of tile J of W z, exact but for one rounding."""
+    """Rows of tile J of W z times a unit, exact but for one rounding."""
     total = tl.dot(high[J * N], z[0], out_dtype=tl.int32)
     rest = tl.dot(low[J * N], z[0], out_dtype=tl.int32)
     for i in tl.static_range(1, N):
@@ -82,14 +85,17 @@ def _driven(high, low, z, unit, J: tl.constexpr, N: tl.constexpr):
 
 
 @triton.jit
-def _is_on(word, field):
-    u = ((word >> 9).to(tl.float32) + 0.5) * 1.1920928955078125e-07  # 2**-23: odd multiples of 2**-24, never 0 or 1
-    return (u * (1.0 + tl.exp(-field)) < 1.0).to(tl.int8)
+def _is_on(word, y):
+    """u (1 + e^-x) < 1 with u = ((word >> 9) + 1/2) / 2**23: the bits of a number in [1, 2), less 1 - 2**-24."""
+    u = ((word >> 9) | 0x3F800000).to(tl.float32, bitcast=True) - 0.99999994039535522
+    return (u * (1.0 + tl.exp2(y)) < 1.0).to(tl.int8)
 
 
 @triton.jit
-def _softplus(x):
-    return tl.maximum(x, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(x)))
+def _gain(y, before):
+    """(softplus(x) - softplus(x before)) / ln 2, with one logarithm for both."""
+    ratio = (1.0 + tl.exp2(-tl.abs(y))) / (1.0 + tl.exp2(-tl.abs(before)))
+    return tl.maximum(-y, 0.0) - tl.maximum(-before, 0.0) + tl.log2(ratio)
 
 
 @triton.jit
@@ -127,7 +133,7 @@ def sweep(
     chain = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     pair = tl.program_id(0) * (BLOCK // 2) + tl.arange(0, BLOCK // 2)
     total = n + m
-    step = _step(largest + replica)
+    step = _step(largest + replica) * TO_Y
     parts += replica.to(tl.int64) * 4 * SIZE * SIZE
     right_high, right_low = _matrix(parts, T, S, SIZE), _matrix(parts + SIZE * SIZE, T, S, SIZE)
     left_high, left_low = _matrix(parts + 2 * SIZE * SIZE, T, S, SIZE), _matrix(parts + 3 * SIZE * SIZE, T, S, SIZE)
@@ -169,7 +175,7 @@ def sweep(
                 pull = field - right_base[i]
                 field = right_base[i] + now * pull
                 slope = (left_bias[i] - left_base[i]) * left[i].to(tl.float32)
-                change = _softplus(field) - _softplus(right_base[i] + before * pull) + (now - before) * slope
+                change = _gain(field, right_base[i] + before * pull) - (now - before) * slope
                 # Compensated: ten thousand small terms keep the digits that one float32 sum would lose.
                 change = change - lost[i]
                 raised = gain[i] + change
@@ -198,4 +204,4 @@ def sweep(
         sums = tl.zeros((BLOCK,), tl.float32)
         for i in tl.static_range(len(T)):
             sums += tl.sum(gain[i], axis=0)
-        tl.store(log_weight + replica * chains + chain, sums, mask=chain < chains)
+        tl.store(log_weight + replica * chains + chain, sums * LN_2, mask=chain < chains)
