@@ -94,7 +94,7 @@ def _is_on(word, y):
 @triton.jit
 def _gain(y, before):
     """(softplus(x) - softplus(x before)) / ln 2, with one logarithm for both."""
-    ratio = (1.0 + tl.exp2(-tl.abs(y))) / (1.0 + tl.exp2(-tl.abs(before)))
+    ratio = tl.div_rn(1.0 + tl.exp2(-tl.abs(y)), 1.0 + tl.exp2(-tl.abs(before)))  # exactly 1 where nothing changes
     return tl.maximum(-y, 0.0) - tl.maximum(-before, 0.0) + tl.log2(ratio)
 
 
