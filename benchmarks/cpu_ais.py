@@ -75,9 +75,20 @@ def errors(temperatures: int, chains: int, runs: int) -> list[dict[str, Any]]:
     for name, run in contestants(bias, weight, temperatures, chains).items():
         off = torch.tensor([run(seed) for seed in range(runs)], dtype=torch.float64) - truth
         root, mean, se = off.square().mean().sqrt(), off.mean(), off.std() / math.sqrt(runs)
+        root_se = off.square().std() / math.sqrt(runs) / (2 * root)
         row = {"what": what, "name": name, **environment(), "runs": runs, "exact": truth}
-        table.append(row | {"root_mean_square": float(root), "mean": float(mean), "standard_error": float(se)})
-        print(f"{name:<28} error {mean:+.4f} +- {se:.4f}, root mean square {root:.4f}   {runs} runs; exact {truth:.4f}")
+        table.append(
+            row
+            | {
+                "root_mean_square": float(root),
+                "root_mean_square_se": float(root_se),
+                "mean": float(mean),
+                "standard_error": float(se),
+            }
+        )
+        print(
+            f"{name:<28} error {mean:+.4f} +- {se:.4f}, root mean square {root:.4f} +- {root_se:.4f}   {runs} runs; exact {truth:.4f}"
+        )
     return table
 
 
@@ -86,7 +97,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--temperatures", type=int, default=1000)
     parser.add_argument("--chains", type=int, default=1000)
-    parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--runs", type=int, default=500)
     parser.add_argument("--rbms-every", type=int, default=2, help="rbms runs in every so many rounds")
     parser.add_argument("--save", type=Path, default=Path(__file__).parent / "results" / "cpu_ais.json")
     args = parser.parse_args()
