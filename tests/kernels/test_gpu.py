@@ -122,6 +122,16 @@ def test_many_sweeps_are_one_sweep_many_times() -> None:
     assert torch.equal(end, stream)
 
 
+@pytest.mark.parametrize(("block", "warps"), [(2, 4), (16, 4), (32, 8)])
+def test_the_block_size_changes_nothing(block: int, warps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    bias, weight = machine(2, 40, 130)
+    stream = streams(0, 2, device=DEVICE)
+    z = bits(2, 37, 170)
+    expected, _ = gpu.gibbs_sweeps(z, bias, weight, stream, 2)
+    monkeypatch.setattr(gpu, "plan", lambda size, chains: (max(block, 8 if DEVICE == "cuda" else 2), warps))
+    assert torch.equal(gpu.gibbs_sweeps(z, bias, weight, stream, 2)[0], expected)
+
+
 def test_a_replica_does_not_see_its_neighbours_nor_a_chain_the_others() -> None:
     bias, weight = machine(3, 20, 30)
     stream = streams(0, 3, device=DEVICE)

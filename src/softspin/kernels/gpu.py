@@ -2,9 +2,9 @@
 
 One program holds 8 to 32 chains and the weights as 16-bit whole numbers, W = unit * (256 high + low), in two int8
 parts. Both orientations of both parts fit into the shared memory of one multiprocessor up to 224 x 224, and products
-with bits are exact in int32, so the order of summation, the block size and the number of warps change nothing. The price is
-an error of at most max|W| / 2**16 per weight: the chains sample that machine. `anneal` adds the step from it to the
-true one, so its log weights are those of the machine that was asked for.
+with bits are exact in int32, so the order of summation, the block size and the number of warps change nothing. The
+price is an error of at most max|W| / 2**16 per weight: the chains sample that machine. `anneal` adds the step from it
+to the true one, so its log weights are those of the machine that was asked for.
 
 Unit i of chain c on side s (0 right, 1 left) at counter k of a replica's stream takes word 2 (c mod 2) + s of
 Philox4x32-7(key; i, c // 2, k mod 2**32, k // 2**32): a function of logical indices alone. Seven rounds are the fewest
