@@ -87,7 +87,8 @@ def errors(temperatures: int, chains: int, runs: int) -> list[dict[str, Any]]:
             }
         )
         print(
-            f"{name:<28} error {mean:+.4f} +- {se:.4f}, root mean square {root:.4f} +- {root_se:.4f}   {runs} runs; exact {truth:.4f}"
+            f"{name:<28} error {mean:+.4f} +- {se:.4f}, root mean square {root:.4f} +- {root_se:.4f}   "
+            f"{runs} runs; exact {truth:.4f}"
         )
     return table
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import functools
 import importlib
 from types import ModuleType
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from softspin.errors import MissingExtraError, ShapeError, SoftspinError, SupportError, unknown_name
+from softspin.errors import MissingExtraError, ShapeError, SoftspinError, SupportError, TooLargeError, unknown_name
 from softspin.kernels import plain
 from softspin.kernels.streams import advance, streams, uniforms
 
@@ -91,8 +91,7 @@ def gibbs_sweeps(
         raise SupportError(f"{sweeps} sweeps; at least 1 is needed")
     if t is not None and t.shape != z.shape[:2]:
         raise ShapeError(f"temperatures of shape {tuple(t.shape)}; one per chain is {tuple(z.shape[:2])}")
-    run = choose(implementation, bias.device, bias.dtype)
-    result: tuple[Tensor, Tensor] = run.gibbs_sweeps(z, bias, weight, stream, sweeps, t, base)
+    result: tuple[Tensor, Tensor] = _run("gibbs_sweeps", implementation, bias, z, bias, weight, stream, sweeps, t, base)
     return result
 
 
@@ -119,9 +118,20 @@ def anneal(
         raise SupportError(f"{chains} chains; at least 1 is needed")
     if start is not None and start.shape[1] != chains:
         raise ShapeError(f"{start.shape[1]} chains to start from, but {chains} were asked for")
-    run = choose(implementation, bias.device, bias.dtype)
-    result: tuple[Tensor, Tensor, Tensor] = run.anneal(bias, weight, base, schedule, chains, stream, start)
+    arguments = bias, weight, base, schedule, chains, stream, start
+    result: tuple[Tensor, Tensor, Tensor] = _run("anneal", implementation, bias, *arguments)
     return result
+
+
+def _run(function: str, implementation: str, like: Tensor, *arguments: Any) -> Any:
+    """Run it where it runs best; a machine that is too large for that goes to `plain`, unless asked for by name."""
+    run = choose(implementation, like.device, like.dtype)
+    try:
+        return getattr(run, function)(*arguments)
+    except TooLargeError:
+        if implementation != "auto":
+            raise
+        return getattr(plain, function)(*arguments)
 
 
 def _check(bias: Tensor, weight: Tensor, stream: Tensor, z: Tensor | None, base: Tensor | None) -> None:

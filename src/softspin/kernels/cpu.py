@@ -104,8 +104,8 @@ def anneal(
 def uniforms(stream: Tensor, offset: int, chains: int, sides: tuple[int, int]) -> Tensor:
     """The uniforms that sweep `offset` of a call uses, `(R, chains, n + m)` float32, slowly; sides = (n, m).
 
-    u = (w + 0.5) / 2**24. The top 16 bits of w come four units to a 64-bit word, lowest first; the last 8 from a word
-    of the unit's own, which the kernel makes only when they matter.
+    u = (w or 1) / 2**24, bit by bit: odd, so never 0 or 1. The top 16 bits of w come four units to a 64-bit word, lowest
+    first; the last 8 from a word of the unit's own, which the kernel makes only when they matter.
 
     >>> uniforms(torch.tensor([[1, 0]]), 0, 2, (1, 2)).shape
     torch.Size([1, 2, 3])
@@ -114,8 +114,8 @@ def uniforms(stream: Tensor, offset: int, chains: int, sides: tuple[int, int]) -
         [_side(key, counter + offset, half, chains, sides[1 - half]) for half in (1, 0)]
         for key, counter in stream.tolist()
     ]
-    words = np.stack([np.concatenate(pair, axis=1) for pair in drawn]).astype(np.float32)
-    return torch.from_numpy((words + np.float32(0.5)) * np.float32(2.0**-24))
+    words = np.stack([np.concatenate(pair, axis=1) for pair in drawn]) | 1
+    return torch.from_numpy(words.astype(np.float32) * np.float32(2.0**-24))
 
 
 def _words(seed: Any, count: int) -> Any:

@@ -206,7 +206,7 @@ def draw(seed: Any, field: Any, unit: Any, base: Any, slope: Any, t: Any, words:
         for j in range(units):
             if bits[j] == UNDECIDED:
                 below = mix(seed + np.uint64(fours + j + 1) * GAMMA) >> np.uint64(56)
-                u = (np.float32((np.int64(high[j]) << 8) + np.int64(below)) + np.float32(0.5)) * np.float32(2.0**-24)
+                u = np.float32(((np.int64(high[j]) << 8) + np.int64(below)) | 1) * np.float32(2.0**-24)
                 x = tempered(base[j], t, slope[j], unit, field[j])
                 bits[j] = u * (ONE + np.float32(math.exp(-x))) < ONE
 
