@@ -104,7 +104,7 @@ def anneal(
 def uniforms(stream: Tensor, offset: int, chains: int, sides: tuple[int, int]) -> Tensor:
     """The uniforms that sweep `offset` of a call uses, `(R, chains, n + m)` float32, slowly; sides = (n, m).
 
-    u = (w or 1) / 2**24, bit by bit: odd, so never 0 or 1. The top 16 bits of w come four units to a 64-bit word, lowest
+    u = (w | 1) / 2**24: odd, so never 0 or 1. The top 16 bits of w come four units to a 64-bit word, lowest
     first; the last 8 from a word of the unit's own, which the kernel makes only when they matter.
 
     >>> uniforms(torch.tensor([[1, 0]]), 0, 2, (1, 2)).shape
