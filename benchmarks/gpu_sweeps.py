@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import itertools
 import json
 import time
 from collections.abc import Callable
@@ -43,6 +44,23 @@ def torch_sweeps(left: Tensor, bias: Tensor, weight: Tensor) -> Tensor:
         p = torch.sigmoid(torch.baddbmm(bias[:, None, :n], right, weight.mT))
         left = (torch.rand_like(p) < p).float()
     return left
+
+
+def torch_ais(bias: Tensor, weight: Tensor, base: Tensor, schedule: Tensor) -> Tensor:
+    """Annealed importance sampling as anyone would write it: log weights `(CHAINS,)` of one machine."""
+    n = weight.shape[1]
+    (left_bias, right_bias), (left_base, right_base) = (p[0].split([n, p.shape[1] - n]) for p in (bias, base))
+    left = torch.bernoulli(torch.sigmoid(left_base).expand(CHAINS, -1))
+    log_weight = torch.zeros(CHAINS, dtype=torch.float64, device="cuda")
+    softplus = torch.nn.functional.softplus
+    for before, now in itertools.pairwise(schedule.tolist()):
+        pull = right_bias - right_base + left @ weight[0]
+        field = right_base + now * pull
+        gain = (softplus(field) - softplus(right_base + before * pull)).sum(-1)
+        log_weight += gain + (now - before) * (left @ (left_bias - left_base))
+        right = torch.bernoulli(torch.sigmoid(field))
+        left = torch.bernoulli(torch.sigmoid(left_base + now * (left_bias - left_base + right @ weight[0].T)))
+    return log_weight
 
 
 def graphed(work: Callable[[], object]) -> torch.cuda.CUDAGraph:
@@ -106,13 +124,16 @@ def ais_rows(temperatures: int, repeats: int) -> list[dict[str, Any]]:
         schedule = torch.linspace(0, 1, temperatures + 1, device="cuda")
         base = bias + 0.5 * torch.cat([weight.sum(2), weight.sum(1)], -1)
         log_z_base = torch.nn.functional.softplus(base.double()).sum().item()
-        seconds, values, errors = [], [], []
+        seconds, eager, values, errors = [], [], [], []
         for seed in range(repeats + 1):
             torch.cuda.synchronize()
             start = time.perf_counter()
             log_weight, _, _ = gpu.anneal(bias, weight, base, schedule, CHAINS, streams(seed, 1, device="cuda"))
             torch.cuda.synchronize()
             seconds.append(time.perf_counter() - start)
+            torch_ais(bias, weight, base, schedule)
+            torch.cuda.synchronize()
+            eager.append(time.perf_counter() - start - seconds[-1])
             w = (log_weight[0] - log_weight.max()).exp()
             values.append(log_z_base + log_weight.max().item() + w.mean().log().item())
             errors.append((w.std() / w.mean() / CHAINS**0.5).item())
@@ -120,6 +141,7 @@ def ais_rows(temperatures: int, repeats: int) -> list[dict[str, Any]]:
             "what": f"AIS, {temperatures} temperatures, {CHAINS} chains, {n}x{m}",
             "who": "softspin",
             "seconds": quantiles(seconds[1:]),
+            "eager_torch_seconds": quantiles(eager[1:]),
             "log_z": [round(v, 5) for v in values],
             "standard_error": [round(e, 5) for e in errors],
         }

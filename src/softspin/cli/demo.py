@@ -110,9 +110,9 @@ def draw_picture(out: Path) -> Path:
         _draw_inverse(axes[0, column], axes[1, column], family, betas)
     machine = BipartiteBoltzmann(torch.tensor([-1.0, -1.0]), torch.tensor([[2.0]]))
     _draw_density(axes[0, 3], OverlapRelaxation(machine).exact_log_prob, Exponential(6.0), 0.0, 1.0)
-    axes[0, 3].set_title("p(ζ) of 2 bits, exponential, β = 6")
+    axes[0, 3].set_title("p(ζ), exponential, β = 6")
     _draw_density(axes[1, 3], GaussianIntegralRelaxation(machine, 20.0).log_prob, Gaussian(20.0), -0.6, 1.6)
-    axes[1, 3].set_title("p(ζ), Gaussian integral, β = 20")
+    axes[1, 3].set_title("p(ζ), Gauss. integral, β = 20")
     out.mkdir(parents=True, exist_ok=True)
     path = out / "softbits.png"
     figure.savefig(path, dpi=110)
