@@ -188,6 +188,14 @@ def test_tails_keep_their_relative_precision(beta: float) -> None:
                 torch.testing.assert_close(got.double(), truth, rtol=2e-4, atol=0)
 
 
+def test_no_draw_reaches_the_other_mode() -> None:
+    """The largest uniforms at 500 betas: for a few, -log(1 - rho (1 - e^-beta)) / beta rounds to 1 in float32."""
+    largest = torch.tensor([1 - 2.0**-24, 1 - 2.0**-23])
+    for beta in torch.linspace(0.01, 5, 500).tolist():
+        for smoothing in (Exponential(beta), UniformExponential(beta)):
+            assert (smoothing.quantile(largest) < 0).all()
+
+
 def test_uniforms_are_never_0_or_1(monkeypatch: pytest.MonkeyPatch) -> None:
     ends = torch.tensor([0.0, 1.0 - 2.0**-24, 1.0])
     monkeypatch.setattr(torch, "rand", lambda *args, **kwargs: ends.clone())

@@ -144,10 +144,6 @@ class UnitInterval(Mirrored):
     def log_rate(self, place: Place) -> Tensor:
         return place.near
 
-    def place(self, z: Tensor, rho: Tensor) -> Place:
-        near, side = super().place(z, rho)
-        return Place(near.clamp(max=LOG_HALF), side)
-
     def locate(self, zeta: Tensor) -> Place:
         side = zeta > 0.5
         return Place(torch.where(side, torch.log1p(-zeta), torch.log(zeta)), side)

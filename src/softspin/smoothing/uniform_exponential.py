@@ -29,9 +29,8 @@ class UniformExponential(UnitInterval):
     def quantile(self, rho: Tensor) -> Tensor:
         # Not the inverse CDF but a draw by parts: the first `epsilon` of the uniform chooses the flat part.
         eps = torch.finfo(rho.dtype).eps
-        flat = (rho / self.epsilon).clamp(max=1 - eps / 2)
         rest = ((rho - self.epsilon) / (1 - self.epsilon)).clamp(min=eps / 4, max=1 - eps / 2)
-        return torch.where(rho < self.epsilon, flat.log(), self.exponential.quantile(rest))
+        return torch.where(rho < self.epsilon, (rho / self.epsilon).log(), self.exponential.quantile(rest))
 
     def log_density(self, own: Tensor, other: Tensor) -> Tensor:
         share, flat = self._log_share.to(own.device)
