@@ -8,7 +8,7 @@ a report should quote.
 from __future__ import annotations
 
 import warnings
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -160,24 +160,9 @@ def sandwich(
     """
     if samples is None:
         samples = anneal_population(machine, chains, seed, base=base, implementation=implementation)[1].z
-    forward = ais(
-        machine,
-        seed=seed,
-        temperatures=temperatures,
-        chains=chains,
-        base=base,
-        schedule=schedule,
-        implementation=implementation,
-    )
-    reverse = reverse_ais(
-        machine,
-        samples,
-        seed=seed,
-        temperatures=temperatures,
-        base=base,
-        schedule=schedule,
-        implementation=implementation,
-    )
+    path: dict[str, Any] = {"seed": seed, "temperatures": temperatures, "base": base, "schedule": schedule}
+    forward = ais(machine, chains=chains, implementation=implementation, **path)
+    reverse = reverse_ais(machine, samples, implementation=implementation, **path)
     if bool((reverse.upper < forward.lower).any()):
         warnings.warn(
             f"reverse AIS gives log Z below {reverse.upper.min().item():.2f}, forward AIS above "
@@ -214,26 +199,15 @@ def estimate(
         return exact(machine)
     if method == "population":
         return anneal_population(machine, chains, seed, base=base, implementation=implementation)[0]
-    if method == "ais":
-        return ais(
-            machine,
-            seed=seed,
-            temperatures=temperatures,
-            chains=chains,
-            base=base,
-            schedule=schedule,
-            implementation=implementation,
-        )
-    return sandwich(
-        machine,
-        samples,
-        seed=seed,
-        temperatures=temperatures,
-        chains=chains,
-        base=base,
-        schedule=schedule,
-        implementation=implementation,
-    )
+    options: dict[str, Any] = {
+        "seed": seed,
+        "temperatures": temperatures,
+        "chains": chains,
+        "base": base,
+        "schedule": schedule,
+        "implementation": implementation,
+    }
+    return ais(machine, **options) if method == "ais" else sandwich(machine, samples, **options)
 
 
 def _can_enumerate(machine: Boltzmann) -> bool:
