@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -24,6 +25,7 @@ class Sampler(NamedTuple):
 SAMPLERS = {
     "gibbs": Sampler(gibbs.init, gibbs.step),
     "population": Sampler(population.init, population.step),
+    "population, one part": Sampler(population.init, partial(population.step, finish=False)),
     "tempering": Sampler(tempering.init, tempering.step),
 }
 samplers = pytest.mark.parametrize("sampler", SAMPLERS.values(), ids=list(SAMPLERS))

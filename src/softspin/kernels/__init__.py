@@ -16,9 +16,19 @@ from torch import Tensor
 
 from softspin.errors import MissingExtraError, ShapeError, SoftspinError, SupportError, TooLargeError, unknown_name
 from softspin.kernels import plain
-from softspin.kernels.streams import advance, streams, uniforms
+from softspin.kernels.streams import advance, one_uniform, streams, uniforms
 
-__all__ = ["DeviceError", "Implementation", "advance", "anneal", "choose", "gibbs_sweeps", "streams", "uniforms"]
+__all__ = [
+    "DeviceError",
+    "Implementation",
+    "advance",
+    "anneal",
+    "choose",
+    "gibbs_sweeps",
+    "one_uniform",
+    "streams",
+    "uniforms",
+]
 
 Implementation = Literal["auto", "plain", "cpu", "gpu"]
 _NEEDS = {"cpu": "the package numba: pip install 'softspin[fast]'", "gpu": "the package triton"}

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 _WORD = (1 << 64) - 1
+_GAMMA, _STRIDE = 0x9E3779B97F4A7C15, 0xD1342543DE82EF95
+_ROUNDS = (30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)
 
 
 def streams(seed: int, replicas: int, *, purpose: int = 0, device: torch.device | str | None = None) -> Tensor:
@@ -28,7 +30,7 @@ def streams(seed: int, replicas: int, *, purpose: int = 0, device: torch.device 
     """
     root = _mix(_mix(seed & _WORD) + purpose)
     keys = [_mix(root + replica) for replica in range(replicas)]
-    rows = [(key - (key >> 63 << 64), 0) for key in keys]
+    rows = [(_signed(key), 0) for key in keys]
     return torch.tensor(rows, dtype=torch.int64, device=device).reshape(replicas, 2)
 
 
@@ -59,9 +61,31 @@ def uniforms(stream: Tensor, offset: int, shape: Sequence[int], dtype: torch.dty
     return torch.from_numpy(drawn).clamp_(min=smallest).to(stream.device, dtype if precise else torch.float32)
 
 
+def one_uniform(stream: Tensor, purpose: int) -> Tensor:
+    """One uniform of every stream `(..., 2)` at its counter, `(...,)` float64, without a look at it on the host.
+
+    The top 31 bits of SplitMix64 of key + counter * 0xD1342543DE82EF95 + mix(purpose), and half of one more, so it is
+    inside (0, 1) and exact when added to a whole number below 2**21.
+
+    >>> one_uniform(torch.tensor([[5, 2], [5, 3]]), purpose=1)
+    tensor([0.6816, 0.7786], dtype=torch.float64)
+    """
+    word = stream[..., 0] + stream[..., 1] * _signed(_STRIDE) + _signed(_mix(purpose) + _GAMMA)
+    for shift, factor in _ROUNDS:
+        word = (word ^ ((word >> shift) & (_WORD >> shift))) * _signed(factor)
+    # The last step of SplitMix64 leaves these bits alone.
+    return (word >> 33).to(torch.float64) * 2.0**-31 + (0.5 + 2.0**-32)
+
+
+def _signed(word: int) -> int:
+    """The same 64 bits, as int64 has them."""
+    word &= _WORD
+    return word - (word >> 63 << 64)
+
+
 def _mix(word: int) -> int:
     """SplitMix64: neighbouring words become unrelated ones."""
-    word = (word + 0x9E3779B97F4A7C15) & _WORD
-    word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & _WORD
-    word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & _WORD
+    word = (word + _GAMMA) & _WORD
+    for shift, factor in _ROUNDS:
+        word = ((word ^ (word >> shift)) * factor) & _WORD
     return word ^ (word >> 31)

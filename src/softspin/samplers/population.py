@@ -1,12 +1,14 @@
 """Population annealing: a population that follows the parameters, and a running estimate of log Z.
 
 One update from old to new parameters: weights exp(E_old - E_new) per member; log Z grows by the log of their mean;
-the members are resampled by their weights; sweeps at the new parameters. Annealing from temperature 0 to 1 is the
-same update from a machine without couplings, in as many parts as it takes.
+the members are resampled by their weights; sweeps at the new parameters. Where that is too far for the weights, it
+goes a part of the way: as many parts as it takes, or one at each update, behind the parameters until it has caught up.
+Annealing from temperature 0 to 1 is the same update from a machine without couplings.
 """
 
 from __future__ import annotations
 
+import functools
 import warnings
 from typing import NamedTuple
 
@@ -15,7 +17,7 @@ from torch import Tensor
 
 from softspin.distributions import Boltzmann
 from softspin.errors import ShapeError, SupportError
-from softspin.kernels import Implementation, uniforms
+from softspin.kernels import Implementation, one_uniform
 from softspin.numerics import softplus
 from softspin.samplers.machines import (
     POPULATION,
@@ -30,11 +32,13 @@ from softspin.samplers.machines import (
     replica_streams,
     sweep,
 )
-from softspin.samplers.result import NORMAL_95, LogZ, log_mean_error, log_mean_exp, weight_ess
+from softspin.samplers.result import NORMAL_95, LogZ, log_mean_error, weight_ess
 
 COLLAPSED = 0.9
 """A population has collapsed when one member carries more than this share of the weight."""
-_HALVINGS = 30
+_OCTAVES, _PER_OCTAVE = 15, 4
+_AT_ONCE = 1 << 14
+"""Members that see the grid of `_farthest` at a time, 8.5 MB a replica."""
 
 
 class CollapseWarning(UserWarning):
@@ -57,24 +61,51 @@ class PopulationState(NamedTuple):
 
 
 class PopulationInfo(NamedTuple):
-    """What is only interesting; all `(*replicas,)`."""
+    """What is only interesting; `(*replicas,)` but for the founders. Properties are computed when asked for."""
 
     log_z_increment: Tensor
-    """log Z_new - log Z_old."""
-    standard_error: Tensor
-    """Of the increment, from how unequal the families of this step became."""
-    effective_sample_size: Tensor
-    """The smallest over the parts of the step."""
+    """log Z where the population is now - log Z where it was."""
+    reached: Tensor
+    """Share of the way to the machine that it has come: 1 if it is there."""
     parts: Tensor
     """Into how many parts the step was divided."""
-    families: Tensor
-    """How many members from before the step have descendants after it."""
-    largest_family: Tensor
-    """Share of the population that descends from one of them."""
-    mean_square_family: Tensor
-    """rho_t = sum of squared family sizes / members: 1 if nothing was resampled, `members` if all are kin."""
-    collapsed: Tensor
-    """Whether one member carried nearly all the weight in some part."""
+    effective_sample_size: Tensor
+    """The smallest over the parts of the step."""
+    effective_families: Tensor
+    """How many equal families the families of this step are worth, by their weights at its last resampling."""
+    largest_weight: Tensor
+    """The largest share of the weight that one member carried, over the parts of the step."""
+    founders: Tensor
+    """From which member before the step each one descends, `(*replicas, members)`."""
+
+    @property
+    def standard_error(self) -> Tensor:
+        """Of the increment, from how unequal the families of this step became."""
+        return log_mean_error(self.effective_families, self.founders.shape[-1])
+
+    @property
+    def families(self) -> Tensor:
+        """How many members from before the step have descendants after it."""
+        return (self._sizes > 0).sum(-1)
+
+    @property
+    def largest_family(self) -> Tensor:
+        """Share of the population that descends from one of them."""
+        return self._sizes.amax(-1) / self.founders.shape[-1]
+
+    @property
+    def mean_square_family(self) -> Tensor:
+        """rho_t = sum of squared family sizes / members: 1 if nothing was resampled, `members` if all are kin."""
+        return self._sizes.square().sum(-1) / self.founders.shape[-1]
+
+    @property
+    def collapsed(self) -> Tensor:
+        """Whether one member carried nearly all the weight in some part, or the weights were not even numbers."""
+        return ~(self.largest_weight <= COLLAPSED)
+
+    @property
+    def _sizes(self) -> Tensor:
+        return _by_family(self.founders, torch.ones_like(self.founders, dtype=torch.float64))
 
 
 @torch.no_grad()
@@ -104,6 +135,7 @@ def step(
     machine: Boltzmann,
     sweeps: int,
     *,
+    finish: bool = True,
     smallest_ess: float = 0.5,
     largest_parts: int = 32,
     implementation: Implementation = "auto",
@@ -111,69 +143,41 @@ def step(
     """Take the population from its old parameters to the machine's, `sweeps` sweeps after each part of the way.
 
     The way is straight, old + s (new - old). When the effective sample size of the whole way would fall below
-    `smallest_ess` times the members, s goes only as far as keeps it there, found by bisection, and on from there; the
-    last of `largest_parts` parts takes what is left. With unchanged parameters nothing is resampled.
+    `smallest_ess` times the members, s is the farthest of 1, 2^(-1/4), 2^(-1/2), ... that keeps it there, and on from
+    there; the last of `largest_parts` parts takes what is left. With unchanged parameters nothing is resampled.
     exp(log_z_increment) is unbiased for Z_new / Z_old where the step is not divided; choosing the parts by the
     weights costs a bias of order 1 / members.
+
+    With `finish=False` one part is taken and no more: `info.reached` is its s, and the state holds the parameters at
+    which the population really is. Its log_z is that of those; the next step goes on from there, to wherever the
+    machine has moved by then. Nothing is read on the host (of a machine with `validate_args=False`), so that a training
+    update can be captured as a CUDA graph, with the GPU kernel; the plain sweeps draw on the host. Therefore nothing
+    warns or raises either: a collapse is in the info, parameters that are not finite make log_z NaN.
 
     >>> from softspin.distributions import BipartiteBoltzmann
     >>> machine = BipartiteBoltzmann(torch.zeros(5), torch.ones(2, 3))
     >>> state, info = step(init(machine, members=4000, seed=0), machine, sweeps=2)
     >>> bool((state.log_z - machine.log_z).abs() < 0.1)
     True
+    >>> far = BipartiteBoltzmann(torch.zeros(5), -torch.ones(2, 3))
+    >>> state, info = step(state, far, sweeps=2, finish=False)
+    >>> round(info.reached.item(), 2), round(state.coupling[0, 0].item(), 2)  # 2^(-9/4) of the way from 1 to -1
+    (0.21, 0.58)
     """
     _check_step(state, machine, sweeps, smallest_ess, largest_parts)
-    bias, coupling = machine.bias.detach(), couplings(machine)
-    change = rebuild(machine, bias - state.bias, coupling - state.coupling)
-    replicas, members = machine.batch_shape, state.z.shape[-2]
-    z, stream = state.z, state.stream
-    kin = torch.arange(members, device=z.device).expand(*replicas, members)
-    way = torch.zeros(replicas, dtype=torch.float64, device=z.device)
-    increment, parts, smallest = way, torch.zeros_like(way, dtype=torch.int64), torch.full_like(way, members)
-    family_ess, largest_share = torch.full_like(way, members), torch.zeros_like(way)
-    for part in range(largest_parts):
-        moving = way < 1
-        if not bool(moving.any()):
-            break
-        gain = -change.energy(z).to(torch.float64)
-        if not bool(torch.isfinite(gain).all()):
-            raise SupportError("the weights of the population are not finite; every parameter must be finite")
-        far = torch.ones_like(way) if part + 1 == largest_parts else _next(gain, way, smallest_ess * members, z.dtype)
-        log_weights = (far - way)[..., None] * gain
-        weights = torch.exp(log_weights - log_weights.amax(-1, keepdim=True))
-        increment = increment + log_mean_exp(log_weights)
-        parts = parts + moving
-        smallest = torch.minimum(smallest, weight_ess(log_weights))
-        largest_share = torch.maximum(largest_share, 1 / weights.sum(-1))
-        family_ess = torch.where(moving, weight_ess(_family_sizes(kin, weights).log()), family_ess)
-        u = uniforms(stream.reshape(-1, 2), 0, (1,), torch.float64, RESAMPLE).reshape(*replicas, 1)
-        parents = systematic(log_weights, u)
-        kin = kin.gather(-1, parents)
-        z = z.gather(-2, parents[..., None].expand(z.shape))
-        way = far
-        here = rebuild(machine, _between(state.bias, bias, way), _between(state.coupling, coupling, way))
-        swept, later = sweep(here, z, stream, sweeps, implementation=implementation)
-        z = torch.where(moving[..., None, None], swept, z)
-        stream = torch.where(moving[..., None], later, stream)
-    sizes = _family_sizes(kin, torch.ones_like(gain))
-    info = PopulationInfo(
-        log_z_increment=increment,
-        standard_error=log_mean_error(family_ess, members),
-        effective_sample_size=smallest,
-        parts=parts,
-        families=(sizes > 0).sum(-1),
-        largest_family=sizes.amax(-1) / members,
-        mean_square_family=sizes.square().sum(-1) / members,
-        collapsed=largest_share > COLLAPSED,
-    )
+    least = smallest_ess * state.z.shape[-2]
+    if not finish:
+        return _one_part(state, machine, sweeps, least, implementation)
+    new, info = _all_parts(state, machine, sweeps, least, largest_parts, implementation)
     if bool(info.collapsed.any()):
         warnings.warn(
-            f"the population collapsed: one of {members} members carries {largest_share.max().item():.0%} of the "
-            "weight; take smaller parameter steps, more parts or more members",
+            f"the population collapsed: one of {state.z.shape[-2]} members carries "
+            f"{info.largest_weight.max().item():.0%} of the weight; take smaller parameter steps, more parts or more "
+            "members",
             CollapseWarning,
             stacklevel=3,
         )
-    return PopulationState(z, bias.clone(), coupling.clone(), state.log_z + increment, stream), info
+    return new, info
 
 
 def anneal_population(
@@ -220,37 +224,143 @@ def anneal_population(
     return log_z, state, info
 
 
-def systematic(log_weights: Tensor, uniform: Tensor) -> Tensor:
+def systematic(weights: Tensor, uniform: Tensor) -> Tensor:
     """Systematic resampling: N parents by weights `(*replicas, N)`, from one uniform per replica `(*replicas, 1)`.
 
-    A member of weight w has floor or ceil of N w / sum(w) children. Equal weights: everyone is their own parent.
+    Weights are float64, up to a common factor. A member of weight w has floor or ceil of N w / sum(w) children. Equal
+    weights of 1: everyone is their own parent, as long as N + uniform is exact.
 
-    >>> systematic(torch.tensor([0.0, 0.0, 1.1, -50.0]), torch.tensor([0.5]))
+    >>> weights = torch.tensor([1.0, 1.0, 3.0, 1e-22], dtype=torch.float64)
+    >>> systematic(weights, torch.tensor([0.5], dtype=torch.float64))
     tensor([0, 1, 2, 2])
     """
-    count = log_weights.shape[-1]
-    edges = torch.softmax(log_weights.to(torch.float64), -1).cumsum(-1)
-    edges = edges / edges[..., -1:]
-    own = torch.arange(count, device=log_weights.device).expand(log_weights.shape)
-    # Strictly below the last edge: a point that rounds to 1 would be the child of the last member, whatever it weighs.
-    points = ((own + uniform) / count).clamp(max=1 - 2.0**-53)
-    parents = torch.searchsorted(edges.contiguous(), points.contiguous(), right=True)
-    equal = log_weights.amax(-1, keepdim=True) == log_weights.amin(-1, keepdim=True)
-    return torch.where(equal, own, parents)
+    count = weights.shape[-1]
+    edges = weights.cumsum(-1)
+    points = torch.arange(count, dtype=torch.float64, device=weights.device) + uniform
+    parents = torch.searchsorted(edges, points * (edges[..., -1:] / count), right=True)
+    return parents.clamp_(max=count - 1)  # among weights that are NaN every search ends outside
 
 
-def _next(gain: Tensor, way: Tensor, least: float, dtype: torch.dtype) -> Tensor:
-    """How far each replica can go while its effective sample size stays at `least`, as a number of the given dtype."""
-    one = torch.ones_like(way)
-    enough = weight_ess((one - way)[..., None] * gain) >= least
-    if bool(enough.all()):
-        return one
-    low, high = way, one
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        good = weight_ess((middle - way)[..., None] * gain) >= least
-        low, high = torch.where(good, middle, low), torch.where(good, high, middle)
-    return torch.where(enough, one, low).to(dtype).to(torch.float64)
+class _Part(NamedTuple):
+    """One part of the way, up to its sweeps."""
+
+    z: Tensor
+    here: Boltzmann
+    reached: Tensor
+    log_z: Tensor
+    increment: Tensor
+    parents: Tensor
+    weights: Tensor
+    effective_sample_size: Tensor
+    largest_weight: Tensor
+
+
+def _part(state: PopulationState, machine: Boltzmann, least: float) -> _Part:
+    """Towards the machine as far as keeps the effective sample size at `least`, and resample there."""
+    bias, coupling = machine.bias.detach(), couplings(machine)
+    gain = -rebuild(machine, bias - state.bias, coupling - state.coupling).energy(state.z).to(torch.float64)
+    # Relative to the largest: equal weights are all exactly 1, and the largest share is 1 / sum.
+    largest = gain.amax(-1, keepdim=True)
+    gain = gain - largest
+    reached = _farthest(gain, least, state.z.dtype)
+    weights = torch.exp(reached[..., None] * gain)
+    total = weights.sum(-1)
+    increment = reached * largest[..., 0] + torch.log(total / weights.shape[-1])
+    parents = systematic(weights, one_uniform(state.stream, RESAMPLE)[..., None])
+    return _Part(
+        z=state.z.gather(-2, parents[..., None].expand(state.z.shape)),
+        here=rebuild(machine, _between(state.bias, bias, reached), _between(state.coupling, coupling, reached)),
+        reached=reached,
+        log_z=state.log_z + increment,
+        increment=increment,
+        parents=parents,
+        weights=weights,
+        effective_sample_size=total.square() / weights.square().sum(-1),
+        largest_weight=1 / total,
+    )
+
+
+def _one_part(
+    state: PopulationState, machine: Boltzmann, sweeps: int, least: float, implementation: Implementation
+) -> tuple[PopulationState, PopulationInfo]:
+    part = _part(state, machine, least)
+    z, stream = sweep(part.here, part.z, state.stream, sweeps, implementation=implementation)
+    info = PopulationInfo(
+        log_z_increment=part.increment,
+        reached=part.reached,
+        parts=torch.ones_like(part.reached, dtype=torch.int64),
+        effective_sample_size=part.effective_sample_size,
+        effective_families=part.effective_sample_size,
+        largest_weight=part.largest_weight,
+        founders=part.parents,
+    )
+    return PopulationState(z, part.here.bias, couplings(part.here), part.log_z, stream), info
+
+
+def _all_parts(
+    state: PopulationState,
+    machine: Boltzmann,
+    sweeps: int,
+    least: float,
+    largest_parts: int,
+    implementation: Implementation,
+) -> tuple[PopulationState, PopulationInfo]:
+    """Parts until every replica is there; one that is waits for the others, without weights, sweeps or draws."""
+    replicas, members = machine.batch_shape, state.z.shape[-2]
+    zero = torch.zeros(replicas, dtype=torch.float64, device=state.z.device)
+    info = PopulationInfo(
+        log_z_increment=zero,
+        reached=torch.ones_like(zero),
+        parts=torch.zeros_like(zero, dtype=torch.int64),
+        effective_sample_size=torch.full_like(zero, members),
+        effective_families=torch.full_like(zero, members),
+        largest_weight=zero,
+        founders=torch.arange(members, device=state.z.device).expand(*replicas, members),
+    )
+    moving = torch.ones_like(zero, dtype=torch.bool)
+    for number in range(1, largest_parts + 1):
+        part = _part(state, machine, least if number < largest_parts else 0.0)
+        if not bool(torch.isfinite(part.increment).all()):
+            raise SupportError("the weights of the population are not finite; every parameter must be finite")
+        z, stream = sweep(part.here, part.z, state.stream, sweeps, implementation=implementation)
+        families = weight_ess(_by_family(info.founders, part.weights).log())
+        info = PopulationInfo(
+            log_z_increment=info.log_z_increment + part.increment,
+            reached=info.reached,
+            parts=info.parts + moving,
+            effective_sample_size=torch.minimum(info.effective_sample_size, part.effective_sample_size),
+            effective_families=torch.where(moving, families, info.effective_families),
+            largest_weight=torch.maximum(info.largest_weight, part.largest_weight),
+            founders=info.founders.gather(-1, part.parents),
+        )
+        state = PopulationState(
+            z=torch.where(moving[..., None, None], z, state.z),
+            bias=part.here.bias,
+            coupling=couplings(part.here),
+            log_z=part.log_z,
+            stream=torch.where(moving[..., None], stream, state.stream),
+        )
+        moving = moving & (part.reached < 1)
+        if not bool(moving.any()):
+            break
+    return state, info
+
+
+def _farthest(gain: Tensor, least: float, dtype: torch.dtype) -> Tensor:
+    """The largest share s of the way, on a geometric grid, at which the weights e^(s gain) are worth `least` of them.
+
+    gain `(*replicas, N)`, at most 0; s `(*replicas,)`, exact in `dtype`: the smallest on the grid if none will do. With
+    S(s) the sum of the weights, their effective number is S(s)^2 / S(2 s), which falls as s grows, and 2 s is on the
+    grid too, one octave up.
+    """
+    count = (1 + _OCTAVES) * _PER_OCTAVE + 1
+    grid = torch.logspace(1, -_OCTAVES, count, base=2, dtype=dtype, device=gain.device).to(torch.float64)
+    sums = functools.reduce(
+        torch.add, [torch.exp(grid[:, None] * some[..., None, :]).sum(-1) for some in gain.split(_AT_ONCE, -1)]
+    )
+    worth = sums[..., _PER_OCTAVE:].square() / sums[..., :-_PER_OCTAVE]
+    shares = grid[_PER_OCTAVE:]
+    return torch.where(worth >= least, shares, shares[-1]).amax(-1)
 
 
 def _between(old: Tensor, new: Tensor, way: Tensor) -> Tensor:
@@ -258,7 +368,7 @@ def _between(old: Tensor, new: Tensor, way: Tensor) -> Tensor:
     return torch.lerp(old, new, way.to(old.dtype).reshape(*way.shape, *[1] * (old.ndim - way.ndim)))
 
 
-def _family_sizes(kin: Tensor, amounts: Tensor) -> Tensor:
+def _by_family(kin: Tensor, amounts: Tensor) -> Tensor:
     """Sum of the amounts `(*replicas, N)` of the members of each family, by founder."""
     return torch.zeros_like(amounts).scatter_add(-1, kin, amounts)
 

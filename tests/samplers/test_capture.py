@@ -1,0 +1,186 @@
+"""A training update can be replayed as a CUDA graph: sampler steps read no value on the host and send none from there.
+
+Without a GPU this is shown on meta tensors, which have shapes and no values: reading one, in whatever way, is an
+error. What goes the other way, a tensor made from Python numbers, is caught where it is made. The launcher of the GPU
+kernels runs, and only the two kernels themselves are left out. With a GPU the graph is captured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from softspin import kernels
+from softspin.distributions import BipartiteBoltzmann
+from softspin.samplers import (
+    GibbsState,
+    PopulationInfo,
+    PopulationState,
+    gibbs,
+    negative_phase,
+    population,
+)
+
+gpu = pytest.importorskip("softspin.kernels.gpu", reason="Triton is not installed here")
+
+
+class NoHostData(TorchFunctionMode):
+    """Raises where a tensor is made from numbers of the host, which a graph would have to copy while it is captured."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func in (torch.tensor, torch.as_tensor, torch.from_numpy) and not isinstance(args[0], Tensor)
+        by_list = func in (Tensor.__getitem__, Tensor.__setitem__) and "[" in str(args[1])
+        if made or by_list:
+            raise AssertionError(f"{func.__name__} of numbers of the host")
+        return func(*args, **(kwargs or {}))
+
+
+class Launched:
+    """Stands for a Triton kernel: can be launched, and does nothing."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def __getitem__(self, grid: object) -> Callable[..., None]:
+        def launch(*args: Any, **kwargs: Any) -> None:
+            self.times += 1
+
+        return launch
+
+
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch) -> Launched:
+    """The sweeps' kernel, launched by the code that launches it on a GPU."""
+    launched = Launched()
+    monkeypatch.setattr(gpu, "sweep", launched)
+    monkeypatch.setattr(gpu, "fix", Launched())
+    monkeypatch.setattr(kernels, "choose", lambda implementation, device, dtype: gpu)
+    return launched
+
+
+def unknown(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+def machine(replicas: tuple[int, ...]) -> BipartiteBoltzmann:
+    return BipartiteBoltzmann(unknown(*replicas, 13), unknown(*replicas, 6, 7), validate_args=False)
+
+
+def a_population(replicas: tuple[int, ...], members: int = 40) -> PopulationState:
+    return PopulationState(
+        unknown(*replicas, members, 13),
+        unknown(*replicas, 13),
+        unknown(*replicas, 6, 7),
+        unknown(*replicas, dtype=torch.float64),
+        unknown(*replicas, 2, dtype=torch.int64),
+    )
+
+
+shapes = pytest.mark.parametrize("replicas", [(), (3,), (2, 3)])
+
+
+@shapes
+def test_a_population_that_may_lag_reads_nothing(kernel: Launched, replicas: tuple[int, ...]) -> None:
+    state = a_population(replicas)
+    with NoHostData():
+        new, info = population.step(state, machine(replicas), sweeps=3, finish=False)
+    assert kernel.times == 1
+    for before, after in zip(state, new, strict=True):
+        assert (after.shape, after.dtype) == (before.shape, before.dtype)
+    assert info.reached.shape == replicas
+    assert info.founders.shape == (*replicas, 40)
+    with NoHostData():
+        derived = [getattr(info, x) for x in dir(PopulationInfo) if isinstance(getattr(PopulationInfo, x), property)]
+    assert len(derived) >= 5, "what is derived from the info can be recorded in the graph as well"
+
+
+@shapes
+def test_persistent_chains_read_nothing(kernel: Launched, replicas: tuple[int, ...]) -> None:
+    state = GibbsState(unknown(*replicas, 40, 13), unknown(*replicas, 2, dtype=torch.int64))
+    with NoHostData():
+        new, info = gibbs.step(state, machine(replicas), sweeps=3)
+    assert kernel.times == 1
+    assert new.z.shape == state.z.shape
+    assert info.flip_rate.shape == replicas
+
+
+@shapes
+def test_the_negative_phase_reads_nothing(replicas: tuple[int, ...]) -> None:
+    with NoHostData():
+        moments = negative_phase(machine(replicas), unknown(*replicas, 40, 13))
+    assert (moments.mean.shape, moments.pair.shape) == ((*replicas, 13), (*replicas, 6, 7))
+
+
+@pytest.mark.usefixtures("kernel")
+def test_a_step_that_finishes_is_caught_reading() -> None:
+    """The companion: how many parts there will be depends on values."""
+    with pytest.raises((RuntimeError, NotImplementedError), match=r"meta"), NoHostData():
+        population.step(a_population((3,)), machine((3,)), sweeps=3)
+
+
+READS: dict[str, Callable[[Tensor], object]] = {
+    "item": lambda x: x.sum().item(),
+    "bool": lambda x: bool((x > 0).any()),
+    "tolist": lambda x: x.tolist(),
+    "cpu": lambda x: x.cpu(),
+    "equal": lambda x: torch.equal(x, x + 1),
+    "nonzero": lambda x: x.nonzero(),
+    "mask": lambda x: x[x > 0],
+    "repeat": lambda x: x.repeat_interleave(x.to(torch.int64)),
+    "made from a list": lambda x: x + torch.tensor([1.0, 2.0, 3.0], device=x.device),
+    "made from a number": lambda x: x + torch.tensor(1.0),
+    "index by a list": lambda x: x[[0, 2]],
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=list(READS))
+def test_every_way_between_host_and_device_is_caught(read: Callable[[Tensor], object]) -> None:
+    x = unknown(3)
+    with pytest.raises((RuntimeError, NotImplementedError, AssertionError)), NoHostData():
+        read(x)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="a CUDA graph needs a GPU")
+@pytest.mark.parametrize("sampler", ["population", "gibbs"])
+def test_a_captured_step_replays_as_the_eager_one(sampler: str) -> None:
+    """Five updates of moving parameters, replayed, against the same five in eager mode: bit by bit the same state."""
+    generator = torch.Generator().manual_seed(0)
+    bias, weight = (torch.randn(*s, generator=generator) for s in ((2, 40), (2, 25, 15)))
+    path = [(bias.cuda() * x, weight.cuda() * x) for x in (0.4, 0.5, 2.0, 2.0, 2.1, 2.1)]
+    now = [x.clone() for x in path[0]]
+    target = BipartiteBoltzmann(now[0], now[1], validate_args=False)
+    start: Any = (population.init if sampler == "population" else gibbs.init)(target, 500, seed=0)
+
+    def step(state: Any) -> tuple[Any, Any]:
+        if sampler == "population":
+            return population.step(state, target, sweeps=3, finish=False)
+        return gibbs.step(state, target, sweeps=3)
+
+    def move(k: int) -> None:
+        for mine, new in zip(now, path[k], strict=True):
+            mine.copy_(new)
+
+    eager, seen = start, []
+    for k in range(6):
+        move(k)
+        eager, info = step(eager)
+        seen.append(SimpleNamespace(state=eager, info=info))
+    if sampler == "population":
+        assert min(one.info.reached.min().item() for one in seen) < 1, "some step was too long for one part"
+    held = type(start)(*[x.clone() for x in start])
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        new, info = step(held)
+        for mine, moved in zip(held, new, strict=True):
+            mine.copy_(moved)
+    for k in range(6):
+        move(k)
+        graph.replay()
+        assert all(torch.equal(a, b) for a, b in zip(held, seen[k].state, strict=True)), k
+        assert all(torch.equal(a, b) for a, b in zip(info, seen[k].info, strict=True)), k
