@@ -189,14 +189,6 @@ def test_works_in_a_forked_child() -> None:
     assert all(np.array_equal(a.numpy(), b) for a, b in zip(expected, result, strict=True))
 
 
-def test_an_error_on_another_thread_arrives() -> None:
-    def fail(call: int) -> None:
-        raise SupportError(f"call {call}")
-
-    with pytest.raises(SupportError, match="call"):
-        cpu._spread(fail, [(0,), (1,)])
-
-
 # -- the law -------------------------------------------------------------------------------------------------------
 
 

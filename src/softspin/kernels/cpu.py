@@ -12,10 +12,8 @@ import functools
 import importlib
 import math
 import os
-from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -34,7 +32,6 @@ BLOCK = 256
 GAMMA, CHAIN = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD1B54A32D192ED03)
 MIX_1, MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
-_WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _owner = os.getpid()
 
 
@@ -59,13 +56,13 @@ def gibbs_sweeps(
     if sweeps < 1:
         raise SupportError(f"{sweeps} sweeps; at least 1 is needed")
     if t is None:
-        t, base = torch.ones(z.shape[:2]), None
+        base = None
     elif t.shape != z.shape[:2]:
         raise ShapeError(f"temperatures of shape {tuple(t.shape)}; one per chain is {tuple(z.shape[:2])}")
     elif not bool(((t >= 0) & (t <= 1)).all()):
         raise SupportError(f"temperatures from {t.min().item():g} to {t.max().item():g}; they must lie in [0, 1]")
-    base = torch.zeros_like(bias) if base is None else base
-    new, _ = _run(z, bias, weight, base, t.to(torch.float32), torch.zeros(0, dtype=torch.float64), sweeps, stream)
+    times = torch.ones(z.shape[:2]) if t is None else t.to(torch.float32)
+    new, _ = _run(z, bias, weight, base, times, torch.empty(0), sweeps, stream)
     return new, advance(stream, sweeps)
 
 
@@ -96,8 +93,8 @@ def anneal(
         raise ShapeError(f"schedule of shape {tuple(schedule.shape)}; it must be (T + 1,) with at least 2 temperatures")
     if not bool(((schedule >= 0) & (schedule <= 1)).all()):
         raise SupportError("a schedule with values outside [0, 1]")
-    steps = len(schedule)
-    new, log_weight = _run(z, bias, weight, base, torch.zeros(z.shape[:2]), schedule.to(torch.float64), steps, stream)
+    steps, times = len(schedule), torch.zeros(z.shape[:2])
+    new, log_weight = _run(z, bias, weight, base, times, schedule.to(torch.float64), steps, stream)
     return log_weight, new, advance(stream, steps)
 
 
@@ -140,79 +137,73 @@ def _mix(x: Any) -> Any:
 
 
 def _run(
-    z: Tensor, bias: Tensor, weight: Tensor, base: Tensor, t: Tensor, schedule: Tensor, sweeps: int, stream: Tensor
+    z: Tensor,
+    bias: Tensor,
+    weight: Tensor,
+    base: Tensor | None,
+    times: Tensor,
+    schedule: Tensor,
+    sweeps: int,
+    stream: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    jit = importlib.import_module("softspin.kernels.cpu_jit")  # numba is imported here, and compiles at first use
+    """New chains and log weights. One sweep takes a millisecond: every operation of torch in here shows."""
+    jit = importlib.import_module("softspin.kernels.cpu_jit")  # numba is imported here, and compiles
     replicas, n, m = weight.shape
     chains = z.shape[1]
-    unit = np.empty((replicas, 1), np.float32)
-    left_table, right_table = _empty_table(jit, replicas, n, m), _empty_table(jit, replicas, m, n)
-    sizes = _spread(jit.prepare, list(zip(_array(weight), unit, left_table, right_table, strict=True)))
-    if not all(size < math.inf for size in sizes):
-        raise SupportError("weight has NaN or infinite values")
-    if max(n, m) >= 1024 and max(float((weight.abs().sum(d) / torch.from_numpy(unit)).max()) for d in (1, 2)) > 2**30:
-        raise TooLargeError(f"fields of {n} x {m} such weights do not fit into 32 bits; use implementation 'plain'")
+    base, slope = (torch.zeros_like(bias), bias) if base is None else (base, bias - base)
     steepest = torch.zeros(replicas)
     if len(schedule) > 0:
-        steepest = ((bias - base)[:, n:].abs() + weight.abs().sum(1)).amax(1)
-
-    bases, slopes = (tuple(map(_array, x.split((n, m), dim=1))) for x in (base, bias - base))
-    new, log_weight = np.empty(z.shape, np.float32), np.zeros((replicas, chains))
-    common = (
-        *(sweeps, _array(z), _array(t), _array(schedule), _array(stream), unit),
-        *(bases, slopes, (left_table, right_table), _array(steepest), new, log_weight),
-    )
+        steepest = (slope[:, n:].abs() + weight.abs().sum(1)).amax(1)
     blocks = max(-(-chains // BLOCK), min(chains, -(-torch.get_num_threads() // replicas)))
-    cuts = [block * chains // blocks for block in range(blocks + 1)]
-    stray = sum(_spread(jit.run_block, [(r, *ends, *common) for r in range(replicas) for ends in pairwise(cuts)]))
-    if not stray == 0:  # NaN is not
+    arrays = {
+        "z": z.contiguous(),
+        "new": torch.empty(z.shape),
+        "times": times.contiguous(),
+        "log_weight": torch.zeros(replicas, chains, dtype=torch.float64),
+        "schedule": schedule.contiguous(),
+        "stream": stream.contiguous(),
+        "weight": weight.contiguous(),
+        "size": torch.full((replicas,), math.nan),
+        "steepest": steepest,
+        "base": base.contiguous(),
+        "slope": slope.contiguous(),
+        "left_table": torch.empty(replicas, *jit.table_shape(n, m), dtype=torch.int32),
+        "right_table": torch.empty(replicas, *jit.table_shape(m, n), dtype=torch.int32),
+        "good": torch.zeros(replicas * blocks, dtype=torch.bool),
+    }
+    values = {"replicas": replicas, "chains": chains, "n": n, "m": m, "sweeps": sweeps, "steps": len(schedule)}
+    values |= {"item": 0, "blocks": blocks} | {name: array.data_ptr() for name, array in arrays.items()}
+    job = (ctypes.c_int64 * len(values))(*[values[name] for name in jit.NAMES])
+    _spread(jit.PREPARE, replicas, job)
+    if not all(map(math.isfinite, arrays["size"].tolist())):
+        raise SupportError("weight has NaN or infinite values")
+    if max(n, m) >= 1024:
+        unit = arrays["size"] / 2**21
+        if any(bool((weight.abs().sum(d).amax(1) > 2**30 * unit).any()) for d in (1, 2)):
+            raise TooLargeError(f"fields of {n} x {m} such weights do not fit into 32 bits; use implementation 'plain'")
+    _spread(jit.SWEEP, replicas * blocks, job)
+    if not all(arrays["good"].tolist()):
         raise SupportError("the left side of the chains has values other than 0 and 1")
-    return torch.from_numpy(new), torch.from_numpy(log_weight)
+    return arrays["new"], arrays["log_weight"]
 
 
-def _array(tensor: Tensor) -> Any:
-    return tensor.contiguous().numpy()
-
-
-def _empty_table(jit: Any, replicas: int, rows: int, columns: int) -> Any:
-    """Room for the sums of groups of 4 rows, in an even number of groups, 64-byte aligned (1.3 times faster)."""
-    shape = (replicas, -(-columns // jit.TILE), 2 * -(-rows // 8), 1 << jit.GROUP, jit.TILE)
-    size = 4 * math.prod(shape)
-    room = np.empty(size + 64, np.uint8)
-    first = -room.ctypes.data % 64
-    return room[first : first + size].view(np.int32).reshape(shape)
-
-
-def _spread(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """The results of all calls, made on torch's own threads where those are OpenMP's, else on fresh ones.
+def _spread(work: Any, items: int, job: Any) -> None:
+    """All items of a job, on torch's own threads where those are OpenMP's, else on fresh ones.
 
     A second pool beside torch's would fight with it: OpenMP's threads keep their cores busy for some milliseconds after
-    torch has used them. The compiled functions let go of the interpreter's lock.
+    torch has used them. No thread needs the interpreter's lock.
     """
-    threads = min(torch.get_num_threads(), len(calls))
+    job[0], address = 0, ctypes.addressof(job)
+    threads = min(torch.get_num_threads(), items)
     forked = os.getpid() != _owner  # OpenMP's threads do not survive that
-    compiled = getattr(function, "signatures", True)  # the first call compiles, which asks for a full stack
-    if threads == 1 or forked or not compiled:
-        return [function(*call) for call in calls]
     parallel = _openmp()
-    if parallel is None:
+    if threads == 1 or forked:
+        work(address)
+    elif parallel is not None:
+        parallel(ctypes.cast(work, ctypes.c_void_p), address, threads, 0)
+    else:
         with ThreadPoolExecutor(threads) as pool:
-            return list(pool.map(lambda call: function(*call), calls))
-    results: list[Any] = [None] * len(calls)
-    errors: list[BaseException] = []
-    waiting = iter(range(len(calls)))  # shared: each thread takes the next one under the interpreter's lock
-
-    def work(_: object) -> None:
-        try:
-            for call in waiting:
-                results[call] = function(*calls[call])
-        except BaseException as error:
-            errors.append(error)
-
-    parallel(_WORK(work), None, threads, 0)
-    if errors:
-        raise errors[0]
-    return results
+            list(pool.map(work, [address] * threads))
 
 
 @functools.cache
@@ -222,7 +213,7 @@ def _openmp() -> Any:
         entry = ctypes.CDLL(None).GOMP_parallel
     except (AttributeError, OSError, TypeError):  # another OpenMP, or none; Windows has no CDLL(None)
         return None
-    entry.argtypes, entry.restype = [_WORK, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint], None
+    entry.argtypes, entry.restype = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint], None
     return entry
 
 
