@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from samplers.laws import exact_draws, probabilities, small_rbm, states
@@ -30,14 +32,17 @@ def autoregressive(memory: float, chains: int, steps: int, seed: int = 0) -> Ten
     return torch.stack(x, -1)
 
 
-@pytest.mark.parametrize("memory", [0.0, 0.5, 0.9, 0.97])
+@pytest.mark.parametrize("memory", [-0.9, -0.7, 0.0, 0.5, 0.9, 0.97])
 def test_the_autocorrelation_time_of_an_autoregression(memory: float) -> None:
-    """64 x 4,000 steps. Relative standard error of tau: sqrt(2 (2 M + 1) / N) with window M = 5 tau; 5 of them."""
+    """64 x 4,000 steps. Standard error of a sum over M lags: tau sqrt(2 (2 M + 1) / N), M = 10 times the lag at which
+    the correlations have fallen to 1/e; 5 of them. Where they alternate, the lags beyond M may add 2e-3.
+    """
     series = autoregressive(memory, 64, 4000)
     truth = (1 + memory) / (1 - memory)
-    noise = (2 * (10 * truth + 1) / series.numel()) ** 0.5
-    assert noise < 0.08
-    assert autocorrelation_time(series).item() == pytest.approx(truth, rel=5 * noise)
+    lags = -10 / math.log(abs(memory)) if memory else 1
+    noise = truth * (2 * (2 * lags + 1) / series.numel()) ** 0.5
+    assert noise < 0.08 * truth
+    assert autocorrelation_time(series).item() == pytest.approx(truth, abs=5 * noise + 2e-3 * (memory < 0))
     assert effective_sample_size(series) == series.numel() / autocorrelation_time(series)
 
 
@@ -61,6 +66,23 @@ def test_chains_that_never_move_have_the_longest_time() -> None:
         assert effective_sample_size(series) < 4.1
     assert split_r_hat(still) == 1
     assert split_r_hat(apart).isinf()
+
+
+def test_a_series_that_turns_at_every_step_has_the_shortest_time() -> None:
+    """The mean of 1, -1, 1, ..., 1 over 101 steps is 1 / 101, so its square is that of 101^2 draws: tau = 1 / 101."""
+    turning = torch.tensor([1.0, -1.0]).repeat(51)[:101].expand(3, 101)
+    assert autocorrelation_time(turning).item() == pytest.approx(1 / 101)
+
+
+@pytest.mark.parametrize("value", [0.1, 1 / 3, 1e9 + 0.7, -1e-100])
+def test_rounding_does_not_make_equal_constants_differ(value: float) -> None:
+    """The mean of equal numbers is not always that number."""
+    for steps in (7, 10, 1000):
+        still = torch.full((3, steps), value, dtype=torch.float64)
+        assert split_r_hat(still) == 1
+        assert autocorrelation_time(still) > steps
+        apart = torch.stack([still[0], 3 * still[0]])
+        assert split_r_hat(apart).isinf()
 
 
 def test_r_hat_tells_agreement_from_disagreement() -> None:
@@ -107,7 +129,7 @@ def test_marginal_errors_of_exact_draws_are_noise_and_of_others_are_not() -> Non
     assert error.rms.item() == pytest.approx((z.mean(0) - p).square().mean().sqrt().item(), abs=1e-12)
     assert error.noise.item() == pytest.approx((p * (1 - p) / 20_000).mean().sqrt().item(), abs=1e-12)
     assert error.rms < 4 * error.noise
-    wrong = marginal_error(machine, torch.zeros(20_000, 5))
+    wrong = marginal_error(machine, torch.zeros(20_000, 5, dtype=torch.float64))
     assert wrong.largest.item() == pytest.approx(p.max().item())
     assert wrong.rms > 20 * wrong.noise
 
@@ -121,6 +143,16 @@ def test_series_are_made_of_states() -> None:
     assert mean_series(seen)[1, 2, 3] == seen[3][1, 2].mean()
     direction = torch.arange(10.0).reshape(2, 5).double()
     assert mean_series(seen, direction)[1, 2, 3] == (seen[3][1, 2] * direction[1]).sum()
+
+
+def test_samples_of_other_replicas_are_not_mixed_into_a_marginal_error() -> None:
+    """4 x 3 samples would also divide by 2 replicas."""
+    machine = small_rbm(replicas=(2,))
+    with pytest.raises(ShapeError, match=r"the samples have shape \(4, 3, 5\); this machine takes \(2, ..., 5\)"):
+        marginal_error(machine, torch.zeros(4, 3, 5, dtype=torch.float64))
+    with pytest.raises(ShapeError, match=r"the samples have shape \(2, 0, 5\)"):
+        marginal_error(machine, torch.zeros(2, 0, 5, dtype=torch.float64))
+    assert marginal_error(machine, torch.zeros(2, 4, 3, 5, dtype=torch.float64)).rms.shape == (2,)
 
 
 def test_bad_series_are_named() -> None:

@@ -12,7 +12,17 @@ from typing import Any
 
 import pytest
 import torch
-from samplers.laws import MACHINES, exact_draws, probabilities, repeated, small_rbm, states, true_log_z, two_modes
+from samplers.laws import (
+    MACHINES,
+    exact_draws,
+    probabilities,
+    repeated,
+    small_graph,
+    small_rbm,
+    states,
+    true_log_z,
+    two_modes,
+)
 from torch import Tensor
 
 from softspin.distributions import BipartiteBoltzmann, Boltzmann, GraphBoltzmann
@@ -188,13 +198,111 @@ def test_the_sandwich_holds_the_exact_value(name: str) -> None:
     assert (result.upper - result.lower).max() < 0.5
 
 
-def test_samples_that_miss_a_mode_are_found_out() -> None:
-    """Reverse annealing from one of two modes gives that mode's share of Z: below the forward run, which saw both."""
+def off_samples(runs: int, chains: int) -> Tensor:
+    """Samples of the machine with two modes that all show the first, A: no unit is on."""
+    return torch.zeros(runs, chains, 16, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("shift", [0.0, -0.2])
+def test_samples_that_miss_a_mode_are_off_by_how_often_annealing_ends_in_it(shift: float) -> None:
+    """20 runs: log p(A) / q(A), with q(A) counted over the forward chains, within 5 standard errors.
+
+    From the centred base, q(A) is p(A) within a tenth, so that nothing shows: the limit of what a sandwich can tell.
+    """
+    machine, runs = two_modes(), 20
+    many, base = repeated(machine, runs), base_biases(machine, "centred") + shift
+    p = probabilities(machine)[states(16).mean(-1) < 0.5].sum()
+    _, ends = anneal(many, base.expand(runs, 16), linear_schedule(60), 250, replica_streams(many, 0, FORWARD))
+    q = (ends.mean(-1) < 0.5).double().mean(-1)
+    assert bool(q.mean() < 1.1 * p) is (shift == 0)
+    error = reverse_ais(many, off_samples(runs, 250), seed=0, temperatures=60, base=base).value - true_log_z(machine)
+    noise = ((error.var() + (q / q.mean()).var()) / runs).sqrt()
+    assert noise < 0.03
+    assert abs(error.mean() - (p / q.mean()).log()) < 5 * noise
+
+
+def test_samples_that_miss_a_mode_are_found_out_where_annealing_prefers_theirs() -> None:
+    """A base shifted towards A: the reverse run is 0.57 too low, the forward one right, errors 0.03 and 0.05.
+
+    Both ends of a gap of 0.57 - 1.96 * 0.08 move by 0.06 together: in none of 10 replicas does it close (8 standard
+    deviations).
+    """
     machine = two_modes()
-    stuck = torch.zeros(500, 16, dtype=torch.float64)
+    many, base = repeated(machine, 10), base_biases(machine, "centred") - 0.2
     with pytest.warns(SandwichWarning, match="the samples are not those of the machine"):
-        result = sandwich(machine, stuck, seed=0, temperatures=300, chains=500)
-    assert result.lower < exact(machine).value < result.upper
+        result = sandwich(many, off_samples(10, 500), seed=0, temperatures=100, chains=500, base=base)
+    truth = true_log_z(machine)
+    assert bool((result.value - truth).abs().max() < 5 * result.standard_error.max())
+    reverse = reverse_ais(many, off_samples(10, 500), seed=0, temperatures=100, base=base)
+    assert bool((reverse.upper < result.value - 1.96 * result.standard_error).all())
+    assert bool((result.lower < reverse.value).all()), "where the two contradict each other, the interval holds both"
+    assert bool((truth < result.upper).all())
+
+
+def crossing(forward: list[float], reverse: list[float], monkeypatch: pytest.MonkeyPatch) -> LogZ:
+    """A sandwich of made-up estimates `(*replicas,)` with standard errors of 0.01."""
+
+    def made_up(values: list[float]) -> LogZ:
+        value = torch.tensor(values, dtype=torch.float64)
+        error = torch.full_like(value, 0.01)
+        return LogZ(value, error, error, value - 0.0196, value + 0.0196, "", "")
+
+    monkeypatch.setattr(log_z, "ais", lambda *a, **k: made_up(forward))
+    monkeypatch.setattr(log_z, "reverse_ais", lambda *a, **k: made_up(reverse))
+    return sandwich(small_rbm(), torch.zeros(1, 5), seed=0)
+
+
+def test_the_warning_names_the_worst_replica_and_its_two_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    forward, reverse = [1.0, 52.0, 30.0], [1.0, 50.0, 29.5]
+    with pytest.warns(SandwichWarning, match=r"^replica 1: reverse AIS gives log Z below 50.02, .* above 51.98;"):
+        result = crossing(forward, reverse, monkeypatch)
+    assert result.lower.tolist() == pytest.approx([1 - 0.0196, 50 - 0.0196, 29.5 - 0.0196], abs=1e-6)
+    nested: Any = [[1.0, 2.0], [9.0, 4.0]]
+    with pytest.warns(SandwichWarning, match=r"^replica \(1, 0\): reverse AIS gives log Z below 1.02"):
+        crossing(nested, [[1.0, 2.0], [1.0, 4.0]], monkeypatch)  # type: ignore[list-item]
+    single: Any = 9.0
+    with pytest.warns(SandwichWarning, match=r"^reverse AIS gives log Z below 1.02, forward AIS above 8.98;"):
+        crossing(single, 1.0, monkeypatch)  # type: ignore[arg-type]
+
+
+def test_a_reverse_run_that_knows_nothing_does_not_widen_the_lower_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two samples have no error bar; 500 forward chains do. And a replica that crosses widens no other one."""
+    machine = medium_rbm()
+    result = sandwich(machine, exact_draws(machine, (2,), seed=0), seed=0, temperatures=20, chains=500)
+    assert result.lower == result.value - 1.959964 * result.standard_error
+    assert result.lower.isfinite()
+    assert result.upper.isposinf()
+    with pytest.warns(SandwichWarning, match="replica 1"):
+        both = crossing([1.0, 9.0], [0.99, 1.0], monkeypatch)
+    assert both.lower.tolist() == pytest.approx([1 - 0.0196, 1 - 0.0196], abs=1e-6)
+
+
+def test_samples_that_are_kin_have_wider_limits() -> None:
+    """40 exact draws, each ten times, 100 runs from a shifted base, whose weights tell the modes apart.
+
+    Counted as 400 independent draws, their error covers in 64 +- 5 runs; by their families, in at least 84 (at 95%, 95
+    +- 2.2, so 5 standard deviations; counting kin as equal is on the safe side).
+    """
+    machine, runs = two_modes(), 100
+    samples = exact_draws(machine, (runs, 40), seed=0).repeat_interleave(10, dim=1)
+    truth, many = true_log_z(machine), repeated(machine, runs)
+    base = base_biases(machine, "centred") - 0.4
+    options: dict[str, Any] = {"seed": 0, "temperatures": 50, "base": base}
+    alone, kin = (reverse_ais(many, samples, kinship=kinship, **options) for kinship in (1.0, 10.0))
+    covered = [((r.value - truth).abs() < 1.96 * r.standard_error).sum() for r in (alone, kin)]
+    assert covered[0] < 84
+    assert covered[1] >= 84
+    torch.testing.assert_close(kin.effective_sample_size, alone.effective_sample_size / 10)
+
+
+def test_the_sandwich_counts_the_families_of_its_own_samples() -> None:
+    machine = medium_rbm()
+    result = sandwich(machine, seed=0, temperatures=10, chains=100)
+    _, state, info = anneal_population(machine, 100, seed=0)
+    assert info.mean_square_family > 1.5
+    reverse = reverse_ais(machine, state.z, seed=0, temperatures=10, kinship=info.mean_square_family)
+    assert result.upper == reverse.upper
+    assert reverse.upper > reverse_ais(machine, state.z, seed=0, temperatures=10).upper
 
 
 def test_a_base_that_prefers_one_mode_misses_the_other_and_the_centred_one_does_not() -> None:
@@ -308,6 +416,11 @@ def scheduled(values: list[float]) -> Callable[[], object]:
     return lambda: ais(small_rbm(), seed=0, schedule=torch.tensor(values))
 
 
+def single_precision_graph() -> GraphBoltzmann:
+    graph = small_graph()
+    return GraphBoltzmann(graph.bias.float(), graph.coupling.float())
+
+
 def not_finite() -> BipartiteBoltzmann:
     return BipartiteBoltzmann(torch.full((2,), torch.nan), torch.zeros(1, 1), validate_args=False)
 
@@ -340,6 +453,52 @@ def not_finite() -> BipartiteBoltzmann:
             lambda: estimate(small_rbm(), "aiss", seed=0),  # type: ignore[arg-type]
             UnknownNameError,
             "unknown method 'aiss'; did you mean 'ais'?",
+        ),
+        (
+            lambda: estimate(small_rbm(), "population", seed=0, schedule=linear_schedule(3)),
+            SupportError,
+            "method 'population' takes no schedule; leave it out or use ais or sandwich",
+        ),
+        (
+            lambda: estimate(small_rbm(), "ais", seed=0, samples=exact_draws(small_rbm(), (9,), 0)),
+            SupportError,
+            "method 'ais' takes no samples; leave it out or use sandwich",
+        ),
+        (lambda: estimate(small_rbm(), seed=0, chains=0), SupportError, "0 chains; at least 2 are needed"),
+        (lambda: estimate(small_rbm(), seed=0, temperatures=0), SupportError, "a schedule of 0 steps"),
+        (
+            lambda: estimate(small_rbm(), seed=0, temperatures=2.5),  # type: ignore[arg-type]
+            SupportError,
+            "a schedule of 2.5 steps; it must be a whole number",
+        ),
+        (lambda: estimate(small_rbm(), seed=0, schedule=torch.ones(3)), SupportError, "starts at 0 and ends at 1"),
+        (lambda: estimate(small_rbm(), seed=0, base="biass"), UnknownNameError, "did you mean 'bias'"),
+        (
+            lambda: estimate(small_rbm(), seed=0, implementation="plane"),  # type: ignore[arg-type]
+            UnknownNameError,
+            "did you mean 'plain'",
+        ),
+        (
+            lambda: estimate(small_rbm(), seed=0, samples=torch.full((3, 5), 7.0, dtype=torch.float64)),
+            SupportError,
+            "the samples hold values other than 0 and 1",
+        ),
+        (lambda: sandwich(small_rbm(), seed=0, chains=1), SupportError, "1 chains; at least 2 are needed"),
+        (lambda: estimate(small_rbm(), "population", seed=0, chains=1), SupportError, "1 chains; at least 2 are"),
+        (
+            lambda: reverse_ais(small_rbm(), torch.full((3, 5), 0.3, dtype=torch.float64), seed=0),
+            SupportError,
+            "the samples hold values other than 0 and 1; the units of a Boltzmann machine are bits",
+        ),
+        (
+            lambda: ais(MACHINES["graph"], seed=0, implementation="cpu"),
+            SupportError,
+            "computes in float32",
+        ),
+        (
+            lambda: ais(single_precision_graph(), seed=0, implementation="cpu"),
+            SupportError,
+            "implementation 'cpu' sweeps bipartite machines, not general graphs; use 'auto' or 'plain'",
         ),
         (
             lambda: reverse_ais(small_rbm(), torch.zeros(3, 4, dtype=torch.float64), seed=0),

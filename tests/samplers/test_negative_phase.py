@@ -8,7 +8,9 @@ from samplers.laws import MACHINES, log_weights, probabilities, small_rbm, state
 from torch import Tensor
 
 from softspin.distributions import BipartiteBoltzmann, Boltzmann, GraphBoltzmann
-from softspin.samplers import NegativePhase, log_z_with_gradient, negative_phase
+from softspin.errors import ShapeError, SupportError
+from softspin.kernels import DeviceError
+from softspin.samplers import log_z_with_gradient, negative_phase
 
 machines = pytest.mark.parametrize("machine", MACHINES.values(), ids=list(MACHINES))
 
@@ -78,7 +80,10 @@ def test_a_graph_and_its_rbm_agree() -> None:
 
 @machines
 def test_log_z_carries_the_value_of_one_and_the_gradient_of_the_other(machine: Boltzmann) -> None:
-    """With the exact moments, the gradient of the sum over all states; a symmetric matrix holds each pair twice."""
+    """Averaged over the law of the samples, the gradient of the sum over all states.
+
+    A symmetric matrix holds each pair twice.
+    """
     bias = machine.bias.clone().requires_grad_()
     copy: Boltzmann
     if isinstance(machine, BipartiteBoltzmann):
@@ -88,11 +93,11 @@ def test_log_z_carries_the_value_of_one_and_the_gradient_of_the_other(machine: B
         coupling = machine.coupling.clone().requires_grad_()
         copy = GraphBoltzmann(bias, coupling)
     p, z = probabilities(machine), states(5)
-    moments = NegativePhase(p @ z, torch.einsum("s,sij->ij", p, pairs(machine, z)))
-    value = log_z_with_gradient(copy, torch.tensor(3.25), moments)
+    value = log_z_with_gradient(copy, torch.tensor(3.25), z)
     assert value.item() == 3.25
     assert value.dtype == torch.float64
-    got = torch.autograd.grad(value, (bias, coupling))
+    single = [torch.autograd.grad(log_z_with_gradient(copy, value.detach(), one), (bias, coupling)) for one in z]
+    got = [torch.einsum("s,s...->...", p, torch.stack(gradients)) for gradients in zip(*single, strict=True)]
     truth = torch.autograd.grad(torch.logsumexp(log_weights(copy), 0), (bias, coupling))
     torch.testing.assert_close(got[0], truth[0], atol=1e-13, rtol=0)
     both = truth[1] if isinstance(machine, BipartiteBoltzmann) else (truth[1] + truth[1].mT) / 2
@@ -105,9 +110,34 @@ def test_log_z_with_gradient_is_what_a_machine_takes() -> None:
     bias = machine.bias.clone().requires_grad_()
     trained = BipartiteBoltzmann(bias, machine.weight)
     z = (torch.rand(3, 50, 5, generator=torch.Generator().manual_seed(0)) < 0.5).double()
-    moments = negative_phase(trained, z)
-    log_z = log_z_with_gradient(trained, torch.tensor([1.0, 2.0, 3.0]), moments)
+    log_z = log_z_with_gradient(trained, torch.tensor([1.0, 2.0, 3.0]), z)
     data = z[:, :4]
     loss = -BipartiteBoltzmann(bias, machine.weight, log_z=log_z).log_prob(data).mean(-1).sum()
     (gradient,) = torch.autograd.grad(loss, bias)
-    torch.testing.assert_close(gradient, moments.mean - data.mean(1), atol=1e-12, rtol=0)
+    torch.testing.assert_close(gradient, negative_phase(trained, z).mean - data.mean(1), atol=1e-12, rtol=0)
+
+
+def bits(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.zeros(*shape, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("z", "error", "text"),
+    [
+        (bits(2, 4, 6), ShapeError, r"the samples have shape \(2, 4, 6\); this machine takes \(2, ..., 5\)"),
+        (bits(3, 4, 5), ShapeError, r"this machine takes \(2, ..., 5\)"),
+        (bits(5), ShapeError, r"this machine takes \(2, ..., 5\)"),
+        (bits(2, 0, 5), ShapeError, r"the samples have shape \(2, 0, 5\)"),
+        (bits(2, 4, 5, dtype=torch.float32), SupportError, "are torch.float32, the machine is torch.float64"),
+        (bits(2, 4, 5) + 0.5, SupportError, "the samples hold values other than 0 and 1"),
+        (torch.zeros(2, 4, 5, device="meta"), DeviceError, "are on meta, the machine on cpu"),
+    ],
+)
+def test_samples_of_another_machine_are_named(z: Tensor, error: type[Exception], text: str) -> None:
+    machine = small_rbm(replicas=(2,))
+    with pytest.raises(error, match=text):
+        negative_phase(machine, z)
+    with pytest.raises(error, match=text):
+        log_z_with_gradient(machine, torch.zeros(2), z)
+    with pytest.raises(ShapeError, match=r"log Z of shape \(3,\) for a machine with replicas \(2,\); there is one per"):
+        log_z_with_gradient(machine, torch.zeros(3), bits(2, 4, 5))

@@ -6,15 +6,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from samplers.laws import small_graph, small_rbm
 from torch import Tensor
 
 from softspin.distributions import BipartiteBoltzmann, Boltzmann, GraphBoltzmann
-from softspin.errors import ShapeError, SupportError
+from softspin.errors import ShapeError, SupportError, UnknownNameError
 from softspin.kernels import DeviceError
 from softspin.samplers import gibbs, population, tempering
+from softspin.samplers.machines import EXCHANGE, RESAMPLE, START, couplings, rebuild
 
 
 class Sampler(NamedTuple):
@@ -165,6 +167,30 @@ def test_a_population_notices_parameters_that_became_nan() -> None:
         population.step(state, broken(torch.nan), sweeps=1)
 
 
+@machines
+@pytest.mark.parametrize("sampler", [SAMPLERS["gibbs"], SAMPLERS["tempering"]], ids=["gibbs", "tempering"])
+def test_parameters_that_became_nan_are_named_by_the_next_step(
+    sampler: Sampler, make: Callable[..., Boltzmann]
+) -> None:
+    """An optimizer may write NaN into a machine that was built with good numbers."""
+    machine = make()
+    state = sampler.init(machine, 10, seed=0)
+    machine.bias[2] = torch.nan
+    with pytest.raises(SupportError, match="bias of a Boltzmann machine holds NaN or infinity"):
+        sampler.step(state, machine, sweeps=1)
+    unseen = rebuild(machine, machine.bias, couplings(machine))
+    assert not unseen.validates
+    sampler.step(state, unseen, sweeps=1)
+
+
+@samplers
+def test_chains_that_are_not_bits_are_named(sampler: Sampler) -> None:
+    machine = small_rbm()
+    state = sampler.init(machine, 4, seed=0)
+    with pytest.raises(SupportError, match="hold values other than 0 and 1; the units of a Boltzmann machine are bits"):
+        sampler.step(state._replace(z=state.z + 0.3), machine, sweeps=1)
+
+
 @samplers
 def test_no_chains_and_no_sweeps_are_named(sampler: Sampler) -> None:
     machine = small_rbm()
@@ -172,6 +198,10 @@ def test_no_chains_and_no_sweeps_are_named(sampler: Sampler) -> None:
         sampler.init(machine, 0, seed=0)
     with pytest.raises(SupportError, match="0 sweeps; at least 1 is needed"):
         sampler.step(sampler.init(machine, 3, seed=0), machine, sweeps=0)
+    with pytest.raises(SupportError, match=r"2.5 (chains|members); it must be a whole number"):
+        sampler.init(machine, 2.5, seed=0)
+    with pytest.raises(SupportError, match=r"1.5 sweeps; it must be a whole number"):
+        sampler.step(sampler.init(machine, 3, seed=0), machine, sweeps=1.5)
 
 
 @samplers
@@ -197,6 +227,43 @@ def test_a_gpu_where_there_is_none_is_named(sampler: Sampler, monkeypatch: pytes
         sampler.step(sampler.init(machine, 4, seed=0), machine, sweeps=1, implementation="gpu")
 
 
+@samplers
+def test_an_implementation_for_rbms_refuses_a_graph(sampler: Sampler) -> None:
+    precise = small_graph()
+    graph = GraphBoltzmann(precise.bias.float(), precise.coupling.float())
+    state = sampler.init(graph, 4, seed=0)
+    text = "implementation 'cpu' sweeps bipartite machines, not general graphs; use 'auto' or 'plain'"
+    with pytest.raises(SupportError, match=text):
+        sampler.step(state, graph, sweeps=1, implementation="cpu")
+    with pytest.raises(UnknownNameError, match="did you mean 'plain'"):
+        sampler.step(state, graph, sweeps=1, implementation="plane")
+    runs = [sampler.step(state, graph, sweeps=1, implementation=name)[0] for name in ("auto", "plain")]
+    assert same(*runs)
+
+
+@samplers
+@machines
+def test_no_random_bits_are_used_twice(
+    sampler: Sampler, make: Callable[..., Boltzmann], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Starts, exchanges and sweeps at the same counter of a stream: every block of uniforms has a key of its own."""
+    used: list[tuple[int, ...]] = []
+    philox = np.random.Philox
+
+    def record(key: Any, counter: Any) -> Any:
+        used.append((*key.tolist(), *counter.tolist()))
+        return philox(key=key, counter=counter)
+
+    monkeypatch.setattr(np.random, "Philox", record)
+    machine = make()
+    state = sampler.init(machine, 10, seed=0)
+    for _ in range(2):
+        state, _ = sampler.step(state, machine, sweeps=2)
+    assert len(used) >= 1 + 2 * 2
+    assert len(set(used)) == len(used)
+    assert len({0, START, RESAMPLE, EXCHANGE}) == 4
+
+
 def a_base(value: Tensor) -> Callable[[], object]:
     return lambda: tempering.init(small_rbm(), 3, seed=0, base=value)
 
@@ -211,6 +278,16 @@ def a_base(value: Tensor) -> Callable[[], object]:
             lambda: gibbs.init(small_rbm(), 3, seed=0, start=torch.zeros(3, 4)),
             ShapeError,
             r"the chains to start from have shape \(3, 4\); this machine takes \(at least 1, 5\)",
+        ),
+        (
+            lambda: gibbs.init(small_rbm(), 10, seed=0, start=torch.zeros(3, 5, dtype=torch.float64)),
+            ShapeError,
+            "3 chains to start from, but 10 were asked for",
+        ),
+        (
+            lambda: gibbs.init(small_rbm(), 3, seed=0, start=torch.full((3, 5), 0.3, dtype=torch.float64)),
+            SupportError,
+            "the chains to start from hold values other than 0 and 1",
         ),
         (
             lambda: population.step(

@@ -112,6 +112,22 @@ def test_an_even_ladder_stays_and_replicas_adapt_on_their_own() -> None:
         torch.testing.assert_close(adapted_temperatures(t, rates[r]), new[r], atol=1e-12, rtol=0)
 
 
+def test_a_ladder_for_each_replica_is_taken() -> None:
+    """What adapted_temperatures returns for replicas: each runs on its own ladder, as if alone."""
+    machine = small_rbm(replicas=(2,))
+    rates = torch.tensor([[0.5, 0.5, 0.5], [0.9, 0.5, 0.1]])
+    ladders = adapted_temperatures(torch.linspace(0, 1, 4, dtype=torch.float64).expand(2, 4), rates)
+    state = tempering.init(machine, 6, seed=0, temperatures=ladders)
+    assert torch.equal(state.temperatures, ladders)
+    state, _ = tempering.step(state, machine, sweeps=5)
+    assert torch.equal(state.temperatures, ladders)
+    first = BipartiteBoltzmann(machine.bias[0], machine.weight[0])
+    alone, _ = tempering.step(tempering.init(first, 6, seed=0, temperatures=ladders[0]), first, sweeps=5)
+    assert torch.equal(state.z[0], alone.z)
+    other = tempering.init(machine, 6, seed=0, temperatures=ladders[0])
+    assert torch.equal(other.temperatures, ladders[:1].expand(2, 4))
+
+
 def test_rates_do_not_depend_on_how_the_rounds_are_grouped() -> None:
     machine = small_rbm()
     start = tempering.init(machine, 30, seed=0, temperatures=4)
@@ -130,5 +146,12 @@ def test_bad_ladders_are_named() -> None:
         tempering.init(small_rbm(), 3, seed=0, temperatures=torch.tensor([0.1, 1.0]))
     with pytest.raises(SupportError, match="a schedule of 0 steps"):
         tempering.init(small_rbm(), 3, seed=0, temperatures=0)
+    with pytest.raises(SupportError, match=r"a schedule of 2.5 steps; it must be a whole number"):
+        tempering.init(small_rbm(), 3, seed=0, temperatures=2.5)  # type: ignore[arg-type]
+    with pytest.raises(ShapeError, match=r"has shape \(T \+ 1,\) or \(2, T \+ 1\) with T >= 1, not \(3, 4\)"):
+        tempering.init(small_rbm(replicas=(2,)), 3, seed=0, temperatures=torch.zeros(3, 4))
+    ladders = torch.tensor([[0.0, 0.5, 1.0], [0.0, 0.2, 0.5]])
+    with pytest.raises(SupportError, match=r"starts at 0 and ends at 1, not 0 .. 0.5"):
+        tempering.init(small_rbm(replicas=(2,)), 3, seed=0, temperatures=ladders)
     with pytest.raises(ShapeError, match=r"\(3,\) exchange rates for temperatures \(3,\)"):
         adapted_temperatures(torch.linspace(0, 1, 3), torch.ones(3))

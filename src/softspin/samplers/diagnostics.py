@@ -14,6 +14,7 @@ from torch import Tensor
 from softspin.distributions import Boltzmann
 from softspin.errors import ShapeError
 from softspin.numerics import align
+from softspin.samplers.machines import check_chains
 
 
 def flip_rate(before: Tensor, after: Tensor) -> Tensor:
@@ -31,8 +32,7 @@ def autocorrelation(series: Tensor) -> Tensor:
     About the common mean, chains that disagree count as correlated, which they are. A constant series has correlation
     1.
     """
-    _check_series(series)
-    x = series.to(torch.float64)
+    x = _from_first(series)
     steps = x.shape[-1]
     centred = x - x.mean((-2, -1), keepdim=True)
     spectrum = torch.fft.rfft(centred, n=2 * steps)
@@ -42,12 +42,13 @@ def autocorrelation(series: Tensor) -> Tensor:
     return torch.where(variance > 0, covariance / variance, torch.ones_like(covariance))
 
 
-def autocorrelation_time(series: Tensor, window: float = 5.0) -> Tensor:
+def autocorrelation_time(series: Tensor) -> Tensor:
     """Integrated autocorrelation time tau = 1 + 2 sum_k rho_k of a series `(..., chains, steps)`, in steps, `(...,)`.
 
-    Summed up to the first lag M >= `window` * tau(M) (Sokal): further lags add noise only. If there is no such lag,
-    the series is too short to tell, and the whole sum is returned, at least `steps` / `window`. Independent draws
-    have tau = 1.
+    Summed by Geyer's initial monotone sequence: of a reversible chain the sums of neighbours, rho_0 + rho_1, rho_2 +
+    rho_3, ..., are positive and fall, so each is taken to be at most the one before, and what comes after the first
+    that is not positive is noise. Independent draws have tau = 1, draws that alternate about their mean less. A series
+    shorter than some 50 tau is too short to tell.
 
     >>> coin = torch.rand(4, 5000, generator=torch.Generator().manual_seed(1))
     >>> bool(0.8 < autocorrelation_time(coin) < 1.2)
@@ -55,13 +56,10 @@ def autocorrelation_time(series: Tensor, window: float = 5.0) -> Tensor:
     """
     rho = autocorrelation(series)
     steps = rho.shape[-1]
-    tau = 2 * rho.cumsum(-1) - 1
-    lags = torch.arange(steps, device=rho.device)
-    enough = lags >= window * tau
-    found = enough.any(-1)
-    first = enough.to(torch.int8).argmax(-1, keepdim=True)
-    windowed = tau.gather(-1, first)[..., 0]
-    return torch.where(found, windowed, tau.amax(-1).clamp(min=steps / window))
+    pairs = rho[..., : steps // 2 * 2].unflatten(-1, (-1, 2)).sum(-1)
+    tau = 2 * pairs.cummin(-1).values.clamp(min=0).sum(-1) - 1
+    # A series that turns at every step has a mean that is off by 1 / steps of its spread: that is the least.
+    return tau.clamp(min=1 / steps)
 
 
 def effective_sample_size(series: Tensor) -> Tensor:
@@ -78,13 +76,14 @@ def split_r_hat(series: Tensor) -> Tensor:
     >>> split_r_hat(stuck).item()
     inf
     """
-    _check_series(series)
-    half = series.shape[-1] // 2
+    x = _from_first(series)
+    half = x.shape[-1] // 2
     if half < 2:
         raise ShapeError(f"R-hat needs at least 4 steps a chain, not {series.shape[-1]}")
-    x = series.to(torch.float64)
     halves = torch.cat([x[..., :half], x[..., -half:]], dim=-2)
-    within = halves.var(-1).mean(-1)
+    # The mean of equal numbers is not always that number, so their variance would not be 0.
+    stuck = halves.amax(-1) == halves.amin(-1)
+    within = torch.where(stuck, 0, halves.var(-1)).mean(-1)
     between = half * halves.mean(-1).var(-1)
     ratio = torch.sqrt((half - 1) / half + between / (half * within))
     # All halves constant and equal: nothing disagrees.
@@ -104,6 +103,7 @@ class MarginalError(NamedTuple):
 
 def marginal_error(machine: Boltzmann, z: Tensor) -> MarginalError:
     """Sample means of z `(*replicas, ..., D)` against the exact marginals of a machine small enough to enumerate."""
+    check_chains(z, machine, chain_dims=None, what="the samples")
     flat = z.to(torch.float64).reshape(*machine.batch_shape, -1, machine.units)
     exact = machine.moments.mean
     error = flat.mean(-2) - exact
@@ -123,6 +123,9 @@ def mean_series(states: list[Tensor], direction: Tensor | None = None) -> Tensor
     return torch.stack([(z * align(direction, z.ndim)).sum(-1) for z in states], dim=-1)
 
 
-def _check_series(series: Tensor) -> None:
+def _from_first(series: Tensor) -> Tensor:
+    """The series in float64, measured from its first value: where nothing ever changes it is exactly 0."""
     if series.ndim < 2 or series.shape[-1] < 2:
         raise ShapeError(f"a series has shape (..., chains, steps) with at least 2 steps, not {tuple(series.shape)}")
+    x = series.to(torch.float64)
+    return x - x[..., :1, :1]

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from softspin.distributions import Boltzmann
+from softspin.errors import ShapeError
 from softspin.kernels import Implementation
 from softspin.samplers.diagnostics import flip_rate
 from softspin.samplers.machines import (
@@ -15,6 +16,7 @@ from softspin.samplers.machines import (
     check_chains,
     check_count,
     check_machine,
+    check_step,
     independent_draw,
     replica_streams,
     sweep,
@@ -51,6 +53,8 @@ def init(machine: Boltzmann, chains: int, seed: int, start: Tensor | None = None
     if start is None:
         return GibbsState(independent_draw(machine, torch.zeros_like(machine.bias), stream, (chains,)), stream)
     check_chains(start, machine, what="the chains to start from")
+    if start.shape[-2] != chains:
+        raise ShapeError(f"{start.shape[-2]} chains to start from, but {chains} were asked for")
     return GibbsState(start.clone(), stream)
 
 
@@ -60,13 +64,14 @@ def step(
 ) -> tuple[GibbsState, GibbsInfo]:
     """`sweeps` sweeps of every chain: of an RBM the right side, then the left; of any other graph colour by colour.
 
+    Of a machine with `validate_args=False` no value is read on the host, and NaN parameters sample without a word.
+
     >>> from softspin.distributions import BipartiteBoltzmann
     >>> machine = BipartiteBoltzmann(torch.tensor([0.0, 9.0, -9.0]), torch.zeros(1, 2))
     >>> state, info = step(init(machine, chains=10_000, seed=0), machine, sweeps=1)
     >>> state.z.mean(0).round(decimals=2), info.flip_rate.round(decimals=1)
     (tensor([0.5..., 1.0000, 0.0000]), tensor(0.5000))
     """
-    check_chains(state.z, machine)
-    check_count("sweeps", sweeps)
+    check_step(machine, state.z, sweeps)
     z, stream = sweep(machine, state.z, state.stream, sweeps, implementation=implementation)
     return GibbsState(z, stream), GibbsInfo(flip_rate(state.z, z))

@@ -2,7 +2,7 @@
 
 e^(AIS weight) is unbiased for Z, so its log is too low on average, and a likelihood computed with it too high.
 Annealing in reverse from samples of the machine errs on the other side. The two together, :func:`sandwich`, are what
-a report should quote.
+a report should quote. Neither sees a mode that neither the annealing nor the samples have visited.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from softspin.distributions import Boltzmann
 from softspin.distributions.enumeration import LARGEST
-from softspin.errors import unknown_name
+from softspin.errors import SupportError, unknown_name
 from softspin.kernels import Implementation
 from softspin.numerics import softplus
 from softspin.samplers.machines import (
@@ -25,6 +25,7 @@ from softspin.samplers.machines import (
     base_biases,
     check_chains,
     check_count,
+    check_implementation,
     check_machine,
     couplings,
     rebuild,
@@ -38,7 +39,10 @@ METHODS = ("auto", "exact", "ais", "sandwich", "population")
 
 
 class SandwichWarning(UserWarning):
-    """The reverse estimate lies clearly below the forward one: the samples are not those of the machine."""
+    """The reverse estimate lies clearly below the forward one: the samples are not those of the machine.
+
+    No warning is no proof that they are, see :func:`reverse_ais`.
+    """
 
 
 @torch.no_grad()
@@ -106,12 +110,17 @@ def reverse_ais(
     temperatures: int = 10_000,
     base: str | Tensor = "centred",
     schedule: Tensor | None = None,
+    kinship: Tensor | float = 1.0,
     implementation: Implementation = "auto",
 ) -> LogZ:
     """AIS backwards from `samples` `(*replicas, chains, D)` of the machine to the base: an upper bound, in expectation.
 
-    That, and its standard error, hold for independent samples of the machine. Samples that miss a mode do not bound
-    anything. The schedule is the forward one, from 0 to 1.
+    That, and its standard error, hold for independent samples of the machine; of a population, pass its mean square
+    family size as `kinship` `(*replicas,)`. The schedule is the forward one, from 0 to 1.
+
+    Samples that show only a part A of the states give log Z + log p(A) - log q(A), where q(A) is the share of the
+    forward chains, before weighting, that end in A. So a missing mode biases the result downwards where annealing
+    prefers A, upwards where it avoids A, and not at all where it ends in A as often as it should.
     """
     check_machine(machine)
     check_chains(samples, machine, what="the samples")
@@ -120,12 +129,12 @@ def reverse_ais(
     stream = replica_streams(machine, seed, REVERSE)
     chains = samples.shape[-2]
     log_weights, _ = anneal(machine, biases, steps.flip(0), chains, stream, samples, implementation)
-    error = log_mean_error(weight_ess(log_weights), chains)
+    error = log_mean_error(weight_ess(log_weights), chains, kinship)
     value = softplus(biases.to(torch.float64)).sum(-1) - log_mean_exp(log_weights)
     return LogZ(
         value=value,
         standard_error=error,
-        effective_sample_size=weight_ess(log_weights),
+        effective_sample_size=weight_ess(log_weights) / kinship,
         lower=torch.full_like(value, -torch.inf),
         upper=value + NORMAL_95 * error,
         method="reverse ais",
@@ -147,10 +156,11 @@ def sandwich(
 ) -> LogZ:
     """AIS in both directions: value and standard error of the forward run, `upper` from the reverse one.
 
-    The forward value needs no samples and is what AIS papers quote, so it is the value; [lower, upper] runs from 1.96
-    standard errors below it to 1.96 above the reverse. Without `samples` they are made by population annealing. When
-    the reverse lies clearly below the forward, which samples of the machine cannot do, it warns, and the interval
-    covers both.
+    The forward value needs no samples and is what AIS papers quote, so it is the value. [lower, upper] runs from 1.96
+    standard errors below it to 1.96 above the reverse, or above itself if that is higher. Without `samples` they are
+    made by population annealing, and the reverse run's error counts its families; with them they are taken to be
+    independent. Where the reverse lies clearly below the forward, which samples of the machine cannot do, it warns,
+    and the interval covers both. That finds samples out only where annealing sees more than they do.
 
     >>> from softspin.distributions import BipartiteBoltzmann
     >>> machine = BipartiteBoltzmann(torch.zeros(5), torch.ones(2, 3))
@@ -158,21 +168,34 @@ def sandwich(
     >>> bool((result.lower < exact(machine).value) & (exact(machine).value < result.upper))
     True
     """
+    kinship: Tensor | float = 1.0
     if samples is None:
-        samples = anneal_population(machine, chains, seed, base=base, implementation=implementation)[1].z
+        check_count("chains", chains, least=2)
+        _, state, info = anneal_population(machine, chains, seed, base=base, implementation=implementation)
+        samples, kinship = state.z, info.mean_square_family
     path: dict[str, Any] = {"seed": seed, "temperatures": temperatures, "base": base, "schedule": schedule}
     forward = ais(machine, chains=chains, implementation=implementation, **path)
-    reverse = reverse_ais(machine, samples, implementation=implementation, **path)
-    if bool((reverse.upper < forward.lower).any()):
-        warnings.warn(
-            f"reverse AIS gives log Z below {reverse.upper.min().item():.2f}, forward AIS above "
-            f"{forward.lower.max().item():.2f}; the samples are not those of the machine, or too few",
-            SandwichWarning,
-            stacklevel=3,
-        )
-    low = torch.minimum(forward.lower, reverse.value - NORMAL_95 * reverse.standard_error)
+    reverse = reverse_ais(machine, samples, kinship=kinship, implementation=implementation, **path)
+    crossed = reverse.upper < forward.lower
+    if bool(crossed.any()):
+        _warn_of_worst(forward.lower, reverse.upper)
+    lowest = torch.minimum(forward.lower, reverse.value - NORMAL_95 * reverse.standard_error)
+    low = torch.where(crossed, lowest, forward.lower)
     high = torch.maximum(reverse.upper, forward.value + NORMAL_95 * forward.standard_error)
     return forward._replace(lower=low, upper=high, method="sandwich", kind="estimate")
+
+
+def _warn_of_worst(above: Tensor, below: Tensor) -> None:
+    """Name the replica in which the limits of the two directions are farthest apart."""
+    gap = above - below
+    worst = tuple(int(i) for i in torch.unravel_index(gap.argmax(), gap.shape))
+    where = f"replica {worst[0] if len(worst) == 1 else worst}: " if worst else ""
+    warnings.warn(
+        f"{where}reverse AIS gives log Z below {below[worst].item():.2f}, forward AIS above "
+        f"{above[worst].item():.2f}; the samples are not those of the machine, or too few",
+        SandwichWarning,
+        stacklevel=4,
+    )
 
 
 def estimate(
@@ -189,12 +212,24 @@ def estimate(
 ) -> LogZ:
     """log Z by a method named in a configuration. "auto" is exact where that is possible and the sandwich elsewhere.
 
+    All options are checked, whether the method needs them or not. A schedule or samples are refused by a method that
+    has no use for them.
+
     >>> from softspin.distributions import BipartiteBoltzmann
     >>> estimate(BipartiteBoltzmann(torch.zeros(5), torch.ones(2, 3)), seed=0).kind
     'exact'
     """
     if method not in METHODS:
         raise unknown_name("method", method, METHODS)
+    for option, given, takers in (("schedule", schedule, ("ais", "sandwich")), ("samples", samples, ("sandwich",))):
+        if given is not None and method not in ("auto", *takers):
+            raise SupportError(f"method '{method}' takes no {option}; leave it out or use {' or '.join(takers)}")
+    check_count("chains", chains, least=1 if method in ("exact", "ais") or samples is not None else 2)
+    check_schedule(linear_schedule(temperatures) if schedule is None else schedule)
+    base_biases(machine, base)
+    check_implementation(machine, implementation)
+    if samples is not None:
+        check_chains(samples, machine, what="the samples")
     if method == "exact" or (method == "auto" and _can_enumerate(machine)):
         return exact(machine)
     if method == "population":

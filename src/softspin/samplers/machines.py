@@ -2,9 +2,16 @@
 
 Chains carry the machine's replicas, `(*replicas, C, D)`, streams too, `(*replicas, 2)`. Only here are they flattened
 to the one replica dimension of the kernels.
+
+Shapes, dtypes and devices are checked always. Values are checked when the machine validates: every `init` and `step`
+then reads its parameters and the chains on the host. A machine built with `validate_args=False` gives that up: NaN
+parameters and chains that are not 0 or 1 give meaningless chains without a word, and a step can be captured as a CUDA
+graph.
 """
 
 from __future__ import annotations
+
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -12,7 +19,7 @@ from torch import Tensor
 from softspin.distributions import BipartiteBoltzmann, Boltzmann, GraphBoltzmann
 from softspin.distributions.boltzmann import check_finite
 from softspin.errors import ShapeError, SupportError, unknown_name
-from softspin.kernels import DeviceError, Implementation, gibbs_sweeps, streams, uniforms
+from softspin.kernels import DeviceError, Implementation, choose, gibbs_sweeps, streams, uniforms
 from softspin.kernels import anneal as anneal_bipartite
 from softspin.numerics import align, broadcast_shape
 from softspin.samplers.chromatic import anneal_graph, chromatic_sweeps
@@ -58,6 +65,7 @@ def sweep(
 ) -> tuple[Tensor, Tensor]:
     """Gibbs sweeps of all chains `(*replicas, C, D)`, by blocks. t `(*replicas, C)`, base `(*replicas, D)`."""
     if not isinstance(machine, BipartiteBoltzmann):
+        check_implementation(machine, implementation)
         return chromatic_sweeps(machine, z, stream, sweeps, t, base)
     new, moved = gibbs_sweeps(
         _flat(z, 2),
@@ -83,6 +91,7 @@ def anneal(
 ) -> tuple[Tensor, Tensor]:
     """AIS log weights `(*replicas, C)` in float64 and the chains at the end, `(*replicas, C, D)`."""
     if not isinstance(machine, BipartiteBoltzmann):
+        check_implementation(machine, implementation)
         log_weight, z, _ = anneal_graph(machine, base, schedule, chains, stream, start)
         return log_weight, z
     log_weight, z, _ = anneal_bipartite(
@@ -138,24 +147,50 @@ def check_machine(machine: Boltzmann) -> None:
     check_finite(bias=machine.bias, weight=couplings(machine))
 
 
+def check_step(machine: Boltzmann, z: Tensor, sweeps: int, chain_dims: int = 1) -> None:
+    """What every step asks: chains of this machine, whole sweeps and, when it validates, finite parameters."""
+    check_chains(z, machine, chain_dims)
+    check_count("sweeps", sweeps)
+    if machine.validates:
+        check_machine(machine)
+
+
+def check_implementation(machine: Boltzmann, implementation: Implementation) -> None:
+    """Raise unless this implementation is there and can sweep this machine."""
+    choose(implementation, machine.bias.device, machine.bias.dtype)
+    if implementation in ("cpu", "gpu") and not isinstance(machine, BipartiteBoltzmann):
+        raise SupportError(
+            f"implementation '{implementation}' sweeps bipartite machines, not general graphs; use 'auto' or 'plain', "
+            "or a BipartiteBoltzmann if the couplings are those of one"
+        )
+
+
 def check_count(name: str, count: int, least: int = 1) -> None:
-    """Raise unless there are enough of them."""
+    """Raise unless they are a whole number, and enough."""
+    if not isinstance(count, Integral):
+        raise SupportError(f"{count} {name}; it must be a whole number")
     if count < least:
         raise SupportError(f"{count} {name}; at least {least} {'is' if least == 1 else 'are'} needed")
 
 
-def check_chains(z: Tensor, machine: Boltzmann, chain_dims: int = 1, what: str = "the state's chains") -> None:
-    """Raise unless z is `(*replicas, chains, D)` of this machine, in its dtype and on its device."""
-    replicas = tuple(machine.batch_shape)
-    shape = tuple(z.shape)
-    fits = len(shape) == len(replicas) + chain_dims + 1 and shape[: len(replicas)] == replicas
-    if not fits or shape[-1] != machine.units or 0 in shape:
-        want = ", ".join([*map(str, replicas), *["at least 1"] * chain_dims, str(machine.units)])
+def check_chains(z: Tensor, machine: Boltzmann, chain_dims: int | None = 1, what: str = "the state's chains") -> None:
+    """Raise unless z is `(*replicas, chains, D)` of this machine, in its dtype and on its device.
+
+    And of bits, if the machine validates. Chains have `chain_dims` dimensions; None stands for any number of them.
+    """
+    replicas, shape = tuple(machine.batch_shape), tuple(z.shape)
+    between = len(shape) - len(replicas) - 1
+    fits = between >= 0 if chain_dims is None else between == chain_dims
+    if not fits or shape[: len(replicas)] != replicas or shape[-1] != machine.units or 0 in shape:
+        chains = ["..."] if chain_dims is None else ["at least 1"] * chain_dims
+        want = ", ".join([*map(str, replicas), *chains, str(machine.units)])
         raise ShapeError(f"{what} have shape {shape}; this machine takes ({want})")
     if z.device != machine.bias.device:
         raise DeviceError(f"{what} are on {z.device}, the machine on {machine.bias.device}; move one of them")
     if z.dtype != machine.bias.dtype:
         raise SupportError(f"{what} are {z.dtype}, the machine is {machine.bias.dtype}; convert one of them")
+    if machine.validates and not bool(((z == 0) | (z == 1)).all()):
+        raise SupportError(f"{what} hold values other than 0 and 1; the units of a Boltzmann machine are bits")
 
 
 def _flat(x: Tensor, kept: int) -> Tensor:

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from softspin.distributions import BipartiteBoltzmann, Boltzmann
+from softspin.errors import ShapeError
 from softspin.numerics import carry_gradient
+from softspin.samplers.machines import check_chains
 
 
 class NegativePhase(NamedTuple):
@@ -30,16 +32,15 @@ def negative_phase(machine: Boltzmann, z: Tensor) -> NegativePhase:
 
     for an RBM: one side by its conditional mean given the other, both ways round, averaged. On any other graph the
     same two formulas hold unit by unit, without regard to colours. Unbiased if the samples are the machine's; less
-    noisy than z z'.
+    noisy than z z'. Nothing is read on the host if the machine does not validate.
 
     >>> machine = BipartiteBoltzmann(torch.zeros(3), torch.zeros(1, 2))
     >>> negative_phase(machine, torch.tensor([[1.0, 1.0, 0.0]]))
     NegativePhase(mean=tensor([0.5000, 0.5000, 0.5000]), pair=tensor([[0.5000, 0.2500]]))
     """
-    soft = torch.sigmoid(machine.field(z))
-    replicas = len(machine.batch_shape)
-    hard, soft = (x.reshape(*machine.batch_shape, -1, machine.units) for x in (z.to(soft), soft))
-    count = hard.shape[replicas]
+    check_chains(z, machine, chain_dims=None, what="the samples")
+    hard, soft = (x.reshape(*machine.batch_shape, -1, machine.units) for x in (z, torch.sigmoid(machine.field(z))))
+    count = hard.shape[-2]
     mean = soft.mean(-2)
     if isinstance(machine, BipartiteBoltzmann):
         n = machine.left
@@ -51,21 +52,27 @@ def negative_phase(machine: Boltzmann, z: Tensor) -> NegativePhase:
     return NegativePhase(mean, pair)
 
 
-def log_z_with_gradient(machine: Boltzmann, value: Tensor, moments: NegativePhase) -> Tensor:
-    """log Z in one tensor `(*replicas,)`: its value from an estimate, its gradient from samples.
+def log_z_with_gradient(machine: Boltzmann, value: Tensor, z: Tensor) -> Tensor:
+    """log Z in one tensor `(*replicas,)`: its value is given, its gradient from samples z `(*replicas, ..., D)`.
 
-    What `Boltzmann(..., log_z=...)` takes in training: d log Z / d bias = E[z], d log Z / d weight = E[left right'].
+    What `Boltzmann(..., log_z=...)` takes in training: d log Z / d bias = E[z], d log Z / d weight = E[left right'],
+    by :func:`negative_phase`.
 
     >>> bias, weight = torch.zeros(3, requires_grad=True), torch.zeros(1, 2, requires_grad=True)
     >>> machine = BipartiteBoltzmann(bias, weight)
-    >>> moments = NegativePhase(torch.full((3,), 0.5), torch.full((1, 2), 0.25))
-    >>> log_z = log_z_with_gradient(machine, torch.tensor(2.08), moments)
+    >>> log_z = log_z_with_gradient(machine, torch.tensor(2.08), torch.tensor([[1.0, 1.0, 0.0]]))
     >>> log_z.backward(); log_z.item(), bias.grad, weight.grad
-    (2.07..., tensor([0.5000, 0.5000, 0.5000]), tensor([[0.2500, 0.2500]]))
+    (2.07..., tensor([0.5000, 0.5000, 0.5000]), tensor([[0.5000, 0.2500]]))
     """
-    linear = (machine.bias * moments.mean.detach()).sum(-1)
+    if value.shape != machine.batch_shape:
+        raise ShapeError(
+            f"log Z of shape {tuple(value.shape)} for a machine with replicas {tuple(machine.batch_shape)}; "
+            "there is one per replica"
+        )
+    mean, pair = negative_phase(machine, z)
+    linear = (machine.bias * mean).sum(-1)
     if isinstance(machine, BipartiteBoltzmann):
-        quadratic = (machine.weight * moments.pair.detach()).sum((-2, -1))
+        quadratic = (machine.weight * pair).sum((-2, -1))
     else:
-        quadratic = (machine.coupling * moments.pair.detach()).sum((-2, -1)) / 2
+        quadratic = (machine.coupling * pair).sum((-2, -1)) / 2
     return carry_gradient(value.to(machine.bias), linear + quadratic)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from numbers import Integral
+
 import torch
 from torch import Tensor
 
@@ -31,20 +34,23 @@ def sigmoid_schedule(steps: int, steepness: float = 4.0) -> Tensor:
     return schedule
 
 
-def check_schedule(schedule: Tensor) -> Tensor:
-    """The schedule itself, if it is one dimension that starts at 0, ends at 1 and increases."""
-    if schedule.ndim != 1 or len(schedule) < 2:
-        raise ShapeError(f"a schedule has shape (T + 1,) with T >= 1, not {tuple(schedule.shape)}")
-    if schedule[0].item() != 0 or schedule[-1].item() != 1:
-        raise SupportError(
-            f"a schedule starts at 0 and ends at 1, not {schedule[0].item():g} .. {schedule[-1].item():g}"
-        )
+def check_schedule(schedule: Tensor, replicas: Sequence[int] = ()) -> Tensor:
+    """The schedule itself, if it starts at 0, ends at 1 and increases: `(T + 1,)`, or one for each of the replicas."""
+    leading, steps = tuple(schedule.shape[:-1]), schedule.shape[-1:].numel() - 1
+    if schedule.ndim == 0 or leading not in ((), tuple(replicas)) or steps < 1:
+        each = f" or ({', '.join(map(str, replicas))}, T + 1)" if replicas else ""
+        raise ShapeError(f"a schedule has shape (T + 1,){each} with T >= 1, not {tuple(schedule.shape)}")
+    for first, *_, last in schedule.reshape(-1, steps + 1).tolist():
+        if first != 0 or last != 1:
+            raise SupportError(f"a schedule starts at 0 and ends at 1, not {first:g} .. {last:g}")
     if not bool((schedule.diff() > 0).all()):
         raise SupportError("a schedule must increase from each temperature to the next")
     return schedule
 
 
 def _positive(steps: int) -> int:
+    if not isinstance(steps, Integral):
+        raise SupportError(f"a schedule of {steps} steps; it must be a whole number")
     if steps < 1:
         raise SupportError(f"a schedule of {steps} steps; at least 1 is needed")
     return steps

@@ -19,9 +19,9 @@ from softspin.samplers.machines import (
     EXCHANGE,
     TEMPERING,
     base_biases,
-    check_chains,
     check_count,
     check_machine,
+    check_step,
     independent_draw,
     replica_streams,
     sweep,
@@ -70,7 +70,9 @@ def init(
     temperatures: Tensor | int = 16,
     base: str | Tensor = "centred",
 ) -> TemperingState:
-    """Ladders of chains, drawn from the base. `temperatures`: a schedule `(K + 1,)`, or K for an even one.
+    """Ladders of chains, drawn from the base.
+
+    `temperatures`: a schedule `(K + 1,)`, or one for each replica `(*replicas, K + 1)`, or K for an even one.
 
     >>> from softspin.distributions import BipartiteBoltzmann
     >>> init(BipartiteBoltzmann(torch.zeros(5), torch.ones(2, 3)), chains=10, seed=0, temperatures=4).z.shape
@@ -78,11 +80,11 @@ def init(
     """
     check_machine(machine)
     check_count("chains", chains)
-    ladder = check_schedule(linear_schedule(temperatures) if isinstance(temperatures, int) else temperatures)
-    ladder = ladder.to(machine.bias)
+    ladder = temperatures if isinstance(temperatures, Tensor) else linear_schedule(temperatures)
+    ladder = check_schedule(ladder, machine.batch_shape).to(machine.bias)
     biases = base_biases(machine, base)
     stream = replica_streams(machine, seed, TEMPERING)
-    z = independent_draw(machine, biases, stream, (chains, len(ladder)))
+    z = independent_draw(machine, biases, stream, (chains, ladder.shape[-1]))
     ends = torch.full(z.shape[:-1], _NEW, dtype=torch.int8, device=z.device)
     trips = torch.zeros(z.shape[:-2], dtype=torch.int64, device=z.device)
     ladders = ladder.expand(*machine.batch_shape, -1).clone()
@@ -96,7 +98,8 @@ def step(
     """`sweeps` times: one sweep of every chain at its temperature, then exchanges between neighbours.
 
     Neighbours i, i + 1 exchange with probability min(1, exp((t_(i+1) - t_i) (g(z_i) - g(z_(i+1))))), g(z) = -E(z) -
-    base.z; pairs with even i and with odd i take turns.
+    base.z; pairs with even i and with odd i take turns. NaN parameters of a machine with `validate_args=False` sample
+    without a word.
 
     >>> from softspin.distributions import BipartiteBoltzmann
     >>> machine = BipartiteBoltzmann(torch.zeros(5), torch.zeros(2, 3))
@@ -104,8 +107,7 @@ def step(
     >>> info.exchange_rate  # hot and cold are the same machine here
     tensor([1., 1.], dtype=torch.float64)
     """
-    check_chains(state.z, machine, chain_dims=2)
-    check_count("sweeps", sweeps)
+    check_step(machine, state.z, sweeps, chain_dims=2)
     replicas, (ladders, rungs, units) = machine.batch_shape, state.z.shape[-3:]
     t = state.temperatures[..., None, :].expand(*replicas, ladders, rungs)
     z, stream, ends, trips = state.z, state.stream, state.last_end, state.round_trips
