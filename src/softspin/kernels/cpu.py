@@ -1,6 +1,6 @@
 """Sweeps and annealing on the CPU, compiled by numba (the extra `fast`); the law and the shapes of `plain`, in float32.
 
-What makes it fast: fields by table instead of multiplication (`cpu_jit.py`), 16 random bits for most decisions, no
+What makes it fast: fields by table instead of multiplication (`cpu_fields.py`), 16 random bits for most decisions, no
 logarithm in an annealing step, and all sweeps of a block of chains done while it is in the cache. Every draw is a
 function of (key, counter, side, chain, unit) alone: not of threads, blocks, or the other replicas.
 """
