@@ -23,6 +23,7 @@ from softspin.samplers import (
     PopulationInfo,
     PopulationState,
     gibbs,
+    log_z_with_gradient,
     negative_phase,
     population,
 )
@@ -78,6 +79,7 @@ def a_population(replicas: tuple[int, ...], members: int = 40) -> PopulationStat
         unknown(*replicas, 13),
         unknown(*replicas, 6, 7),
         unknown(*replicas, dtype=torch.float64),
+        unknown(*replicas, members, dtype=torch.int64),
         unknown(*replicas, 2, dtype=torch.int64),
     )
 
@@ -96,6 +98,7 @@ def test_a_population_that_may_lag_reads_nothing(kernel: Launched, replicas: tup
     assert info.reached.shape == replicas
     assert info.founders.shape == (*replicas, 40)
     with NoHostData():
+        assert population.reset_founders(new).founders.shape == new.founders.shape
         derived = [getattr(info, x) for x in dir(PopulationInfo) if isinstance(getattr(PopulationInfo, x), property)]
     assert len(derived) >= 5, "what is derived from the info can be recorded in the graph as well"
 
@@ -115,6 +118,16 @@ def test_the_negative_phase_reads_nothing(replicas: tuple[int, ...]) -> None:
     with NoHostData():
         moments = negative_phase(machine(replicas), unknown(*replicas, 40, 13))
     assert (moments.mean.shape, moments.pair.shape) == ((*replicas, 13), (*replicas, 6, 7))
+
+
+@shapes
+def test_the_gradient_of_log_z_reads_nothing(replicas: tuple[int, ...]) -> None:
+    bias, weight = unknown(*replicas, 13).requires_grad_(), unknown(*replicas, 6, 7).requires_grad_()
+    trained = BipartiteBoltzmann(bias, weight, validate_args=False)
+    with NoHostData():
+        log_z = log_z_with_gradient(trained, unknown(*replicas, dtype=torch.float64), unknown(*replicas, 40, 13))
+        gradients = torch.autograd.grad(log_z.sum(), (bias, weight))
+    assert [g.shape for g in gradients] == [bias.shape, weight.shape]
 
 
 @pytest.mark.usefixtures("kernel")

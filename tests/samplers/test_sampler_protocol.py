@@ -168,7 +168,7 @@ def test_a_population_notices_parameters_that_became_nan() -> None:
 
 
 @machines
-@pytest.mark.parametrize("sampler", [SAMPLERS["gibbs"], SAMPLERS["tempering"]], ids=["gibbs", "tempering"])
+@samplers
 def test_parameters_that_became_nan_are_named_by_the_next_step(
     sampler: Sampler, make: Callable[..., Boltzmann]
 ) -> None:
@@ -180,7 +180,8 @@ def test_parameters_that_became_nan_are_named_by_the_next_step(
         sampler.step(state, machine, sweeps=1)
     unseen = rebuild(machine, machine.bias, couplings(machine))
     assert not unseen.validates
-    sampler.step(state, unseen, sweeps=1)
+    if sampler.step is not population.step:  # it sees them in its weights
+        sampler.step(state, unseen, sweeps=1)
 
 
 @samplers

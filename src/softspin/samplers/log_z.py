@@ -30,6 +30,7 @@ from softspin.samplers.machines import (
     couplings,
     rebuild,
     replica_streams,
+    worst_replica,
 )
 from softspin.samplers.population import anneal_population
 from softspin.samplers.result import NORMAL_95, LogZ, log_mean_error, log_mean_exp, weight_ess
@@ -178,24 +179,17 @@ def sandwich(
     reverse = reverse_ais(machine, samples, kinship=kinship, implementation=implementation, **path)
     crossed = reverse.upper < forward.lower
     if bool(crossed.any()):
-        _warn_of_worst(forward.lower, reverse.upper)
+        worst, name = worst_replica(forward.lower - reverse.upper)
+        warnings.warn(
+            f"{name}reverse AIS gives log Z below {reverse.upper[worst].item():.2f}, forward AIS above "
+            f"{forward.lower[worst].item():.2f}; the samples are not those of the machine, or too few",
+            SandwichWarning,
+            stacklevel=3,
+        )
     lowest = torch.minimum(forward.lower, reverse.value - NORMAL_95 * reverse.standard_error)
     low = torch.where(crossed, lowest, forward.lower)
     high = torch.maximum(reverse.upper, forward.value + NORMAL_95 * forward.standard_error)
     return forward._replace(lower=low, upper=high, method="sandwich", kind="estimate")
-
-
-def _warn_of_worst(above: Tensor, below: Tensor) -> None:
-    """Name the replica in which the limits of the two directions are farthest apart."""
-    gap = above - below
-    worst = tuple(int(i) for i in torch.unravel_index(gap.argmax(), gap.shape))
-    where = f"replica {worst[0] if len(worst) == 1 else worst}: " if worst else ""
-    warnings.warn(
-        f"{where}reverse AIS gives log Z below {below[worst].item():.2f}, forward AIS above "
-        f"{above[worst].item():.2f}; the samples are not those of the machine, or too few",
-        SandwichWarning,
-        stacklevel=4,
-    )
 
 
 def estimate(

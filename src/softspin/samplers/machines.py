@@ -142,14 +142,26 @@ def independent_draw(machine: Boltzmann, base: Tensor, stream: Tensor, shape: tu
     return (u < torch.sigmoid(align(base, u.ndim))).to(machine.bias.dtype)
 
 
+def worst_replica(badness: Tensor) -> tuple[tuple[int, ...], str]:
+    """The replica of `(*replicas,)` with the largest value: its index, and its name at the beginning of a message.
+
+    >>> worst_replica(torch.tensor([1.0, 3.0, 2.0])), worst_replica(torch.tensor(1.0))
+    (((1,), 'replica 1: '), ((), ''))
+    """
+    index = tuple(int(i) for i in torch.unravel_index(badness.argmax(), badness.shape))
+    return index, f"replica {index[0] if len(index) == 1 else index}: " if index else ""
+
+
 def check_machine(machine: Boltzmann) -> None:
     """Raise unless all parameters are finite."""
     check_finite(bias=machine.bias, weight=couplings(machine))
 
 
-def check_step(machine: Boltzmann, z: Tensor, sweeps: int, chain_dims: int = 1) -> None:
+def check_step(
+    machine: Boltzmann, z: Tensor, sweeps: int, chain_dims: int = 1, what: str = "the state's chains"
+) -> None:
     """What every step asks: chains of this machine, whole sweeps and, when it validates, finite parameters."""
-    check_chains(z, machine, chain_dims)
+    check_chains(z, machine, chain_dims, what)
     check_count("sweeps", sweeps)
     if machine.validates:
         check_machine(machine)

@@ -22,7 +22,7 @@ class LogZ(NamedTuple):
 
     value: Tensor
     standard_error: Tensor
-    """Of `value`; infinite where a handful of weights decides."""
+    """Of `value`; infinite where a handful of weights decides. A population's is on the safe side."""
     effective_sample_size: Tensor
     """How many equal weights the weights are worth."""
     lower: Tensor
