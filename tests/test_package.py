@@ -69,6 +69,14 @@ def test_the_layer_test_sees_an_arrow_that_points_up() -> None:
     assert arrows_upwards("objectives", "from softspin.distributions import Boltzmann") == set()
 
 
+def test_every_error_type_is_in_errors() -> None:
+    for path in SOURCE.rglob("*.py"):
+        if path != SOURCE / "errors.py":
+            classes = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.ClassDef)]
+            bases = [ast.unparse(base) for one in classes for base in one.bases]
+            assert not [base for base in bases if base.endswith(("Error", "Exception"))], path.relative_to(SOURCE)
+
+
 def python(code: str, **env: str) -> str:
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, **env}

@@ -26,6 +26,10 @@ class TooLargeError(SoftspinError, ValueError):
     """Exact enumeration asked of a machine that is too large for it."""
 
 
+class DeviceError(SoftspinError, RuntimeError):
+    """Work asked of a device that is not there, or tensors that are on another one."""
+
+
 class NotPositiveDefiniteError(SoftspinError, ValueError):
     """beta too small for the Gaussian integral: W + beta I must be positive definite."""
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from softspin import kernels
-from softspin.errors import MissingExtraError, ShapeError, SupportError, UnknownNameError
-from softspin.kernels import DeviceError, choose, plain
+from softspin.errors import DeviceError, MissingExtraError, ShapeError, SupportError, UnknownNameError
+from softspin.kernels import choose, plain
 from softspin.kernels.streams import advance, one_uniform, streams, uniforms
 from truth import ks_distance, ks_limit
 

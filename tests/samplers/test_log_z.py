@@ -26,8 +26,8 @@ from samplers.laws import (
 from torch import Tensor
 
 from softspin.distributions import BipartiteBoltzmann, Boltzmann, GraphBoltzmann
-from softspin.errors import ShapeError, SupportError, TooLargeError, UnknownNameError
-from softspin.kernels import DeviceError, Implementation
+from softspin.errors import DeviceError, ShapeError, SupportError, TooLargeError, UnknownNameError
+from softspin.kernels import Implementation
 from softspin.samplers import (
     SandwichWarning,
     anneal_population,

@@ -8,8 +8,7 @@ from samplers.laws import MACHINES, log_weights, probabilities, small_rbm, state
 from torch import Tensor
 
 from softspin.distributions import BipartiteBoltzmann, Boltzmann, GraphBoltzmann
-from softspin.errors import ShapeError, SupportError
-from softspin.kernels import DeviceError
+from softspin.errors import DeviceError, ShapeError, SupportError
 from softspin.samplers import log_z_with_gradient, negative_phase
 
 machines = pytest.mark.parametrize("machine", MACHINES.values(), ids=list(MACHINES))

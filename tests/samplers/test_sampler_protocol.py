@@ -13,8 +13,7 @@ from samplers.laws import small_graph, small_rbm
 from torch import Tensor
 
 from softspin.distributions import BipartiteBoltzmann, Boltzmann, GraphBoltzmann
-from softspin.errors import ShapeError, SupportError, UnknownNameError
-from softspin.kernels import DeviceError
+from softspin.errors import DeviceError, ShapeError, SupportError, UnknownNameError
 from softspin.samplers import gibbs, population, tempering
 from softspin.samplers.machines import EXCHANGE, RESAMPLE, START, couplings, rebuild
 

@@ -14,12 +14,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from softspin.errors import MissingExtraError, ShapeError, SoftspinError, SupportError, TooLargeError, unknown_name
+from softspin.errors import DeviceError, MissingExtraError, ShapeError, SupportError, TooLargeError, unknown_name
 from softspin.kernels import plain
 from softspin.kernels.streams import advance, one_uniform, streams, uniforms
 
 __all__ = [
-    "DeviceError",
     "Implementation",
     "advance",
     "anneal",
@@ -32,10 +31,6 @@ __all__ = [
 
 Implementation = Literal["auto", "plain", "cpu", "gpu"]
 _NEEDS = {"cpu": "the package numba: pip install 'softspin[fast]'", "gpu": "the package triton"}
-
-
-class DeviceError(SoftspinError, RuntimeError):
-    """Work asked of a device that is not there, or tensors that are on another one."""
 
 
 @functools.cache

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from softspin.distributions import BipartiteBoltzmann, Boltzmann, GraphBoltzmann
 from softspin.distributions.boltzmann import check_finite
-from softspin.errors import ShapeError, SupportError, unknown_name
-from softspin.kernels import DeviceError, Implementation, choose, gibbs_sweeps, streams, uniforms
+from softspin.errors import DeviceError, ShapeError, SupportError, unknown_name
+from softspin.kernels import Implementation, choose, gibbs_sweeps, streams, uniforms
 from softspin.kernels import anneal as anneal_bipartite
 from softspin.numerics import align, broadcast_shape
 from softspin.samplers.chromatic import anneal_graph, chromatic_sweeps
