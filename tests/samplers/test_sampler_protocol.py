@@ -63,6 +63,19 @@ def test_a_step_returns_a_new_state_of_the_same_shape(
 
 @samplers
 @machines
+def test_the_info_outlives_the_state_that_was_given(sampler: Sampler, make: Callable[..., Boltzmann]) -> None:
+    """Whoever replays a step as a graph writes the new state over the old one."""
+    machine = make()
+    state = sampler.init(machine, 20, seed=0)
+    _, info = sampler.step(state, machine, sweeps=1)
+    before = [x.clone() for x in info]
+    for tensor in state:
+        tensor.fill_(0)
+    assert same(info, before)
+
+
+@samplers
+@machines
 def test_the_same_seed_gives_the_same_run_and_another_does_not(
     sampler: Sampler, make: Callable[..., Boltzmann]
 ) -> None:

@@ -320,7 +320,7 @@ def _one_part(
         effective_sample_size=part.effective_sample_size,
         largest_weight=part.largest_weight,
         weights=part.weights,
-        weighed=state.founders,
+        weighed=state.founders.clone(),  # a replayed graph writes its next state over this one
         founders=state.founders.gather(-1, part.parents),
     )
     return PopulationState(z, part.here.bias, couplings(part.here), part.log_z, info.founders, stream), info
