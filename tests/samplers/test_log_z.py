@@ -253,10 +253,10 @@ def crossing(forward: list[float], reverse: list[float], monkeypatch: pytest.Mon
 
 
 def test_the_warning_names_the_worst_replica_and_its_two_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    forward, reverse = [1.0, 52.0, 30.0], [1.0, 50.0, 29.5]
+    forward, reverse = [1.0, 52.0, 130.0], [1.0, 50.0, 129.5]
     with pytest.warns(SandwichWarning, match=r"^replica 1: reverse AIS gives log Z below 50.02, .* above 51.98;"):
         result = crossing(forward, reverse, monkeypatch)
-    assert result.lower.tolist() == pytest.approx([1 - 0.0196, 50 - 0.0196, 29.5 - 0.0196], abs=1e-6)
+    assert result.lower.tolist() == pytest.approx([1 - 0.0196, 50 - 0.0196, 129.5 - 0.0196], abs=1e-6)
     nested: Any = [[1.0, 2.0], [9.0, 4.0]]
     with pytest.warns(SandwichWarning, match=r"^replica \(1, 0\): reverse AIS gives log Z below 1.02"):
         crossing(nested, [[1.0, 2.0], [1.0, 4.0]], monkeypatch)  # type: ignore[list-item]
