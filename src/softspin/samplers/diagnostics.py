@@ -81,9 +81,7 @@ def split_r_hat(series: Tensor) -> Tensor:
     if half < 2:
         raise ShapeError(f"R-hat needs at least 4 steps a chain, not {series.shape[-1]}")
     halves = torch.cat([x[..., :half], x[..., -half:]], dim=-2)
-    # The mean of equal numbers is not always that number, so their variance would not be 0.
-    stuck = halves.amax(-1) == halves.amin(-1)
-    within = torch.where(stuck, 0, halves.var(-1)).mean(-1)
+    within = halves.var(-1).mean(-1)
     between = half * halves.mean(-1).var(-1)
     ratio = torch.sqrt((half - 1) / half + between / (half * within))
     # All halves constant and equal: nothing disagrees.
