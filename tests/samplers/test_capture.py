@@ -2,7 +2,7 @@
 
 Without a GPU this is shown on meta tensors, which have shapes and no values: reading one, in whatever way, is an
 error. What goes the other way, a tensor made from Python numbers, is caught where it is made. The launcher of the GPU
-kernels runs, and only the two kernels themselves are left out. With a GPU the graph is captured.
+kernels runs, and only the kernels themselves are left out. With a GPU the graph is captured.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Launched:
 def kernel(monkeypatch: pytest.MonkeyPatch) -> Launched:
     """The sweeps' kernel, launched by the code that launches it on a GPU."""
     launched = Launched()
-    monkeypatch.setattr(gpu, "sweep", launched)
+    monkeypatch.setattr(gpu.gpu_narrow, "sweep", launched)
     monkeypatch.setattr(gpu, "fix", Launched())
     monkeypatch.setattr(kernels, "choose", lambda implementation, device, dtype: gpu)
     return launched

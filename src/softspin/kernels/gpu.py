@@ -1,50 +1,79 @@
 """Sweeps and annealing on a GPU: a block of chains stays on chip, with all of W, for as many sweeps as are asked for.
 
-One program holds 8 to 32 chains and the weights as 16-bit whole numbers, W = unit * (256 high + low), in two int8
-parts. Both orientations of both parts fit into the shared memory of one multiprocessor up to 224 x 224, and products
-with bits are exact in int32, so the order of summation, the block size and the number of warps change nothing. The
-price is an error of at most max|W| / 2**16 per weight: the chains sample that machine. `anneal` adds the step from it
-to the true one, so its log weights are those of the machine that was asked for.
+The weights are 16-bit whole numbers, W = unit * (256 high + low), in two int8 parts. Both orientations of both parts
+fit into the shared memory of one multiprocessor up to 224 x 224, and products with bits are exact in int32, so the
+order of summation, the kernel, the block size and the number of warps change nothing. The price is an error of at most
+max|W| / 65024 per weight: the chains sample that machine. `anneal` adds the step from it to the true one, so its log
+weights are those of the machine that was asked for.
 
-Unit i of chain c on side s (0 right, 1 left) at counter k of a replica's stream takes word 2 (c mod 2) + s of
-Philox4x32-7(key; i, c // 2, k mod 2**32, k // 2**32): a function of logical indices alone. Seven rounds are the fewest
-that pass BigCrush (Salmon et al., 2011).
+Two kernels: `gpu_narrow` spreads few chains over the whole chip, `gpu_wide` packs many onto each multiprocessor. Both
+give unit i of chain c on side s (0 right, 1 left) at counter k of a replica's stream word 2 (c mod 2) + (i // 8 mod 2)
+of Philox4x32-7(key; x mod 2**32, 8 (i // 16) + i mod 8, x // 2**32, c // 2) with x = 2 k + s: a function of logical
+indices alone. Seven rounds are the fewest that pass BigCrush (Salmon et al., 2011).
 
-`SIZES` says how a side is cut into tiles: powers of two, so that 200 units cost 224 and not 256. Eight warps split
-the 128 rows of the first tile; smaller ones are computed by several warps at once, a waste, but less than padding.
+`SIZES` says how a side is cut into tiles: powers of two, so that 200 units cost 224 and not 256.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 import triton
 from torch import Tensor
 
-from softspin.kernels import plain
-from softspin.kernels.gpu_jit import PART, SMALLEST, fix, sweep
+from softspin.errors import TooLargeError
+from softspin.kernels import gpu_narrow, gpu_wide
+from softspin.kernels.gpu_shared import PART, SMALLEST, fix
 from softspin.numerics import softplus
 
 SIZES = {32: (32,), 64: (64,), 128: (128,), 160: (128, 32), 192: (128, 64), 224: (128, 64, 32)}
 LARGEST = max(SIZES)
+ROWS = 16  # of W that one program converts
 
 
-def fits(n: int, m: int) -> bool:
-    """Whether a machine of n x m units can be held on chip."""
-    return max(n, m) <= LARGEST
+class Cut(NamedTuple):
+    """How some chains of every replica are cut into programs."""
+
+    wide: bool
+    block: int
+    """Chains in a program."""
+    warps: int
+    chains: int
 
 
-def plan(size: int, chains: int) -> tuple[int, int]:
-    """Chains in a program, and its warps: small blocks while all fit on the chip at once, else what streams best.
+def plan(size: int, replicas: int, chains: int, processors: int, tempered: bool) -> list[Cut]:
+    """Few chains are spread over the chip, many are packed.
 
-    Measured on an H200, 40 sweeps of 1,000 chains, in ms. 200x200 alone: 0.14 (8, 8), 0.26 (16, 8); 20 replicas, each:
-    0.105 (16, 4), 0.106 (32, 4), 0.117 (8, 8), 0.124 (16, 8). 100x100 alone: 0.054 (8, 8); 20 replicas, each:
-    0.015 (32, 8), 0.016 (16, 8), 0.018 (32, 4), 0.030 (8, 8). 64x64, 20 replicas, each: 0.007 (32, 4), 0.009 (8, 4).
+    Measured on an H200, 40 sweeps of 1,000 chains, in ms a replica (`benchmarks/gpu_sweeps.py` measures what is
+    chosen; N narrow, W wide, with block and warps). 200x200 alone: 0.136 N(8, 8); two: 0.109 N(16, 4), 0.127 N(8, 8),
+    0.192 W(64, 4); three: 0.126 W(64, 4), 0.136 N(16, 4). 100x100 alone: 0.054 N(8, 8); five: 0.022 N(16, 8),
+    0.030 N(32, 8), 0.033 W(64, 4); twenty: 0.017 N(32, 8), 0.020 W(64, 4). 64x64, twenty: 0.006 N(32, 4),
+    0.009 W(64, 4).
     """
-    if chains <= 2048:
-        return 8, 8 if size >= 128 else 4
-    if size > 128:
-        return 16, 4
-    return 32, 8 if size == 128 else 4
+    total = replicas * chains
+    if total <= 2048:
+        return [Cut(False, 8, 8 if size >= 128 else 4, chains)]
+    if size <= 128:
+        return [Cut(False, 16 if total <= 8192 else 32, 8 if size == 128 else 4, chains)]
+    if tempered or total <= 2560:
+        return [Cut(False, 16, 4, chains)]
+    return _waves(replicas, chains, processors)
+
+
+def _waves(replicas: int, chains: int, processors: int) -> list[Cut]:
+    """Blocks of 128 chains, then of 64, in the proportion that fills the chip best: one block has a whole processor.
+
+    A wave of 128s takes 0.53 ms, one of 64s 0.38.
+    """
+
+    def time(blocks: int) -> float:
+        rest = triton.cdiv(max(chains - 128 * blocks, 0), 64)
+        return 0.53 * triton.cdiv(replicas * blocks, processors) + 0.38 * triton.cdiv(replicas * rest, processors)
+
+    many = min(chains, 128 * min(range(triton.cdiv(chains, 128) + 1), key=time))
+    cuts = [Cut(True, 128, 8, many), Cut(True, 64, 4, chains - many)]
+    return [cut for cut in cuts if cut.chains]
 
 
 def quantum(weight: Tensor) -> Tensor:
@@ -66,8 +95,6 @@ def gibbs_sweeps(
     base: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """As :func:`softspin.kernels.plain.gibbs_sweeps`, of the machine with W rounded to 16 bits."""
-    if not fits(weight.shape[1], weight.shape[2]):
-        return plain.gibbs_sweeps(z, bias, weight, stream, sweeps, t, base)
     tempered = t is not None or base is not None
     t = torch.ones_like(z[..., 0]) if tempered and t is None else t
     base = torch.zeros_like(bias) if tempered and base is None else base
@@ -85,8 +112,6 @@ def anneal(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """As :func:`softspin.kernels.plain.anneal`: along the rounded machine's path, and the step to the true one."""
     n, m = weight.shape[1], weight.shape[2]
-    if not fits(n, m):
-        return plain.anneal(bias, weight, base, schedule, chains, stream, start)
     z = bias.new_zeros(len(bias), chains, n + m) if start is None else start
     log_weight = bias.new_empty(len(bias), chains)
     schedule = schedule.to(bias)
@@ -124,18 +149,40 @@ def _launch(
 ) -> tuple[Tensor, Tensor]:
     replicas, n, m = weight.shape
     chains = z.shape[1]
+    if max(n, m) > LARGEST:
+        raise TooLargeError(f"{n} x {m} units do not fit on the chip; at most {LARGEST} a side do")
     size = min(known for known in SIZES if known >= max(n, m))
     tiles = SIZES[size]
     starts = tuple(sum(tiles[:i]) for i in range(len(tiles)))
+    cuts = plan(size, replicas, chains, _processors(weight.device), tempered=base is not None)
+    wide = cuts[0].wide
     largest = _largest(weight)
     parts = torch.empty(replicas, 2, 2, size, size, dtype=torch.int8, device=weight.device)
+    fields = bias.new_empty(replicas, 2, size) if wide else None
     out, after = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (z, stream))
-    fix[(replicas, 2, size)](weight.contiguous(), largest, parts, n, m, SIZE=size, BLOCK=triton.next_power_of_2(size))
-    block, warps = plan(size, replicas * chains)
-    sweep[(triton.cdiv(chains, block), replicas)](
-        z.contiguous(), out, parts, largest, bias.contiguous(), None if base is None else base.contiguous(),
-        None if t is None else t.contiguous(), stream.contiguous(), after, schedule, log_weight, n, m, chains, steps,
-        T=tiles, S=starts, SIZE=size, BLOCK=block, TEMPERED=base is not None, ANNEAL=schedule is not None,
-        num_warps=warps, num_stages=1,
+    z, bias, weight, stream = z.contiguous(), bias.contiguous(), weight.contiguous(), stream.contiguous()
+    fix[(replicas, 2, size // ROWS)](
+        weight, bias, largest, parts, fields, n, m,
+        SIZE=size, ROWS=ROWS, COLUMNS=triton.next_power_of_2(size), WIDE=wide,
     )  # fmt: skip
+    first = 0
+    for cut in cuts:
+        grid = (triton.cdiv(cut.chains, cut.block), replicas)
+        shape = {"T": tiles, "S": starts, "SIZE": size, "BLOCK": cut.block, "num_warps": cut.warps, "num_stages": 1}
+        if wide:
+            gpu_wide.sweep[grid](z, out, parts, largest, fields, stream, after, n, m, first, chains, steps, **shape)
+        else:
+            gpu_narrow.sweep[grid](
+                z, out, parts, largest, bias, None if base is None else base.contiguous(),
+                None if t is None else t.contiguous(), stream, after, schedule, log_weight, n, m, chains, steps,
+                TEMPERED=base is not None, ANNEAL=schedule is not None, **shape,
+            )  # fmt: skip
+        first += cut.chains
     return out, after
+
+
+def _processors(device: torch.device) -> int:
+    if device.type != "cuda":
+        return 132  # under the interpreter: as many as an H200 has
+    count: int = torch.cuda.get_device_properties(device).multi_processor_count
+    return count

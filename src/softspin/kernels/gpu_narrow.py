@@ -1,7 +1,6 @@
-"""The GPU kernels themselves, in Triton's language. What they compute and why they are cut like this: see `gpu.py`.
+"""A few chains to a program, spread over the whole chip: least time for one machine, and for annealing. In Triton.
 
 Tuples hold tiles: a side of 200 units is a tile of 128, one of 64 and one of 32. T are their sizes, S where they start.
-Fields are held as y = -x / ln 2, so that e^-x is the one instruction 2^y that the hardware has.
 """
 
 from __future__ import annotations
@@ -9,36 +8,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-ROUNDS = tl.constexpr(7)
-TO_Y = tl.constexpr(-1.4426950408889634)
+from softspin.kernels.gpu_shared import NEVER, TO_Y, blank, is_on, philox, step_of
+
 LN_2 = tl.constexpr(0.6931471805599453)
-PART = tl.constexpr(1 / (127 * 256))
-SMALLEST = tl.constexpr(1e-30)  # stands in for max|W| where W is zero
-
-
-@triton.jit
-def _step(largest):
-    """The step of the 16-bit grid, as :func:`quantum` has it."""
-    return tl.maximum(tl.load(largest), SMALLEST) * PART
-
-
-@triton.jit
-def fix(weight, largest, parts, n, m, SIZE: tl.constexpr, BLOCK: tl.constexpr):
-    """One row of one orientation: weight (R, n, m) -> parts (R, 2 sides, 2 parts, SIZE, SIZE), zero outside."""
-    replica, side, row = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    column = tl.arange(0, BLOCK)
-    step = _step(largest + replica)
-    if side == 0:
-        rows, columns, across, along = m, n, 1, m
-    else:
-        rows, columns, across, along = n, m, m, 1
-    inside = (column < columns) & (row < rows)
-    value = tl.load(weight + replica * n * m + row * across + column * along, mask=inside, other=0.0)
-    whole = tl.floor(tl.div_rn(value, step) + 0.5)
-    high = tl.floor((whole + 128.0) / 256.0)
-    out = parts + (replica.to(tl.int64) * 4 + side * 2) * SIZE * SIZE + row * SIZE + column
-    tl.store(out, high.to(tl.int8), mask=column < SIZE)
-    tl.store(out + SIZE * SIZE, (whole - 256.0 * high).to(tl.int8), mask=column < SIZE)
 
 
 @triton.jit
@@ -56,21 +28,19 @@ def _vector(pointer, length, T: tl.constexpr, S: tl.constexpr):
     tiles = ()
     for i in tl.static_range(len(T)):
         unit = S[i] + tl.arange(0, T[i])
-        tiles = tiles + (tl.load(pointer + unit, mask=unit < length, other=-80.0)[:, None] * TO_Y,)
+        tiles = tiles + (tl.load(pointer + unit, mask=unit < length, other=NEVER)[:, None] * TO_Y,)
     return tiles
 
 
 @triton.jit
-def _words(key, counter, unit, pair):
-    """32 random bits for every (unit, chain), for the right side and for the left."""
-    low, high = (counter & 0xFFFFFFFF).to(tl.uint32), (counter >> 32).to(tl.uint32)
-    a, b, c, d = tl.philox(key, unit[:, None].to(tl.uint32), pair[None, :].to(tl.uint32), low, high, ROUNDS)
-    even = (tl.arange(0, 2) == 0)[None, None, :]
-    shape: tl.constexpr = [a.shape[0], 2 * a.shape[1]]
-    # Neighbouring chains lie in one thread's registers, so this moves nothing.
-    right = tl.reshape(tl.where(even, a[:, :, None], c[:, :, None]), shape)
-    left = tl.reshape(tl.where(even, b[:, :, None], d[:, :, None]), shape)
-    return right, left
+def _words(key, counter, side, pair, START: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr):
+    """32 random bits for every (unit, chain) of one tile and one side."""
+    unit = tl.reshape(START // 2 + tl.arange(0, SIZE // 2), [SIZE // 16, 1, 8, 1, 1])
+    a, b, c, d = philox(key, counter, side, unit, tl.reshape(pair, [1, 1, 1, BLOCK // 2, 1]))
+    # Units i and i + 8 and neighbouring chains lie in one thread's registers, so this moves nothing.
+    near = tl.reshape(tl.arange(0, 2) == 0, [1, 2, 1, 1, 1])
+    even = tl.reshape(tl.arange(0, 2) == 0, [1, 1, 1, 1, 2])
+    return tl.reshape(tl.where(even, tl.where(near, a, b), tl.where(near, c, d)), [SIZE, BLOCK])
 
 
 @triton.jit
@@ -85,22 +55,10 @@ def _driven(high, low, z, unit, J: tl.constexpr, N: tl.constexpr):
 
 
 @triton.jit
-def _is_on(word, y):
-    """u (1 + e^-x) < 1 with u = ((word >> 9) + 1/2) / 2**23: the bits of a number in [1, 2), less 1 - 2**-24."""
-    u = ((word >> 9) | 0x3F800000).to(tl.float32, bitcast=True) - 0.99999994039535522
-    return (u * (1.0 + tl.exp2(y)) < 1.0).to(tl.int8)
-
-
-@triton.jit
 def _gain(y, before):
     """(softplus(x) - softplus(x before)) / ln 2, with one logarithm for both."""
     ratio = tl.div_rn(1.0 + tl.exp2(-tl.abs(y)), 1.0 + tl.exp2(-tl.abs(before)))  # exactly 1 where nothing changes
     return tl.maximum(-y, 0.0) - tl.maximum(-before, 0.0) + tl.log2(ratio)
-
-
-@triton.jit
-def _blank(SIZE: tl.constexpr, BLOCK: tl.constexpr, dtype: tl.constexpr):
-    return tl.zeros((SIZE, BLOCK), dtype)
 
 
 @triton.jit
@@ -133,7 +91,7 @@ def sweep(
     chain = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     pair = tl.program_id(0) * (BLOCK // 2) + tl.arange(0, BLOCK // 2)
     total = n + m
-    step = _step(largest + replica) * TO_Y
+    step = step_of(largest + replica) * TO_Y
     parts += replica.to(tl.int64) * 4 * SIZE * SIZE
     right_high, right_low = _matrix(parts, T, S, SIZE), _matrix(parts + SIZE * SIZE, T, S, SIZE)
     left_high, left_low = _matrix(parts + 2 * SIZE * SIZE, T, S, SIZE), _matrix(parts + 3 * SIZE * SIZE, T, S, SIZE)
@@ -150,25 +108,21 @@ def sweep(
     left = _chains(z_in + replica.to(tl.int64) * chains * total, chain, chains, 0, n, total, T, S)
     right = ()
     gain = ()
-    lost = ()
     for i in tl.static_range(len(T)):
-        right = right + (_blank(T[i], BLOCK, tl.int8),)
+        right = right + (blank(T[i], BLOCK, tl.int8),)
         if ANNEAL:
-            gain = gain + (_blank(T[i], BLOCK, tl.float32),)
-            lost = lost + (_blank(T[i], BLOCK, tl.float32),)
+            gain = gain + (blank(T[i], BLOCK, tl.float32),)
     for k in tl.range(0, steps):
         right_words = ()
         left_words = ()
         for i in tl.static_range(len(T)):
-            a, b = _words(key, counter + k, S[i] + tl.arange(0, T[i]), pair)
-            right_words = right_words + (a,)
-            left_words = left_words + (b,)
+            right_words = right_words + (_words(key, counter + k, 0, pair, S[i], T[i], BLOCK),)
+            left_words = left_words + (_words(key, counter + k, 1, pair, S[i], T[i], BLOCK),)
         if ANNEAL:
             now = tl.load(schedule + k)
             before = tl.load(schedule + tl.maximum(k - 1, 0))
         new_right = ()
         new_gain = ()
-        new_lost = ()
         for i in tl.static_range(len(T)):
             field = _driven(right_high, right_low, left, step, i, len(T)) + right_bias[i]
             if ANNEAL:
@@ -176,18 +130,13 @@ def sweep(
                 field = right_base[i] + now * pull
                 slope = (left_bias[i] - left_base[i]) * left[i].to(tl.float32)
                 change = _gain(field, right_base[i] + before * pull) - (now - before) * slope
-                # Compensated: ten thousand small terms keep the digits that one float32 sum would lose.
-                change = change - lost[i]
-                raised = gain[i] + change
-                new_lost = new_lost + ((raised - gain[i]) - change,)
-                new_gain = new_gain + (raised,)
+                new_gain = new_gain + (gain[i] + change,)
             elif TEMPERED:
                 field = right_base[i] + t * (field - right_base[i])
-            new_right = new_right + (_is_on(right_words[i], field),)
+            new_right = new_right + (is_on(right_words[i], field).to(tl.int8),)
         right = new_right
         if ANNEAL:
             gain = new_gain
-            lost = new_lost
         new_left = ()
         for i in tl.static_range(len(T)):
             field = _driven(left_high, left_low, right, step, i, len(T)) + left_bias[i]
@@ -195,7 +144,7 @@ def sweep(
                 field = left_base[i] + now * (field - left_base[i])
             elif TEMPERED:
                 field = left_base[i] + t * (field - left_base[i])
-            new_left = new_left + (_is_on(left_words[i], field),)
+            new_left = new_left + (is_on(left_words[i], field).to(tl.int8),)
         left = new_left
     z_out += replica.to(tl.int64) * chains * total
     _store(z_out, left, chain, chains, 0, n, total, T, S)
