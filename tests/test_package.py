@@ -19,8 +19,8 @@ ROOT = SOURCE.parents[1]
 # Bottom to top. A module may import its own layer's folder and what stands before it, nothing after.
 LAYERS = [
     {"errors"},
-    {"numerics", "methods", "config"},
-    {"smoothing", "data"},
+    {"numerics", "methods", "recipe", "typed"},
+    {"smoothing", "data", "config"},
     {"kernels"},
     {"distributions"},
     {"samplers"},

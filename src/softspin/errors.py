@@ -38,6 +38,14 @@ class DataError(SoftspinError):
     """A data set that is missing, corrupt, or not what it claims to be."""
 
 
+class ConfigError(SoftspinError, ValueError):
+    """A setting with a value, type or combination that is not possible."""
+
+
+class CheckpointError(SoftspinError):
+    """A checkpoint that is missing, damaged, of another version, or could not be written."""
+
+
 class MissingExtraError(SoftspinError, ImportError):
     """An optional dependency that is needed here and not installed."""
 
