@@ -1,0 +1,130 @@
+"""Linear layers, batch norm and the nets made of them, for R replicas at once.
+
+Tensors are `(R, samples, batch, features)`; where a tensor is the same for all samples, that dimension is 1. A net
+takes its input in parts, such as the image and the soft bits so far: the first layer multiplies each by its own rows
+of the weight and adds, so what does not depend on the sample is computed once per image and not K times.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from softspin.errors import ShapeError
+from softspin.numerics import align, replica_matmul
+
+
+class Linear(nn.Module):
+    """y = sum of parts x_i W_i + b; weight `(R, inputs, outputs)`, bias `(R, outputs)`.
+
+    Kernels start as a normal of variance `scale` / inputs, cut at two standard deviations, each replica's from its own
+    generator; biases at 0.
+    """
+
+    def __init__(self, inputs: int, outputs: int, generators: Sequence[torch.Generator], scale: float = 2.6) -> None:
+        super().__init__()
+        sigma = math.sqrt(scale / inputs)
+        kernels = [torch.empty(inputs, outputs) for _ in generators]
+        for kernel, generator in zip(kernels, generators, strict=True):
+            nn.init.trunc_normal_(kernel, std=sigma, a=-2 * sigma, b=2 * sigma, generator=generator)
+        self.weight = nn.Parameter(torch.stack(kernels))
+        self.bias = nn.Parameter(torch.zeros(len(kernels), outputs))
+
+    def forward(self, *parts: Tensor) -> Tensor:
+        """`(R, ..., inputs)`, in one piece or in several whose other dimensions broadcast, to `(R, ..., outputs)`."""
+        out = align(self.bias, parts[0].ndim)
+        start = 0
+        for part in parts:
+            end = start + part.shape[-1]
+            out = out + replica_matmul(part, self.weight[:, start:end])
+            start = end
+        if start != self.weight.shape[1]:
+            raise ShapeError(
+                f"parts of {[part.shape[-1] for part in parts]} features for {self.weight.shape[1]} inputs"
+            )
+        return out
+
+
+class BatchNorm(nn.Module):
+    """Each feature to mean 0 and variance 1 over samples and batch, then a trained scale and shift.
+
+    In evaluation mode with running statistics, which move by 1 - `decay` of the way at each step.
+    """
+
+    mean: Tensor
+    variance: Tensor
+
+    def __init__(self, features: int, replicas: int, decay: float = 0.8, epsilon: float = 1e-2) -> None:
+        super().__init__()
+        self.decay, self.epsilon = decay, epsilon
+        self.scale = nn.Parameter(torch.ones(replicas, features))
+        self.shift = nn.Parameter(torch.zeros(replicas, features))
+        self.register_buffer("mean", torch.zeros(replicas, features))
+        self.register_buffer("variance", torch.ones(replicas, features))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`(R, ..., features)` to the same."""
+        if self.training:
+            over = tuple(range(1, x.ndim - 1))
+            variance, mean = torch.var_mean(x, over, correction=0)
+            with torch.no_grad():
+                self.mean.lerp_(mean, 1 - self.decay)
+                self.variance.lerp_(variance, 1 - self.decay)
+        else:
+            mean, variance = self.mean, self.variance
+        gain = self.scale * torch.rsqrt(variance + self.epsilon)
+        return x * align(gain, x.ndim) + align(self.shift - mean * gain, x.ndim)
+
+
+class MLP(nn.Module):
+    """`layers` times linear, batch norm, tanh; then linear."""
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        layers: int,
+        width: int,
+        generators: Sequence[torch.Generator],
+        *,
+        init_scale: float = 2.6,
+        norm_decay: float = 0.8,
+        norm_epsilon: float = 1e-2,
+    ) -> None:
+        super().__init__()
+        sizes = [inputs, *[width] * layers, outputs]
+        self.linears = nn.ModuleList(Linear(a, b, generators, init_scale) for a, b in itertools.pairwise(sizes))
+        self.norms = nn.ModuleList(BatchNorm(width, len(generators), norm_decay, norm_epsilon) for _ in range(layers))
+
+    def forward(self, *parts: Tensor) -> Tensor:
+        """Parts of the input `(R, ..., features)` to `(R, ..., outputs)`."""
+        hidden: Sequence[Tensor] = parts
+        for linear, norm in zip(self.linears, self.norms, strict=False):
+            hidden = (torch.tanh(norm(linear(*hidden))),)
+        out: Tensor = self.linears[-1](*hidden)
+        return out
+
+
+class PlainNet(nn.Module):
+    """An ordinary module, rows of features in and out, in the place of an :class:`MLP`; for one replica.
+
+    >>> PlainNet(nn.Linear(5, 3))(torch.zeros(1, 1, 7, 2), torch.zeros(1, 4, 7, 3)).shape
+    torch.Size([1, 4, 7, 3])
+    """
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, *parts: Tensor) -> Tensor:
+        """Joins the parts, and hands them over as a table of rows."""
+        lead = torch.broadcast_shapes(*(part.shape[:-1] for part in parts))
+        if lead[0] != 1:
+            raise ShapeError(f"an ordinary module serves one replica, not {lead[0]}; train the seeds one after another")
+        joined = torch.cat([part.expand(*lead, part.shape[-1]) for part in parts], dim=-1)
+        out: Tensor = self.net(joined.flatten(0, -2))
+        return out.reshape(*lead, out.shape[-1])
