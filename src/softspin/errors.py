@@ -46,6 +46,10 @@ class CheckpointError(SoftspinError):
     """A checkpoint that is missing, damaged, of another version, or could not be written."""
 
 
+class JournalError(SoftspinError):
+    """A run's journal that is missing, damaged, or could not be written."""
+
+
 class MissingExtraError(SoftspinError, ImportError):
     """An optional dependency that is needed here and not installed."""
 

@@ -1,0 +1,1 @@
+"""Training: the step engine, its schedules, checkpoints and the journal."""
