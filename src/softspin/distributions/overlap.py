@@ -36,18 +36,18 @@ class OverlapRelaxation(Relaxation):
         self.boltzmann = boltzmann
         self.steps = steps
 
-    @torch.no_grad()
     def mean_field(self, bits: SoftBits, steps: int | None = None) -> Tensor:
         """Logits of m, the factorial distribution closest to p(z|zeta), `(*replicas, ..., D)`."""
         steps = self.steps if steps is None else steps
         _check_steps(steps)
-        logits = bits.log_odds.clone()
-        m = torch.full_like(logits, 0.5)
-        for _ in range(steps):
-            for number, block in enumerate(self.boltzmann.blocks):
-                logits[..., block] = bits.log_odds[..., block] + self.boltzmann.block_field(number, m)
-                m[..., block] = torch.sigmoid(logits[..., block])
-        return logits
+        with torch.no_grad():
+            logits = bits.log_odds.clone()
+            m = torch.full_like(logits, 0.5)
+            for _ in range(steps):
+                for number, block in enumerate(self.boltzmann.blocks):
+                    logits[..., block] = bits.log_odds[..., block] + self.boltzmann.block_field(number, m)
+                    m[..., block] = torch.sigmoid(logits[..., block])
+            return logits
 
     def log_unnormalized(self, bits: SoftBits) -> Tensor:
         if self.boltzmann.validates and not bool(torch.isfinite(bits.log_odds).all()):

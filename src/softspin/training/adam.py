@@ -1,0 +1,68 @@
+"""Adam over all parameters as one flat vector, with everything that changes on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+
+class Adam:
+    """Adam, with weight decay as a loss term: decay * w is part of the gradient.
+
+    With `corrected`, epsilon stands beside the root of the bias-corrected second moment, as in PyTorch; without, beside
+    that of the uncorrected one, as in the recipe, so that early steps are smaller.
+
+    The parameters become views of one vector, so a step is a few operations however many there are.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[tuple[nn.Parameter, float]],
+        *,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-3,
+        corrected: bool = False,
+    ) -> None:
+        pairs = list(parameters)
+        self.parameters = [parameter for parameter, _ in pairs]
+        self.beta1, self.beta2, self.epsilon, self.corrected = beta1, beta2, epsilon, corrected
+        with torch.no_grad():
+            self.value = torch.cat([parameter.reshape(-1) for parameter in self.parameters])
+            self.decay = torch.cat([torch.full_like(p, decay).reshape(-1) for p, decay in pairs])
+            start = 0
+            for parameter in self.parameters:
+                end = start + parameter.numel()
+                parameter.data = self.value[start:end].view(parameter.shape)
+                start = end
+        self.first = torch.zeros_like(self.value)
+        self.second = torch.zeros_like(self.value)
+
+    @torch.no_grad()
+    def gradient(self) -> Tensor:
+        """The gradients of all parameters as one vector, and none left behind."""
+        flat = torch.cat([_gradient(parameter).reshape(-1) for parameter in self.parameters])
+        for parameter in self.parameters:
+            parameter.grad = None
+        return flat
+
+    @torch.no_grad()
+    def step(self, gradient: Tensor, rate: Tensor, number: Tensor) -> None:
+        """One step of the scalar `rate`; `number` counts from 1."""
+        gradient = gradient + self.decay * self.value
+        self.first.lerp_(gradient, 1 - self.beta1)
+        self.second.lerp_(gradient.square(), 1 - self.beta2)
+        # 1 - beta^t in float64: in float32, 1 - 0.999 has four digits.
+        number = number.to(torch.float64)
+        root = (1 - self.beta2**number).sqrt().to(rate.dtype)
+        size = rate / (1 - self.beta1**number).to(rate.dtype)
+        if self.corrected:
+            self.value.sub_(size * self.first / (self.second.sqrt() / root + self.epsilon))
+        else:
+            self.value.sub_(size * root * self.first / (self.second.sqrt() + self.epsilon))
+
+
+def _gradient(parameter: nn.Parameter) -> Tensor:
+    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad

@@ -1,0 +1,229 @@
+"""One training update: batch, samples of the prior, gradient, Adam. On a GPU it replays as one CUDA graph.
+
+All that changes lives in tensors on the device, under the names that a checkpoint has them: parameters, batch-norm
+statistics, Adam's moments, the sampler's state, the random streams, the step counter. What a replica draws comes from
+its own seed, so its result does not depend on the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from softspin.config import Config
+from softspin.data import Dataset
+from softspin.distributions import BipartiteBoltzmann, safe_beta
+from softspin.errors import CheckpointError
+from softspin.kernels.noise import noise
+from softspin.kernels.streams import streams
+from softspin.model import DiscreteVAE
+from softspin.nn import BatchNorm, Linear
+from softspin.samplers import GibbsState, PopulationState, gibbs, negative_phase, population
+from softspin.training.adam import Adam
+from softspin.training.objective import objective
+from softspin.training.schedules import Schedules
+
+NOISE, BITS, SHUFFLE = 101, 102, 103
+"""Purposes of a replica's random numbers: the posterior's draws, binarization, the order of the images."""
+REFRESH = 100
+"""Steps between looks at the lowest eigenvalue of W, which bounds the Gaussian integral's beta."""
+TERMS = ("bound", "reconstruction", "kl", "gradient", "sampler")
+"""What a step reports: three parts of the bound, the gradient's norm, and how well the sampler moves: the share of bits
+that flipped (pcd), or the effective share of the population (pa)."""
+
+
+class Report(NamedTuple):
+    """Means over the steps since the last report, and the first step at which each term was not finite, or -1."""
+
+    mean: dict[str, Tensor]
+    """By the names in `TERMS`, each `(R,)`."""
+    broken: Tensor
+    """`(R, len(TERMS))`."""
+
+
+class Engine:
+    """The state of a run between two updates, and :meth:`step`, which makes one."""
+
+    def __init__(self, config: Config, model: DiscreteVAE, data: Dataset, device: torch.device) -> None:
+        self.config, self.device = config, device
+        self.model = model.to(device).train()
+        self.train = data.train.to(device)
+        self.grey = data.binarization == "per-batch"
+        self.schedules = Schedules(config, device)
+        self.adam = Adam(
+            decayed(self.model, config.weight_decay),
+            beta1=config.adam_beta1,
+            beta2=config.adam_beta2,
+            epsilon=config.adam_epsilon,
+            corrected=config.adam_corrected,
+        )
+        replicas = self.model.replicas
+        seeds = [replica.seed for replica in config.replicas]
+        self.batch = min(config.batch, len(self.train))
+        self.epoch = len(self.train) // self.batch
+        self.stream = torch.cat([streams(seed, 1, purpose=NOISE) for seed in seeds]).to(device)
+        self.order = torch.zeros(replicas, len(self.train), dtype=torch.int64, device=device)
+        self.done = torch.zeros((), dtype=torch.int64, device=device)
+        self.log_z = torch.full((replicas,), self.model.units * 0.6931471805599453, device=device)
+        self.prior_beta = self.model.beta.clone()
+        self.sums = torch.zeros(replicas, len(TERMS), dtype=torch.float64, device=device)
+        self.broken = torch.full((replicas, len(TERMS)), -1, dtype=torch.int64, device=device)
+        self.sampler = self._start_sampler(seeds)
+        self.steps = 0
+        self.reported = 0
+
+    # The step -----------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """One update of all replicas."""
+        if self.steps % self.epoch == 0:
+            self._shuffle()
+        if self.model.method.prior == "gaussian_integral" and self.steps % REFRESH == 0:
+            with torch.no_grad():
+                self.prior_beta.copy_(safe_beta(self._machine(), self.model.beta))
+        self._update()
+        self.steps += 1
+
+    def _update(self) -> None:
+        machine = self._machine()
+        warmup = self.schedules.warmup(self.done)
+        quality = self._sample(machine)
+        phase = negative_phase(machine, self.sampler.z)
+        shape = 2, self.config.samples, self.batch, self.model.units
+        terms = objective(
+            self.model,
+            self._images(),
+            noise(self.stream, shape, NOISE),
+            self.model.prior(self.log_z, validate=False),
+            self.prior_beta,
+            warmup,
+            self.config.mean_field_steps,
+        )
+        (-terms.bound.sum()).backward()
+        with torch.no_grad():
+            # log Z enters every bound with the weight of the KL, and its gradient is the negative phase.
+            for parameter, moment in ((self.model.rbm.bias, phase.mean), (self.model.rbm.weight, phase.pair)):
+                parameter.grad = warmup * moment if parameter.grad is None else parameter.grad + warmup * moment
+            norm = self._gradient_norm()
+            self.adam.step(self.adam.gradient(), self.schedules.rate(self.done), self.done + 1)
+            self._record(torch.stack([*(term.detach() for term in terms), norm, quality.to(norm)], dim=-1))
+            self.stream[:, 1] += 1
+            self.done += 1
+
+    def _machine(self) -> BipartiteBoltzmann:
+        """The prior at the current parameters, as the sampler sees it: without gradients or checks."""
+        rbm = self.model.rbm
+        return BipartiteBoltzmann(rbm.bias.detach(), rbm.weight.detach(), self.log_z, validate_args=False)
+
+    def _images(self) -> Tensor:
+        """The next batch `(R, batch, pixels)` of every replica."""
+        place = self.done % self.epoch * self.batch + torch.arange(self.batch, device=self.device)
+        rows = self.train[self.order[:, place]]
+        if not self.grey:
+            return rows.to(torch.float32)
+        return (noise(self.stream, rows.shape[1:], BITS) < rows).to(torch.float32)
+
+    def _shuffle(self) -> None:
+        """A new order of the images for each replica, a function of its key and the epoch."""
+        now = torch.stack([self.stream[:, 0], torch.full_like(self.stream[:, 1], self.steps // self.epoch)], dim=-1)
+        self.order.copy_(noise(now, (len(self.train),), SHUFFLE).argsort(dim=-1))
+
+    def _gradient_norm(self) -> Tensor:
+        squares = [p.grad.square().flatten(1).sum(-1) for p in self.adam.parameters if p.grad is not None]
+        return torch.stack(squares).sum(0).sqrt()
+
+    def _record(self, terms: Tensor) -> None:
+        self.sums += terms
+        finite = torch.isfinite(terms)
+        self.broken.copy_(torch.where((self.broken < 0) & ~finite, self.done, self.broken))
+
+    # The sampler --------------------------------------------------------------------------------------
+
+    def _start_sampler(self, seeds: list[int]) -> GibbsState | PopulationState:
+        """Each replica's chains from its own seed, all in one state."""
+        init = gibbs.init if self.config.sampler == "pcd" else population.init
+        machine = self._machine()
+        each = []
+        for replica, seed in enumerate(seeds):
+            own = slice(replica, replica + 1)
+            one = BipartiteBoltzmann(machine.bias[own], machine.weight[own], validate_args=False)
+            each.append(init(one, self.config.chains, seed))
+        return type(each[0])(*(torch.cat(parts) for parts in zip(*each, strict=True)))
+
+    @torch.no_grad()
+    def _sample(self, machine: BipartiteBoltzmann) -> Tensor:
+        """Move the sampler to the current parameters; how well it moved, `(R,)`."""
+        if isinstance(self.sampler, GibbsState):
+            chains, info = gibbs.step(self.sampler, machine, self.config.sweeps)
+            self._keep(chains)
+            return info.flip_rate
+        members, told = population.step(self.sampler, machine, self.config.sweeps, finish=False)
+        self._keep(members)
+        self.log_z.copy_(members.log_z)
+        return told.effective_sample_size / self.config.chains
+
+    def _keep(self, state: GibbsState | PopulationState) -> None:
+        """Write a new sampler state over the old one: a graph finds it where it was."""
+        for old, new in zip(self.sampler, state, strict=True):
+            old.copy_(new)
+
+    @torch.no_grad()
+    def set_log_z(self, value: Tensor) -> None:
+        """A better value of log Z `(R,)`, at the current parameters; the sampler's population goes on from there."""
+        self.log_z.copy_(value)
+        if isinstance(self.sampler, PopulationState):
+            self._keep(population.reset_founders(self.sampler)._replace(log_z=value.to(self.sampler.log_z)))
+
+    # Reports and checkpoints --------------------------------------------------------------------------
+
+    def report(self) -> Report:
+        """Read what the steps since the last report recorded."""
+        count = max(self.steps - self.reported, 1)
+        means = (self.sums / count).cpu()
+        self.sums.zero_()
+        self.reported = self.steps
+        return Report({name: means[:, i] for i, name in enumerate(TERMS)}, self.broken.cpu())
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that the next step depends on, by name."""
+        own = {
+            "adam.first": self.adam.first,
+            "adam.second": self.adam.second,
+            "stream": self.stream,
+            "done": self.done,
+            "log_z": self.log_z,
+            "prior_beta": self.prior_beta,
+            "sums": self.sums,
+            "broken": self.broken,
+            "reported": torch.tensor(self.reported),
+        }
+        sampler = {f"sampler.{name}": value for name, value in self.sampler._asdict().items()}
+        return own | sampler | {f"model.{name}": value for name, value in self.model.state_dict().items()}
+
+    @torch.no_grad()
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from a state that :meth:`state` gave."""
+        mine = self.state()
+        if state.keys() != mine.keys():
+            odd = sorted(state.keys() ^ mine.keys())[0]
+            raise CheckpointError(f"the checkpoint and this run do not have the same parts; '{odd}' is in one only")
+        for name, value in mine.items():
+            if value.shape != state[name].shape:
+                came, wanted = tuple(state[name].shape), tuple(value.shape)
+                raise CheckpointError(f"'{name}' has shape {came} in the checkpoint, this run's is {wanted}")
+            value.copy_(state[name])
+        self.steps = int(self.done)
+        self.reported = int(state["reported"])
+        if self.steps % self.epoch:
+            self._shuffle()
+
+
+def decayed(model: DiscreteVAE, decay: float) -> list[tuple[torch.nn.Parameter, float]]:
+    """All parameters with their weight decay: kernels, batch-norm scales and couplings have it, biases do not."""
+    kernels = {id(m.weight) for m in model.modules() if isinstance(m, Linear | torch.nn.Linear)}
+    scales = {id(m.scale) for m in model.modules() if isinstance(m, BatchNorm)}
+    with_decay = kernels | scales | {id(model.rbm.weight)}
+    return [(p, decay if id(p) in with_decay else 0.0) for p in model.parameters()]
