@@ -37,11 +37,12 @@ class Journal:
         path = Path(folder) / NAME
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            # Lines stand in the order of their steps, so what goes is a tail, cut off by one call that needs no space.
+            lines = [] if step is None or not path.exists() else _lines(path, path.read_bytes())
+            keep = sum(len(raw) for raw, line in lines if step is not None and line["step"] <= step)
             board = _board(path.parent / "tensorboard", step) if tensorboard else None
             file = path.open("ab", buffering=0)
-            # Lines stand in the order of their steps, so what goes is a tail, cut off by one call that needs no space.
-            lines = [] if step is None else _lines(path, path.read_bytes())
-            file.truncate(sum(len(raw) for raw, line in lines if step is not None and line["step"] <= step))
+            file.truncate(keep)
             return cls(path, file, board)
         except OSError as error:
             raise _unwritable(path, error) from error

@@ -1,0 +1,183 @@
+"""The journal: whole lines, strict JSON, and no trace of having been stopped."""
+
+from __future__ import annotations
+
+import errno
+import json
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from softspin.errors import JournalError, MissingExtraError
+from softspin.training.journal import NAME, Journal, read
+
+
+def write(folder: Path, start: int | None, stop: int) -> None:
+    with Journal.open(folder, start) as journal:
+        for step in range((start or 0) + 10, stop + 1, 10):
+            journal.write({"step": step, "bound": [-step / 3, -step / 7], "kind": "report"})
+            if step % 20 == 0:
+                journal.write({"step": step, "nll": 1 / step, "kind": "evaluation"})
+
+
+def test_lines_come_back_in_order(tmp_path: Path) -> None:
+    write(tmp_path / "new" / "run", None, 40)
+    lines = read(tmp_path / "new" / "run")
+    assert [line["step"] for line in lines] == [10, 20, 20, 30, 40, 40]
+    assert lines[2] == {"step": 20, "nll": 0.05, "kind": "evaluation"}
+
+
+def test_a_line_is_strict_json(tmp_path: Path) -> None:
+    with Journal.open(tmp_path) as journal:
+        journal.write(
+            {
+                "step": 1,
+                "bound": torch.tensor([1.5, float("nan")]),
+                "deep": {"x": (float("inf"), np.float32(0.5), np.float64("-inf"))},
+                "count": torch.tensor(3),
+                "flag": True,
+                "none": None,
+            }
+        )
+    (text,) = (tmp_path / NAME).read_text().splitlines()
+    line = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert line == {
+        "step": 1,
+        "bound": [1.5, None],
+        "deep": {"x": [None, 0.5, None]},
+        "count": 3,
+        "flag": True,
+        "none": None,
+    }
+
+
+def test_a_line_is_on_the_disk_when_write_returns(tmp_path: Path) -> None:
+    with Journal.open(tmp_path) as journal:
+        journal.write({"step": 1})
+        assert read(tmp_path) == [{"step": 1}]
+
+
+@pytest.mark.parametrize("resume", [0, 10, 20, 30, 60])
+@pytest.mark.parametrize("half", ["", '{"step": 70', '{"step": 20}', "\xff"])
+def test_a_resumed_journal_equals_an_unbroken_one(tmp_path: Path, resume: int, half: str) -> None:
+    write(tmp_path / "unbroken", None, 100)
+    write(tmp_path / "broken", None, 60)
+    with (tmp_path / "broken" / NAME).open("ab") as file:
+        file.write(half.encode("latin1"))
+    write(tmp_path / "broken", resume, 100)
+    assert (tmp_path / "broken" / NAME).read_bytes() == (tmp_path / "unbroken" / NAME).read_bytes()
+    assert [path.name for path in (tmp_path / "broken").iterdir()] == [NAME]
+
+
+def test_a_new_run_in_an_old_folder_starts_anew(tmp_path: Path) -> None:
+    write(tmp_path, None, 60)
+    write(tmp_path, None, 20)
+    assert [line["step"] for line in read(tmp_path)] == [10, 20, 20]
+
+
+def test_a_half_written_line_is_not_read(tmp_path: Path) -> None:
+    write(tmp_path, None, 20)
+    whole = (tmp_path / NAME).read_bytes()
+    count = {whole[:end].count(b"\n"): end for end in range(len(whole) + 1)}
+    assert set(count) == {0, 1, 2, 3}
+    for end in range(len(whole) + 1):
+        (tmp_path / NAME).write_bytes(whole[:end])
+        assert len(read(tmp_path)) == whole[:end].count(b"\n")
+
+
+@pytest.mark.parametrize("bad", ["nonsense", "[1]", '{"bound": 1}', '{"step": true}', "", "[" * 100_000])
+def test_a_damaged_line_in_the_middle_is_named(tmp_path: Path, bad: str) -> None:
+    (tmp_path / NAME).write_text(f'{{"step": 1}}\n{bad}\n{{"step": 2}}\n')
+    with pytest.raises(JournalError, match="is damaged: line 2 is not an object with a step"):
+        read(tmp_path)
+    before = (tmp_path / NAME).read_bytes()
+    with pytest.raises(JournalError, match="line 2"):
+        Journal.open(tmp_path, 1)
+    assert (tmp_path / NAME).read_bytes() == before
+
+
+def test_bad_folders_and_lines_are_one_line_errors(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match=r"no journal\.jsonl in .*nowhere; is it a run's folder\?"):
+        read(tmp_path / "nowhere")
+    (tmp_path / "taken").write_text("a file, not a folder")
+    with pytest.raises(JournalError, match=r"taken.* cannot be written: (Not a directory|File exists)"):
+        Journal.open(tmp_path / "taken")
+    with pytest.raises(JournalError, match=r"taken.* cannot be read: Not a directory"):
+        read(tmp_path / "taken")
+    with Journal.open(tmp_path) as journal:
+        for line in ({}, {"step": None}, {"step": 1.5}, {"step": True}):
+            with pytest.raises(JournalError, match="needs an integer 'step'"):
+                journal.write(line)
+    assert read(tmp_path) == []
+
+
+class FullDisk:
+    def __init__(self, takes: int | None) -> None:
+        self.takes = takes
+
+    def write(self, raw: bytes) -> int:
+        if self.takes is None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return self.takes
+
+
+@pytest.mark.parametrize(("takes", "words"), [(None, "No space left on device"), (4, "the disk took half a line")])
+def test_a_full_disk_is_said(tmp_path: Path, takes: int | None, words: str) -> None:
+    journal = Journal(tmp_path / NAME, FullDisk(takes), None)  # type: ignore[arg-type]
+    with pytest.raises(JournalError, match=rf"journal\.jsonl cannot be written: {words}"):
+        journal.write({"step": 1})
+
+
+def test_tensorboard_is_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, None, 20)
+    before = (tmp_path / NAME).read_bytes()
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'softspin\[tensorboard\]'"):
+        Journal.open(tmp_path, tensorboard=True)
+    assert (tmp_path / NAME).read_bytes() == before
+
+
+class Writer:
+    """Stands in for TensorBoard's, so that what it is told is tested where it is not installed."""
+
+    def __init__(self, folder: str, purge_step: int) -> None:
+        self.told: list[Any] = [(Path(folder).name, purge_step)]
+
+    def add_scalar(self, tag: str, value: float, step: int) -> None:
+        self.told.append((tag, value, step))
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.told.append("closed")
+
+
+def test_tensorboard_gets_every_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Writer] = []
+
+    def make(folder: str, purge_step: int) -> Writer:
+        made.append(Writer(folder, purge_step))
+        return made[-1]
+
+    stand_in = types.ModuleType("tensorboard")
+    stand_in.SummaryWriter = make  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", stand_in)
+    with Journal.open(tmp_path, 10, tensorboard=True) as journal:
+        journal.write({"step": 20, "bound": [1.0, float("nan")], "valid": {"nll": 2.5}, "kind": "report", "ok": True})
+    Journal.open(tmp_path, None, tensorboard=True).close()
+    assert made[0].told == [("tensorboard", 11), ("bound/0", 1.0, 20), ("valid/nll", 2.5, 20), "closed"]
+    assert made[1].told == [("tensorboard", 0), "closed"]
+    assert read(tmp_path) == []
+
+
+def test_tensorboard_itself_takes_it(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    with Journal.open(tmp_path, tensorboard=True) as journal:
+        journal.write({"step": 1, "bound": [1.0, 2.0]})
+    assert len(list((tmp_path / "tensorboard").glob("events.out.tfevents.*"))) == 1
