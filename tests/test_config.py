@@ -1,0 +1,294 @@
+"""The config: the recipe's defaults, and an error that teaches for everything else."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from softspin import recipe
+from softspin.config import Config
+from softspin.errors import ConfigError, SoftspinError, UnknownNameError
+from softspin.methods import METHODS
+from softspin.recipe import STRUCTURES
+from softspin.smoothing import smoothing_family
+
+# Values that differ from every default, one a field, so that a round trip that drops a field is seen.
+OTHER: dict[str, Any] = {
+    "data": "mnist",
+    "method": "dvae++-power",
+    "structure": "1-linear",
+    "groups": 3,
+    "bits": 6,
+    "layers": 0,
+    "width": 17,
+    "init_scale": 1.0,
+    "norm_decay": 0.5,
+    "norm_epsilon": 1e-3,
+    "beta": 12.5,
+    "betas": (),
+    "epsilon": 0.1,
+    "clamp": 1e-7,
+    "mean_field_steps": 3,
+    "samples": 25,
+    "warmup": 0.0,
+    "weight_decay": 0.0,
+    "steps": 77,
+    "batch": 3,
+    "rate": 1e-3,
+    "rate_schedule": ((0.5, 1.0), (1.0, 0.1)),
+    "adam_beta1": 0.0,
+    "adam_beta2": 0.99,
+    "adam_epsilon": 1e-8,
+    "adam_corrected": True,
+    "sampler": "pcd",
+    "chains": 10,
+    "sweeps": 1,
+    "seeds": (3, 1),
+    "report_every": 1,
+    "checkpoint_every": 2,
+    "evaluate_every": 3,
+    "validation_samples": 5,
+    "validation_temperatures": 6,
+    "validation_chains": 7,
+    "test_samples": 8,
+    "test_temperatures": 9,
+    "test_chains": 11,
+    "device": "cuda:1",
+    "tf32": True,
+    "compile": "off",
+}
+
+
+def test_the_defaults_are_the_recipe() -> None:
+    c = Config()
+    assert (c.steps, c.batch, c.rate, c.weight_decay, c.warmup) == (1_000_000, 100, 3e-3, 1e-4, 0.3)
+    assert (c.adam_beta1, c.adam_beta2, c.adam_epsilon, c.adam_corrected) == (0.9, 0.999, 1e-3, False)
+    assert (c.init_scale, c.norm_decay, c.norm_epsilon, c.mean_field_steps) == (2.6, 0.8, 1e-2, 5)
+    assert (c.sampler, c.chains, c.sweeps) == ("pa", 1000, 40)
+    assert (c.validation_samples, c.validation_temperatures, c.validation_chains) == (100, 1000, 1024)
+    assert (c.test_samples, c.test_temperatures, c.test_chains) == (4000, 10_000, 1000)
+    assert (c.epsilon, c.clamp, c.samples) == (0.05, 0.0, 1)
+    assert c.rate_schedule == ((0.02, 1 / 10), (0.6, 1), (0.75, 1 / 3), (0.95, 1 / 10), (1.0, 1 / 33))
+    assert c.intervals.evaluate == 20_000
+    assert c.replicas == ((0, 30.0),)
+
+
+def test_the_structures() -> None:
+    assert {name: (*shape, shape.units) for name, shape in STRUCTURES.items() if name != "1-linear"} == {
+        "1-nonlinear": (1, 200, 2, 200, 200),
+        "2-nonlinear": (2, 200, 2, 200, 400),
+        "4-nonlinear": (4, 100, 2, 200, 400),
+    }
+    assert STRUCTURES["1-linear"][:3] == (1, 200, 0)
+    assert Config(structure="4-nonlinear", bits=7, layers=0).shape == (4, 7, 0, 200)
+
+
+# The recipe's table, once more by hand: a column a method, a row a data set and structure.
+TABLE = """
+             spike_exp ++exp ++power gauss_int gaussian #exp un_exp #power
+mnist    1-linear     5 12 40 40 40 12 40 40
+mnist    1-nonlinear  5 14 30 30 30 12 30 40
+mnist    2-nonlinear  4 10 30 30 25 10 16 30
+mnist    4-nonlinear  4 10 30 30 25 10 16 30
+omniglot 1-linear     4 14 40 40 40 12 40 40
+omniglot 1-nonlinear  4 12 40 30 25 10 16 30
+omniglot 2-nonlinear  4 10 30 25 25  8 16 20
+omniglot 4-nonlinear  4 10 30 25 25  8 16 20
+"""
+
+
+def test_beta_comes_from_the_table() -> None:
+    methods = ["dvae-spike_exp", "dvae++-exp", "dvae++-power", "dvae#-gauss_int"]
+    methods += ["dvae#-gaussian", "dvae#-exp", "dvae#-un_exp", "dvae#-power"]
+    for line in TABLE.strip().splitlines()[1:]:
+        data, structure, *betas = line.split()
+        for method, beta in zip(methods, betas, strict=True):
+            (replica,) = Config(data=data, structure=structure, method=method).replicas
+            assert replica.beta == float(beta), (data, structure, method)
+    assert set(methods) == set(METHODS)
+    own = Config(data="my/images.npy", structure="1-linear", method="dvae-spike_exp")
+    assert own.replicas[0].beta == recipe.beta("mnist", "1-linear", "dvae-spike_exp")
+
+
+def test_replicas_are_seeds_times_betas() -> None:
+    config = Config(seeds=(5, 2), betas=(20, 40))
+    assert config.replicas == ((5, 20.0), (5, 40.0), (2, 20.0), (2, 40.0))
+    assert Config(seeds=(5, 2), beta=7).replicas == ((5, 7.0), (2, 7.0))
+
+
+def test_intervals_follow_the_steps_unless_set() -> None:
+    assert Config(steps=1000).intervals == (2, 20, 20)
+    assert Config(steps=3).intervals == (1, 1, 1)
+    assert Config(report_every=7, checkpoint_every=8, evaluate_every=9).intervals == (7, 8, 9)
+
+
+def test_every_field_survives_the_round_trips(tmp_path: Path) -> None:
+    assert {f.name for f in dataclasses.fields(Config)} == set(OTHER)
+    config = Config(**OTHER)
+    default = Config()
+    assert [n for n in OTHER if getattr(config, n) == getattr(default, n)] == ["betas"]
+    for one in (config, default, Config(betas=(20, 30), seeds=range_of(5))):
+        assert Config.from_dict(json.loads(json.dumps(one.to_dict(), allow_nan=False))) == one
+        assert default.with_settings(f"{name}={text(value)}" for name, value in one.to_dict().items()) == one
+    (tmp_path / "run.toml").write_text("".join(f"{n} = {json.dumps(v)}\n" for n, v in config.to_dict().items()))
+    assert Config.from_toml(tmp_path / "run.toml") == config
+    assert hash(config) == hash(Config(**OTHER))
+
+
+def range_of(n: int) -> tuple[int, ...]:
+    return tuple(range(n))
+
+
+def text(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(":".join(map(str, one)) if isinstance(one, list) else str(one) for one in value)
+    return str(value)
+
+
+def test_settings_are_typed() -> None:
+    config = Config(groups=2).with_settings(
+        ["betas = 20, 30,40", "seeds=0-2,7", "clamp=1e-7", "groups=none", "tf32=True", "steps=1e5", "chains=1_000"]
+    )
+    assert config.betas == (20.0, 30.0, 40.0)
+    assert config.seeds == (0, 1, 2, 7)
+    assert (config.clamp, config.groups, config.tf32, config.steps, config.chains) == (1e-7, None, True, 100_000, 1000)
+    assert type(config.steps) is int
+    assert Config().with_settings(["data=a=b.npy"]).data == "a=b.npy"
+    assert Config().with_settings([]) == Config()
+
+
+def test_numbers_of_other_kinds_become_python_s_own() -> None:
+    config = Config(rate=1, beta=np.float32(2.5), steps=np.int64(7), seeds=[np.int32(3)], betas=[])  # type: ignore[arg-type]
+    assert (config.rate, config.beta, config.steps, config.seeds) == (1.0, 2.5, 7, (3,))
+    assert [type(v) for v in (config.rate, config.beta, config.steps, config.seeds[0])] == [float, float, int, int]
+
+
+COUNT = "it must be an integer from 1 to 2147483647"
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"chains": 0}, f"chains = 0 is not possible; {COUNT}"),
+    ({"chains": True}, f"chains = True is not possible; {COUNT}"),
+    ({"chains": 1.5}, f"chains = 1.5 is not possible; {COUNT}"),
+    ({"chains": "many"}, f"chains = 'many' is not possible; {COUNT}"),
+    ({"chains": None}, f"chains = None is not possible; {COUNT}"),
+    ({"chains": 2**31}, f"chains = 2147483648 is not possible; {COUNT}"),
+    ({"steps": math.inf}, f"steps = inf is not possible; {COUNT}"),
+    ({"groups": -1}, f"groups = -1 is not possible; {COUNT}"),
+    ({"rate": math.nan}, "rate = nan is not possible; it must be a finite number above 0"),
+    ({"rate": -1}, "rate = -1 is not possible; it must be a finite number above 0"),
+    ({"rate": 10**400}, "rate = 1000000000"),
+    ({"rate": "3e-3"}, "rate = '3e-3' is not possible; it must be a finite number above 0"),
+    ({"weight_decay": -0.1}, "weight_decay = -0.1 is not possible; it must be a finite number, 0 or above"),
+    ({"warmup": 1.5}, "warmup = 1.5 is not possible; it must be a number from 0 to 1"),
+    ({"norm_decay": 1}, "norm_decay = 1 is not possible; it must be a number from 0 to below 1"),
+    ({"adam_beta2": 1.0}, "adam_beta2 = 1.0 is not possible; it must be a number from 0 to below 1"),
+    ({"epsilon": 0}, "epsilon = 0 is not possible; it must be a number above 0 and below 1"),
+    ({"clamp": 0.5}, "clamp = 0.5 is not possible; it must be 0 (exact) or small, such as 1e-7"),
+    ({"beta": 0}, "beta = 0 is not possible; it must be a finite number above 0"),
+    ({"beta": math.inf}, "beta = inf is not possible; it must be a finite number above 0"),
+    ({"beta": 1}, "beta = 1.0 is not possible; the power smoothing of 'dvae#-power' needs more than 1"),
+    ({"betas": [30, 0.5]}, "betas = [30.0, 0.5] is not possible; the power smoothing of 'dvae#-power' needs more"),
+    ({"betas": [30, 30]}, "betas = [30, 30] is not possible; it must be different finite numbers above 0"),
+    ({"betas": 30}, "betas = 30 is not possible; it must be different finite numbers above 0, as in 20,30,40"),
+    ({"beta": 30, "betas": [20]}, "beta = 30 and betas = [20.0] exclude each other"),
+    ({"seeds": []}, "seeds = [] is not possible; it must be one or more different integers from 0 up, as in 0-4"),
+    ({"seeds": [1, 1]}, "seeds = [1, 1] is not possible"),
+    ({"seeds": [-1]}, "seeds = [-1] is not possible"),
+    ({"seeds": "0-4"}, "seeds = '0-4' is not possible"),
+    ({"seeds": [False]}, "seeds = [False] is not possible"),
+    ({"rate_schedule": []}, "rate_schedule = [] is not possible; it must be pairs (share of the steps, factor)"),
+    ({"rate_schedule": [[0.5, 1]]}, "rate_schedule = [[0.5, 1]] is not possible"),
+    ({"rate_schedule": [[0.5, 1], [0.5, 2], [1, 1]]}, "rate_schedule = [[0.5, 1], [0.5, 2], [1, 1]] is not"),
+    ({"rate_schedule": [[0, 1], [1, 1]]}, "rate_schedule = [[0, 1], [1, 1]] is not possible"),
+    ({"rate_schedule": [[1, -1]]}, "rate_schedule = [[1, -1]] is not possible"),
+    ({"rate_schedule": [[1, 1, 1]]}, "rate_schedule = [[1, 1, 1]] is not possible"),
+    ({"rate_schedule": [0.5, 1]}, "rate_schedule = [0.5, 1] is not possible"),
+    ({"sampler": "gibbs"}, "sampler = 'gibbs' is not possible; it must be one of pcd, pa"),
+    ({"compile": True}, "compile = True is not possible; it must be one of auto, on, off"),
+    ({"tf32": 1}, "tf32 = 1 is not possible; it must be true or false"),
+    ({"device": "gpu"}, "device = 'gpu' is not possible; it must be auto, cpu, cuda or cuda:N"),
+    ({"device": "cuda:"}, "device = 'cuda:' is not possible"),
+    ({"data": ""}, "data = '' is not possible; it must be a name or a path"),
+    ({"data": 3}, "data = 3 is not possible; it must be a name or a path"),
+    ({"method": 3}, "method = 3 is not possible; it must be text"),
+    ({"clamp": 1e-7, "method": "dvae#-exp"}, "clamp = 1e-07 is not possible for 'dvae#-exp'; only power smoothings"),
+    ({"groups": 3, "bits": 5}, "groups x bits = 3 x 5 is odd; an RBM of two equal halves needs it even"),
+    ({"method": "dvae#-pow"}, "unknown method 'dvae#-pow'; did you mean 'dvae#-power'?"),
+    ({"structure": "2-nonlinaer"}, "unknown structure '2-nonlinaer'; did you mean '2-nonlinear'?"),
+    ({"betta": 3}, "unknown setting 'betta'; did you mean 'beta'?"),
+    ({"learning_rate": 3}, "unknown setting 'learning_rate'; "),
+]
+
+
+@pytest.mark.parametrize(("values", "words"), BAD, ids=[str(values)[:40] for values, _ in BAD])
+def test_a_bad_value_names_field_value_and_what_is_right(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(SoftspinError) as error:
+        Config.from_dict(values)
+    message = str(error.value)
+    assert message.startswith(words)
+    assert "\n" not in message
+    assert len(message) < 250 or "known: " in message
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("beta", "setting 'beta' has no value; write beta=VALUE"),
+        ("bta=3", "unknown setting 'bta'; did you mean 'beta'?"),
+        ("=3", "unknown setting ''; "),
+        ("beta=", "beta = '' is not possible; it must be a finite number above 0"),
+        ("beta=x", "beta = 'x' is not possible"),
+        ("beta=nan", "beta = nan is not possible"),
+        ("steps=none", "steps = 'none' is not possible"),
+        ("steps=1.5", "steps = 1.5 is not possible"),
+        ("tf32=yes", "tf32 = 'yes' is not possible; it must be true or false"),
+        ("seeds=", "seeds = [] is not possible"),
+        ("seeds=4-0", "seeds = '4-0' is not possible; it must be a range that rises, of at most 10000, as in 0-4"),
+        ("seeds=0-999999999999", "seeds = '0-999999999999' is not possible; it must be a range that rises"),
+        ("seeds=-3", "seeds = [-3] is not possible"),
+        ("betas=20;30", "betas = ['20;30'] is not possible"),
+        ("rate_schedule=0.5", "rate_schedule = [[0.5]] is not possible"),
+    ],
+)
+def test_a_bad_setting_is_one_line(setting: str, words: str) -> None:
+    with pytest.raises((ConfigError, UnknownNameError)) as error:
+        Config().with_settings([setting])
+    assert str(error.value).startswith(words)
+
+
+def test_a_bad_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    with pytest.raises(ConfigError, match=r"^no config file .*run\.toml$"):
+        Config.from_toml(path)
+    with pytest.raises(ConfigError, match=r"cannot be read: Is a directory"):
+        Config.from_toml(tmp_path)
+    for content, words in (
+        (b"beta = ", r"config file .*run\.toml is not TOML: Invalid value"),
+        (b"\xff\xfe", r"config file .*run\.toml is not TOML: "),
+        (b"betta = 3", r"run\.toml: unknown setting 'betta'; did you mean 'beta'\?"),
+        (b"beta = true", r"run\.toml: beta = True is not possible"),
+        (b"[beta]\nvalue = 3", r"run\.toml: beta = \{'value': 3\} is not possible"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises((ConfigError, UnknownNameError), match=words):
+            Config.from_toml(path)
+    path.write_text("")
+    assert Config.from_toml(path) == Config()
+
+
+def test_the_lowest_beta_is_the_smoothing_s_own() -> None:
+    for name, method in METHODS.items():
+        lowest = smoothing_family(method.smoothing).lowest_beta
+        assert Config(method=name, beta=lowest + 1e-3).beta == lowest + 1e-3
+        with pytest.raises(ConfigError, match="beta = "):
+            Config(method=name, beta=lowest)
+
+
+def test_a_config_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Config().beta = 3.0  # type: ignore[misc]
