@@ -1,0 +1,18 @@
+"""How good a trained model is: likelihoods with their error bars, exact ones where possible, and pictures."""
+
+from softspin.evaluation.baseline import bernoulli_nll, pixel_probabilities
+from softspin.evaluation.exact import exact_log_likelihood, exact_nll
+from softspin.evaluation.likelihood import Likelihood, evaluate
+from softspin.evaluation.partition import log_z_for
+from softspin.evaluation.running import MeanNLL
+
+__all__ = [
+    "Likelihood",
+    "MeanNLL",
+    "bernoulli_nll",
+    "evaluate",
+    "exact_log_likelihood",
+    "exact_nll",
+    "log_z_for",
+    "pixel_probabilities",
+]

@@ -1,0 +1,70 @@
+"""Uniforms that know their place: each depends on replica, image, sample and unit alone, on any device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from softspin.errors import ShapeError, SupportError
+from softspin.kernels.streams import streams
+
+EVALUATION = 111
+"""The purpose that keeps these draws apart from others of the same seed."""
+MOST = {"images": 1 << 24, "samples": 1 << 24, "units": 1 << 16}
+"""What the counter has room for."""
+# SplitMix64; the constants as int64 has them.
+_GAMMA = 0x9E3779B97F4A7C15 - (1 << 64)
+_ROUNDS = (30, 0xBF58476D1CE4E5B9 - (1 << 64)), (27, 0x94D049BB133111EB - (1 << 64))
+
+
+def replica_keys(seed: int | Sequence[int], replicas: int, device: torch.device | str | None = None) -> Tensor:
+    """One key per replica, `(R,)` int64: of its own seed, or of the one that is given for all.
+
+    A replica's place among the others is not part of its key, so it draws the same alone and among neighbours.
+    """
+    return torch.cat([streams(one, 1, purpose=EVALUATION) for one in replica_seeds(seed, replicas)])[:, 0].to(device)
+
+
+def replica_seeds(seed: int | Sequence[int], replicas: int) -> list[int]:
+    """One seed per replica: its own, or the one that is given for all."""
+    seeds = [seed] * replicas if isinstance(seed, int) else list(seed)
+    if len(seeds) != replicas:
+        raise ShapeError(f"{len(seeds)} seeds for {replicas} replicas; give one, or one each")
+    return seeds
+
+
+def uniforms(keys: Tensor, images: Tensor, samples: Tensor, units: int) -> Tensor:
+    """Float32 uniforms strictly inside (0, 1), `(R, K, batch, units)`, for keys `(R,)`, and indices `(batch,)`, `(K,)`.
+
+    SplitMix64 at position image * 2**40 + sample * 2**16 + unit / 2; a word serves two units, with 23 bits each. Plain
+    integer arithmetic on the device of the keys: nothing is read on the host.
+
+    >>> keys, images = replica_keys(0, 1), torch.arange(5)
+    >>> all_of_them = uniforms(keys, images, torch.arange(3), 7)
+    >>> torch.equal(uniforms(keys, images[2:], torch.arange(1, 3), 7), all_of_them[:, 1:, 2:])
+    True
+    """
+    place = (images << 40) + (samples << 16)[:, None]
+    rows = keys[:, None, None] + place * _GAMMA
+    word = rows[..., None] + torch.arange((units + 1) // 2, device=keys.device) * _GAMMA
+    for shift, factor in _ROUNDS:
+        word ^= _shifted(word, shift)
+        word *= factor
+    word ^= _shifted(word, 31)
+    bits = word.view(torch.int32)[..., :units] >> 9
+    # (2 j + 1) / 2**24 with j from 0 to 2**23 - 1: exact in float32, and never 0 or 1.
+    return bits.to(torch.float32).mul_(2.0**-23).add_(0.5 + 2.0**-24)
+
+
+def check_room(**counts: int) -> None:
+    """Raise if there are more images, samples or units than the counter has room for."""
+    for name, count in counts.items():
+        if count > MOST[name]:
+            raise SupportError(f"{count} {name}; evaluation takes at most {MOST[name]}")
+
+
+def _shifted(word: Tensor, shift: int) -> Tensor:
+    """A shift to the right that brings zeros in, where int64's own brings the sign."""
+    return (word >> shift).bitwise_and_((1 << (64 - shift)) - 1)

@@ -1,0 +1,90 @@
+"""Means over images that arrive in batches, and what every evaluation does to a model and asks of images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from softspin.errors import ShapeError, SupportError
+from softspin.model import DiscreteVAE
+
+
+class MeanNLL(NamedTuple):
+    """A negative log likelihood in nats, averaged over images; float64, one entry per replica where there are any."""
+
+    nll: Tensor
+    standard_error: Tensor
+    """Over images: of the mean, as an estimate for the population that the images were drawn from."""
+
+
+class Running:
+    """Mean and variance over images, from batches `(R, batch, ...)`, without keeping them.
+
+    >>> seen = Running()
+    >>> seen.add(torch.tensor([[1.0, 2.0]])); seen.add(torch.tensor([[6.0]]))
+    >>> seen.mean, seen.variance
+    (tensor([3.], dtype=torch.float64), tensor([7.], dtype=torch.float64))
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.mean = torch.zeros((), dtype=torch.float64)
+        self._squares = torch.zeros((), dtype=torch.float64)
+
+    def add(self, values: Tensor) -> None:
+        """One more batch, by Chan's update: no difference of large sums."""
+        values = values.to(torch.float64)
+        new = values.shape[1]
+        total = self.count + new
+        mean = values.mean(1)
+        squares = (values - mean.unsqueeze(1)).square().sum(1)
+        step = mean - self.mean.to(values.device)
+        self._squares = self._squares.to(values.device) + squares + step.square() * (self.count * new / total)
+        self.mean = self.mean.to(values.device) + step * (new / total)
+        self.count = total
+
+    @property
+    def variance(self) -> Tensor:
+        """Over images, unbiased; NaN for a single one."""
+        return self._squares / (self.count - 1) if self.count > 1 else torch.full_like(self._squares, torch.nan)
+
+    @property
+    def standard_error(self) -> Tensor:
+        """Of the mean; NaN for a single image."""
+        return (self.variance / self.count).sqrt()
+
+
+@contextmanager
+def evaluating(model: DiscreteVAE) -> Iterator[None]:
+    """In evaluation mode, without gradients, float32 products in full precision; afterwards all is as it was."""
+    modes = [(module, module.training) for module in model.modules()]
+    products = torch.backends.cuda.matmul
+    precision = products.fp32_precision
+    try:
+        model.eval()
+        products.fp32_precision = "ieee"
+        with torch.no_grad():
+            yield
+    finally:
+        products.fp32_precision = precision
+        for module, training in modes:
+            module.training = training
+
+
+def check_images(images: Tensor, pixels: int) -> None:
+    """Raise unless images are `(N, pixels)` and at least one."""
+    if images.ndim != 2 or images.shape[1] != pixels or not len(images):
+        raise ShapeError(f"images of shape {tuple(images.shape)}; this model takes (at least 1, {pixels})")
+
+
+def image_batches(images: Tensor, size: int, like: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """Batches `(batch, pixels)` with the index of their first image, on the device and in the dtype of `like`."""
+    for start in range(0, len(images), size):
+        batch = images[start : start + size]
+        if not bool(((batch == 0) | (batch == 1)).all()):
+            raise SupportError("images hold values other than 0 and 1; the likelihood is that of binary pixels")
+        yield start, batch.to(device=like.device, dtype=like.dtype)
