@@ -40,17 +40,15 @@ class Adam:
         self.first = torch.zeros_like(self.value)
         self.second = torch.zeros_like(self.value)
 
-    @torch.no_grad()
-    def gradient(self) -> Tensor:
-        """The gradients of all parameters as one vector, and none left behind."""
-        flat = torch.cat([_gradient(parameter).reshape(-1) for parameter in self.parameters])
+    def gradients(self) -> list[Tensor]:
+        """The gradients of all parameters, and none left behind."""
+        taken = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
         for parameter in self.parameters:
             parameter.grad = None
-        return flat
+        return taken
 
-    @torch.no_grad()
     def step(self, gradient: Tensor, rate: Tensor, number: Tensor) -> None:
-        """One step of the scalar `rate`; `number` counts from 1."""
+        """One step along the flat gradient, of the scalar `rate`; `number` counts from 1."""
         gradient = gradient + self.decay * self.value
         self.first.lerp_(gradient, 1 - self.beta1)
         self.second.lerp_(gradient.square(), 1 - self.beta2)
@@ -62,7 +60,3 @@ class Adam:
             self.value.sub_(size * self.first / (self.second.sqrt() / root + self.epsilon))
         else:
             self.value.sub_(size * root * self.first / (self.second.sqrt() + self.epsilon))
-
-
-def _gradient(parameter: nn.Parameter) -> Tensor:
-    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad

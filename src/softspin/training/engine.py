@@ -7,7 +7,8 @@ its own seed, so its result does not depend on the others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import torch
@@ -30,9 +31,11 @@ NOISE, BITS, SHUFFLE = 101, 102, 103
 """Purposes of a replica's random numbers: the posterior's draws, binarization, the order of the images."""
 REFRESH = 100
 """Steps between looks at the lowest eigenvalue of W, which bounds the Gaussian integral's beta."""
-TERMS = ("bound", "reconstruction", "kl", "gradient", "sampler")
-"""What a step reports: three parts of the bound, the gradient's norm, and how well the sampler moves: the share of bits
-that flipped (pcd), or the effective share of the population (pa)."""
+EAGER = 3
+"""Updates that run before the graph is captured."""
+TERMS = ("bound", "reconstruction", "kl", "sampler", "gradient")
+"""What a step reports: three parts of the bound; how well the sampler moves, as the share of bits that flipped (pcd)
+or the effective share of the population (pa); the norm of the gradient."""
 
 
 class Report(NamedTuple):
@@ -74,6 +77,12 @@ class Engine:
         self.sampler = self._start_sampler(seeds)
         self.steps = 0
         self.reported = 0
+        self.compiled = config.compile == "on" or (config.compile == "auto" and device.type == "cuda")
+        self._objective = torch.compile(objective) if self.compiled else objective
+        self._finish = torch.compile(self._descend) if self.compiled else self._descend
+        self._side = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._eager = 0
 
     # The step -----------------------------------------------------------------------------------------
 
@@ -84,34 +93,72 @@ class Engine:
         if self.model.method.prior == "gaussian_integral" and self.steps % REFRESH == 0:
             with torch.no_grad():
                 self.prior_beta.copy_(safe_beta(self._machine(), self.model.beta))
-        self._update()
+        if self._side is None:
+            self._update()
+        else:
+            self._replay(self._side)
         self.steps += 1
+
+    def _replay(self, side: torch.cuda.Stream) -> None:
+        """The update as a graph. The first ones run eagerly, as any other, so that what they need is there."""
+        if self._graph is None and self._eager < EAGER:
+            self._eager += 1
+            self._update()
+            return
+        if self._graph is None:
+            torch.cuda.synchronize(self.device)
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph):
+                self._update()
+        self._graph.replay()
 
     def _update(self) -> None:
         machine = self._machine()
         warmup = self.schedules.warmup(self.done)
-        quality = self._sample(machine)
-        phase = negative_phase(machine, self.sampler.z)
-        shape = 2, self.config.samples, self.batch, self.model.units
-        terms = objective(
-            self.model,
-            self._images(),
-            noise(self.stream, shape, NOISE),
-            self.model.prior(self.log_z, validate=False),
-            self.prior_beta,
-            warmup,
-            self.config.mean_field_steps,
-        )
-        (-terms.bound.sum()).backward()
+        with self._beside():
+            quality = self._sample(machine)
+            phase = negative_phase(machine, self.sampler.z)
+        with tf32(self.config.tf32):
+            terms = self._objective(
+                self.model,
+                self._images(),
+                noise(self.stream, (2, self.config.samples, self.batch, self.model.units), NOISE),
+                self.log_z,
+                self.prior_beta,
+                warmup,
+                self.config.mean_field_steps,
+            )
+            (-terms.bound.sum()).backward()
+        if self._side is not None:
+            torch.cuda.current_stream(self.device).wait_stream(self._side)
         with torch.no_grad():
             # log Z enters every bound with the weight of the KL, and its gradient is the negative phase.
             for parameter, moment in ((self.model.rbm.bias, phase.mean), (self.model.rbm.weight, phase.pair)):
                 parameter.grad = warmup * moment if parameter.grad is None else parameter.grad + warmup * moment
-            norm = self._gradient_norm()
-            self.adam.step(self.adam.gradient(), self.schedules.rate(self.done), self.done + 1)
-            self._record(torch.stack([*(term.detach() for term in terms), norm, quality.to(norm)], dim=-1))
-            self.stream[:, 1] += 1
-            self.done += 1
+            self._finish(self.adam.gradients(), torch.stack([*(term.detach() for term in terms), quality], dim=-1))
+            if isinstance(self.sampler, PopulationState):
+                self.log_z.copy_(self.sampler.log_z)
+
+    def _descend(self, gradients: list[Tensor], terms: Tensor) -> None:
+        """Adam's step, the record, and the counters."""
+        norm = torch.stack([g.square().flatten(1).sum(-1) for g in gradients]).sum(0).sqrt()
+        gradient = torch.cat([g.reshape(-1) for g in gradients])
+        self.adam.step(gradient, self.schedules.rate(self.done), self.done + 1)
+        terms = torch.cat([terms, norm[:, None]], dim=-1)
+        self.sums += terms
+        self.broken.copy_(torch.where((self.broken < 0) & ~torch.isfinite(terms), self.done, self.broken))
+        self.stream[:, 1] += 1
+        self.done += 1
+
+    @contextlib.contextmanager
+    def _beside(self) -> Iterator[None]:
+        """Work that a GPU may do at the same time as what follows, until it is waited for."""
+        if self._side is None:
+            yield
+            return
+        self._side.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(self._side):
+            yield
 
     def _machine(self) -> BipartiteBoltzmann:
         """The prior at the current parameters, as the sampler sees it: without gradients or checks."""
@@ -130,15 +177,6 @@ class Engine:
         """A new order of the images for each replica, a function of its key and the epoch."""
         now = torch.stack([self.stream[:, 0], torch.full_like(self.stream[:, 1], self.steps // self.epoch)], dim=-1)
         self.order.copy_(noise(now, (len(self.train),), SHUFFLE).argsort(dim=-1))
-
-    def _gradient_norm(self) -> Tensor:
-        squares = [p.grad.square().flatten(1).sum(-1) for p in self.adam.parameters if p.grad is not None]
-        return torch.stack(squares).sum(0).sqrt()
-
-    def _record(self, terms: Tensor) -> None:
-        self.sums += terms
-        finite = torch.isfinite(terms)
-        self.broken.copy_(torch.where((self.broken < 0) & ~finite, self.done, self.broken))
 
     # The sampler --------------------------------------------------------------------------------------
 
@@ -162,8 +200,7 @@ class Engine:
             return info.flip_rate
         members, told = population.step(self.sampler, machine, self.config.sweeps, finish=False)
         self._keep(members)
-        self.log_z.copy_(members.log_z)
-        return told.effective_sample_size / self.config.chains
+        return (told.effective_sample_size / self.config.chains).to(torch.float32)
 
     def _keep(self, state: GibbsState | PopulationState) -> None:
         """Write a new sampler state over the old one: a graph finds it where it was."""
@@ -219,6 +256,17 @@ class Engine:
         self.reported = int(state["reported"])
         if self.steps % self.epoch:
             self._shuffle()
+
+
+@contextlib.contextmanager
+def tf32(allowed: bool) -> Iterator[None]:
+    """Float32 products on a GPU with ten bits of mantissa, where allowed; the setting is put back."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = allowed
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
 
 
 def decayed(model: DiscreteVAE, decay: float) -> list[tuple[torch.nn.Parameter, float]]:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from softspin.distributions import BipartiteBoltzmann, GaussianIntegralRelaxation, OverlapRelaxation
+from softspin.distributions import GaussianIntegralRelaxation, OverlapRelaxation
 from softspin.model import DiscreteVAE
 from softspin.objectives import discrete_kl, elbo, importance_bound, log_weights
 
@@ -26,16 +26,18 @@ def objective(
     model: DiscreteVAE,
     x: Tensor,
     uniforms: Tensor,
-    machine: BipartiteBoltzmann,
+    log_z: Tensor,
     prior_beta: Tensor,
     warmup: Tensor,
     mean_field_steps: int,
 ) -> Terms:
     """The bound on images `(R, batch, pixels)`, from uniforms `(R, 2, K, batch, D)`.
 
-    `machine` is the model's prior with a value of log Z. `prior_beta` `(R,)` is the Gaussian integral's, `warmup` a
-    scalar. DVAE and DVAE++ average the ELBO over the K samples, DVAE# takes the importance-weighted bound.
+    `log_z` `(R,)` is a value without gradient: the negative phase is added by whoever has samples. `prior_beta` `(R,)`
+    is the Gaussian integral's, `warmup` a scalar. DVAE and DVAE++ average the ELBO over the K samples, DVAE# takes the
+    importance-weighted bound.
     """
+    machine = model.prior(log_z, validate=False)
     inferred = model.infer(x, uniforms)
     soft = inferred.joined
     likelihood = model.log_likelihood(x, model.decode(soft.zeta))
