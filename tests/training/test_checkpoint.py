@@ -69,7 +69,7 @@ def test_tensors_that_share_memory_or_have_a_gradient_are_saved_apart(tmp_path: 
 
 
 def test_names_do_not_touch_each_other_and_old_files_go(tmp_path: Path) -> None:
-    (tmp_path / "notes-0.safetensors").write_text("the user's own")
+    (tmp_path / "last-notes.safetensors").write_text("the user's own")
     for step in range(3):
         for name in ("last", "last_good", "best"):
             checkpoint.save(tmp_path, name, {"x": torch.tensor(step)}, {"step": step, "name": name})
@@ -205,6 +205,7 @@ def test_a_missing_checkpoint_names_those_that_are_there(tmp_path: Path) -> None
     with pytest.raises(CheckpointError, match=r"no checkpoint 'last' in .*; there is none in this folder"):
         checkpoint.load(tmp_path / "nowhere", "last")
     checkpoint.save(tmp_path, "best", TENSORS, META)
+    (tmp_path / "notes-0.safetensors").write_text("the user's own")
     with pytest.raises(CheckpointError, match=r"no checkpoint 'last' in .*; there are: best$"):
         checkpoint.load(tmp_path, "last")
     tensors_file(tmp_path, "best").unlink()

@@ -129,7 +129,8 @@ def _read_manifest(folder: Path, name: str) -> dict[str, Any]:
     try:
         manifest = json.loads(path.read_bytes())
     except FileNotFoundError:
-        others = sorted({other.stem[:-17] for other in folder.glob("*-*.safetensors")})
+        found = (re.fullmatch(rf"(\w+)-{_TOKEN}", other.stem) for other in folder.glob("*.safetensors"))
+        others = sorted({match[1] for match in found if match})
         known = f"there are: {', '.join(others)}" if others else "there is none in this folder"
         raise CheckpointError(f"no checkpoint '{name}' in {folder}; {known}") from None
     except OSError as error:
