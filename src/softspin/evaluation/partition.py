@@ -14,7 +14,7 @@ from softspin.samplers.log_z import ais, exact
 from softspin.samplers.log_z import sandwich as both_ways
 
 EXACT = 20
-"""Units of the smaller side up to which log Z is enumerated: a second at most, less than annealing."""
+"""Units of the smaller side up to which log Z is enumerated: 2 seconds on two cores, a GPU is faster."""
 
 
 def log_z_for(
@@ -35,11 +35,12 @@ def log_z_for(
     bias, weight = rbm.bias.detach(), rbm.weight.detach()
     results: list[LogZ] = []
     for replica, own in enumerate(replica_seeds(seed, model.replicas)):
-        machine = BipartiteBoltzmann(bias[replica], weight[replica], validate_args=False)
+        # Copies, because a product's rounding depends on where in memory its factors begin.
+        machine = BipartiteBoltzmann(bias[replica].clone(), weight[replica].clone(), validate_args=False)
         if min(weight.shape[1:]) <= EXACT:
             results.append(exact(machine))
         else:
             anneal = both_ways if sandwich else ais
             results.append(anneal(machine, seed=own, temperatures=temperatures, chains=chains))
     numbers = zip(*(result[:5] for result in results), strict=True)
-    return LogZ(*(torch.stack(each) for each in numbers), method=results[0].method, kind=results[0].kind)
+    return LogZ._make((*(torch.stack(each) for each in numbers), results[0].method, results[0].kind))

@@ -1,0 +1,45 @@
+"""Small models with every parameter and statistic at random, as training would leave them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from softspin.config import Config
+from softspin.model import DiscreteVAE, build
+from softspin.nn import BatchNorm
+from softspin.samplers import LogZ
+from softspin.samplers.log_z import exact
+
+PIXELS = 9
+
+
+def small_model(
+    method: str = "dvae#-power", groups: int = 2, bits: int = 4, seeds: tuple[int, ...] = (0, 1)
+) -> DiscreteVAE:
+    """In float64, so that rounding hides nothing. A replica is the same alone and among others."""
+    config = Config(method=method, groups=groups, bits=bits, layers=1, width=6, seeds=seeds)
+    model = build(config, torch.linspace(0.2, 0.7, PIXELS))
+    generators = [torch.Generator().manual_seed(100 + seed) for seed in seeds]
+
+    def fill(tensor: Tensor, low: float, high: float) -> None:
+        for row, generator in zip(tensor, generators, strict=True):
+            row.uniform_(low, high, generator=generator)
+
+    with torch.no_grad():
+        fill(model.rbm.bias, -1, 1)
+        fill(model.rbm.weight, -1.5, 1.5)
+        for module in model.modules():
+            if isinstance(module, BatchNorm):
+                fill(module.mean, -0.5, 0.5)
+                fill(module.variance, 0.5, 1.5)
+                fill(module.shift, -0.5, 0.5)
+    return model.double()
+
+
+def some_images(count: int, seed: int = 0, pixels: int = PIXELS) -> Tensor:
+    return (torch.rand(count, pixels, generator=torch.Generator().manual_seed(seed)) < 0.4).to(torch.uint8)
+
+
+def exact_log_z(model: DiscreteVAE) -> LogZ:
+    return exact(model.prior())
