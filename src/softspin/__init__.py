@@ -9,6 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from softspin.api import Model, fit, load
+    from softspin.config import Config
     from softspin.distributions import (
         BipartiteBoltzmann,
         GaussianIntegralRelaxation,
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0.dev0"
 
 _HOMES = {
+    "Config": "softspin.config",
+    "Model": "softspin.api",
+    "fit": "softspin.api",
+    "load": "softspin.api",
     "BipartiteBoltzmann": "softspin.distributions",
     "GaussianIntegralRelaxation": "softspin.distributions",
     "GraphBoltzmann": "softspin.distributions",
@@ -34,13 +40,17 @@ _HOMES = {
 
 __all__ = [
     "BipartiteBoltzmann",
+    "Config",
     "GaussianIntegralRelaxation",
     "GraphBoltzmann",
     "Method",
+    "Model",
     "OverlapRelaxation",
     "SmoothedBernoulli",
     "SoftspinError",
     "__version__",
+    "fit",
+    "load",
     "method",
 ]
 

@@ -50,6 +50,14 @@ class JournalError(SoftspinError):
     """A run's journal that is missing, damaged, or could not be written."""
 
 
+class RunError(SoftspinError):
+    """A run's folder that is missing, in use, of other data, or could not be written."""
+
+
+class TrainingError(SoftspinError, ArithmeticError):
+    """Training that met a number which is not one."""
+
+
 class MissingExtraError(SoftspinError, ImportError):
     """An optional dependency that is needed here and not installed."""
 

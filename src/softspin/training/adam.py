@@ -1,4 +1,4 @@
-"""Adam over all parameters as one flat vector, with everything that changes on the device."""
+"""Adam over all parameters as one table, a row for each replica, with everything that changes on the device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ class Adam:
     With `corrected`, epsilon stands beside the root of the bias-corrected second moment, as in PyTorch; without, beside
     that of the uncorrected one, as in the recipe, so that early steps are smaller.
 
-    The parameters become views of one vector, so a step is a few operations however many there are.
+    The parameters, all `(R, ...)`, become views of one table `(R, P)`: a step is a few operations, however many there
+    are.
     """
 
     def __init__(
@@ -30,25 +31,25 @@ class Adam:
         self.parameters = [parameter for parameter, _ in pairs]
         self.beta1, self.beta2, self.epsilon, self.corrected = beta1, beta2, epsilon, corrected
         with torch.no_grad():
-            self.value = torch.cat([parameter.reshape(-1) for parameter in self.parameters])
-            self.decay = torch.cat([torch.full_like(p, decay).reshape(-1) for p, decay in pairs])
+            self.value = torch.cat([parameter.flatten(1) for parameter in self.parameters], dim=1)
+            self.decay = torch.cat([torch.full_like(p[0], decay).reshape(-1) for p, decay in pairs])
             start = 0
             for parameter in self.parameters:
-                end = start + parameter.numel()
-                parameter.data = self.value[start:end].view(parameter.shape)
+                end = start + parameter[0].numel()
+                parameter.data = self.value[:, start:end].unflatten(1, parameter.shape[1:])
                 start = end
         self.first = torch.zeros_like(self.value)
         self.second = torch.zeros_like(self.value)
 
     def gradients(self) -> list[Tensor]:
-        """The gradients of all parameters, and none left behind."""
+        """The gradients of all parameters, each `(R, ...)`, and none left behind."""
         taken = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
         for parameter in self.parameters:
             parameter.grad = None
         return taken
 
     def step(self, gradient: Tensor, rate: Tensor, number: Tensor) -> None:
-        """One step along the flat gradient, of the scalar `rate`; `number` counts from 1."""
+        """One step along the gradient `(R, P)`, of the scalar `rate`; `number` counts from 1."""
         gradient = gradient + self.decay * self.value
         self.first.lerp_(gradient, 1 - self.beta1)
         self.second.lerp_(gradient.square(), 1 - self.beta2)

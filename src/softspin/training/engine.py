@@ -141,8 +141,8 @@ class Engine:
 
     def _descend(self, gradients: list[Tensor], terms: Tensor) -> None:
         """Adam's step, the record, and the counters."""
-        norm = torch.stack([g.square().flatten(1).sum(-1) for g in gradients]).sum(0).sqrt()
-        gradient = torch.cat([g.reshape(-1) for g in gradients])
+        gradient = torch.cat([g.flatten(1) for g in gradients], dim=1)
+        norm = gradient.square().sum(-1).sqrt()
         self.adam.step(gradient, self.schedules.rate(self.done), self.done + 1)
         terms = torch.cat([terms, norm[:, None]], dim=-1)
         self.sums += terms

@@ -1,0 +1,198 @@
+"""Train a model, load one, use it: everything that the command line does, in Python."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from softspin import data as datasets
+from softspin.config import Config
+from softspin.data import Dataset
+from softspin.errors import ConfigError, RunError, ShapeError, SupportError
+from softspin.evaluation import Likelihood, evaluate, log_z_for
+from softspin.evaluation.draws import replica_keys, uniforms
+from softspin.evaluation.running import evaluating
+from softspin.model import DiscreteVAE, build
+from softspin.nn import RBM
+from softspin.provenance import find_device
+from softspin.samplers import LogZ, anneal_population
+from softspin.training import checkpoint
+from softspin.training.trainer import RESULT, RUN, Trainer, Watcher
+
+
+class Model:
+    """A trained model, one replica or several, with what it was trained on."""
+
+    def __init__(self, net: DiscreteVAE, config: Config, shape: tuple[int, ...], folder: Path | None = None) -> None:
+        self.net = net.eval()
+        self.config = config
+        self.shape = shape
+        """Of an image."""
+        self.folder = folder
+        self._log_z: LogZ | None = None
+
+    def __repr__(self) -> str:
+        return f"Model({self.config.method}, {self.config.structure}, {self.net.replicas} replicas, {self.folder})"
+
+    def sample(self, n: int, *, replica: int = 0, seed: int = 0) -> Tensor:
+        """Pixel probabilities `(n, pixels)` of n draws from the prior, by population annealing."""
+        return self.decode(self.sample_bits(n, replica=replica, seed=seed), replica=replica)
+
+    def sample_bits(self, n: int, *, replica: int = 0, seed: int = 0) -> Tensor:
+        """Latent bits `(n, D)` from the prior: annealed from independent units, then 100 sweeps."""
+        self._check_replica(replica)
+        machine = self.net.prior()
+        one = type(machine)(machine.bias[replica].detach(), machine.weight[replica].detach())
+        _, state, _ = anneal_population(one, max(n, 100), seed, sweeps=2)
+        order = torch.randperm(len(state.z), generator=torch.Generator().manual_seed(seed))[:n]
+        return state.z[order.to(state.z.device)]
+
+    def encode(self, x: Tensor, *, replica: int = 0, seed: int = 0) -> Tensor:
+        """Bits `(N, D)` drawn from q(z|x) for binary images `(N, pixels)`."""
+        self._check_replica(replica)
+        rows = self._images(x)
+        keys = replica_keys(seed, self.net.replicas, rows.device)
+        index = torch.arange(len(rows), device=rows.device)
+        with evaluating(self.net):
+            u = uniforms(keys, index, torch.zeros(1, dtype=torch.int64, device=rows.device), self.net.units)
+            z, _ = self.net.infer_bits(rows.expand(self.net.replicas, -1, -1), u)
+        return z[replica, 0]
+
+    def decode(self, z: Tensor, *, replica: int = 0) -> Tensor:
+        """Pixel probabilities `(N, pixels)` of bits `(N, D)`."""
+        self._check_replica(replica)
+        if z.ndim != 2 or z.shape[1] != self.net.units:
+            raise ShapeError(f"bits of shape {tuple(z.shape)}; they must be (N, {self.net.units})")
+        with evaluating(self.net):
+            bits = z.to(self.net.mean).expand(self.net.replicas, 1, -1, -1)
+            return torch.sigmoid(self.net.decode(bits))[replica, 0]
+
+    def reconstruct(self, x: Tensor, *, replica: int = 0, seed: int = 0) -> Tensor:
+        """Pixel probabilities `(N, pixels)` of images sent through their bits."""
+        return self.decode(self.encode(x, replica=replica, seed=seed), replica=replica)
+
+    def log_z(self, *, temperatures: int | None = None, chains: int | None = None, seed: int = 0) -> LogZ:
+        """log Z of the prior, with its interval: exact for small machines, else annealed in both directions."""
+        config = self.config
+        return log_z_for(
+            self.net,
+            temperatures=temperatures or config.test_temperatures,
+            chains=chains or config.test_chains,
+            seed=seed,
+        )
+
+    def nll(self, x: Tensor, *, samples: int | None = None, log_z: LogZ | None = None, seed: int = 0) -> Likelihood:
+        """Negative log-likelihood of binary images `(N, pixels)`, with its error bars; log Z is estimated once."""
+        if log_z is None:
+            log_z = self._log_z = self._log_z or self.log_z(seed=seed)
+        rows = self._images(x)
+        return evaluate(self.net, rows, log_z=log_z, samples=samples or self.config.test_samples, seed=seed)
+
+    @property
+    def result(self) -> list[dict[str, Any]] | None:
+        """The rows that training ended with, or None if it has not ended."""
+        path = None if self.folder is None else self.folder / RESULT
+        if path is None or not path.exists():
+            return None
+        rows: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+        return rows
+
+    def _images(self, x: Tensor) -> Tensor:
+        rows = torch.as_tensor(x).flatten(1) if torch.as_tensor(x).ndim > 2 else torch.as_tensor(x)
+        if rows.ndim != 2 or rows.shape[1] != len(self.net.mean):
+            raise ShapeError(f"images of shape {tuple(x.shape)}; they must be (N, {len(self.net.mean)})")
+        if not bool(((rows == 0) | (rows == 1)).all()):
+            raise SupportError("images must be binary, 0 or 1; threshold or sample grey levels first")
+        return rows.to(self.net.mean)
+
+    def _check_replica(self, replica: int) -> None:
+        if not 0 <= replica < self.net.replicas:
+            raise SupportError(f"replica {replica}; this model has {self.net.replicas}, counted from 0")
+
+
+def fit(
+    config: Config | None = None,
+    data: Dataset | str | None = None,
+    folder: str | os.PathLike[str] = "runs/model",
+    *,
+    encoder: Sequence[nn.Module] | None = None,
+    decoder: nn.Module | None = None,
+    resume: bool = False,
+    watcher: Watcher | None = None,
+    tensorboard: bool = False,
+) -> Model:
+    """Train in a folder and return the best model. Own nets may be given: one per group, and one that decodes.
+
+    The nets map rows of features: that of group g takes the centred image and the bits of the groups before, joined,
+    and gives the group's logits; the decoder takes all bits and gives the pixels' logits.
+    """
+    config = config or Config()
+    dataset = load_data(config, data)
+    net = build(config, dataset.pixel_mean()) if encoder is None and decoder is None else None
+    if net is None:
+        net = with_nets(config, dataset.pixel_mean(), encoder, decoder)
+    trainer = Trainer(config, dataset, folder, net, watcher=watcher, tensorboard=tensorboard)
+    trainer.train(resume=resume)
+    return Model(trainer.engine.model, config, dataset.shape, Path(folder))
+
+
+def load(folder: str | os.PathLike[str], which: str = "best", *, device: str = "auto") -> Model:
+    """The model of a run: its `best` by validation NLL, or its `last`. Runs no code from the folder.
+
+    A model with own nets cannot be made from the folder alone; build it, and use `softspin.training.checkpoint`.
+    """
+    path = Path(folder)
+    about = read_about(path)
+    config = Config.from_dict(about["config"])
+    if which not in ("best", "last"):
+        raise ConfigError(f"'{which}' is not a checkpoint; it must be best or last")
+    if not checkpoint.exists(path, which):
+        raise RunError(f"no checkpoint '{which}' in {path} yet; training writes one after each checkpoint interval")
+    tensors, _ = checkpoint.load(path, which)
+    if which == "last":
+        tensors = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
+    net = build(config, tensors["mean"])
+    try:
+        net.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise RunError(f"the checkpoint in {path} does not fit its config: {str(error).splitlines()[-1]}") from None
+    return Model(net.to(find_device(device)), config, tuple(about["data"]["shape"]), path)
+
+
+def read_about(folder: Path) -> dict[str, Any]:
+    """What a run is, from its folder."""
+    try:
+        about: dict[str, Any] = json.loads((folder / RUN).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RunError(f"no run in {folder}: there is no {RUN}") from None
+    except (OSError, ValueError) as error:
+        raise RunError(f"{folder / RUN} cannot be read: {error}") from None
+    return about
+
+
+def load_data(config: Config, data: Dataset | str | None = None) -> Dataset:
+    """The data of a run: given, or named by the config."""
+    return data if isinstance(data, Dataset) else datasets.load(data or config.data)
+
+
+def with_nets(
+    config: Config, pixel_mean: Tensor, encoder: Sequence[nn.Module] | None, decoder: nn.Module | None
+) -> DiscreteVAE:
+    """The model of a config with some of its nets replaced by the user's."""
+    if len(config.replicas) != 1:
+        raise ConfigError("own nets serve one replica; give one seed and one beta")
+    model = build(config, pixel_mean)
+    nets = list(model.encoder) if encoder is None else list(encoder)
+    if len(nets) != config.shape.groups:
+        raise ConfigError(f"{len(nets)} encoder nets for {config.shape.groups} groups; there is one for each")
+    rbm = RBM(model.units // 2, model.units // 2, 1)
+    return DiscreteVAE(
+        nets, decoder or model.decoder, rbm, model.method, model.beta, pixel_mean,
+        epsilon=config.epsilon, clamp=config.clamp,
+    )  # fmt: skip
