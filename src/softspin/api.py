@@ -23,7 +23,7 @@ from softspin.nn import RBM
 from softspin.provenance import find_device
 from softspin.samplers import LogZ, anneal_population
 from softspin.training import checkpoint
-from softspin.training.trainer import RESULT, RUN, Trainer, Watcher
+from softspin.training.trainer import RESULT, Trainer, Watcher, read_about
 
 
 class Model:
@@ -163,17 +163,6 @@ def load(folder: str | os.PathLike[str], which: str = "best", *, device: str = "
     except RuntimeError as error:
         raise RunError(f"the checkpoint in {path} does not fit its config: {str(error).splitlines()[-1]}") from None
     return Model(net.to(find_device(device)), config, tuple(about["data"]["shape"]), path)
-
-
-def read_about(folder: Path) -> dict[str, Any]:
-    """What a run is, from its folder."""
-    try:
-        about: dict[str, Any] = json.loads((folder / RUN).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise RunError(f"no run in {folder}: there is no {RUN}") from None
-    except (OSError, ValueError) as error:
-        raise RunError(f"{folder / RUN} cannot be read: {error}") from None
-    return about
 
 
 def load_data(config: Config, data: Dataset | str | None = None) -> Dataset:

@@ -36,16 +36,12 @@ class Linear(nn.Module):
 
     def forward(self, *parts: Tensor) -> Tensor:
         """`(R, ..., inputs)`, in one piece or in several whose other dimensions broadcast, to `(R, ..., outputs)`."""
+        sizes = [part.shape[-1] for part in parts]
+        if sum(sizes) != self.weight.shape[1]:
+            raise ShapeError(f"parts of {sizes} features for a layer of {self.weight.shape[1]} inputs")
         out = align(self.bias, parts[0].ndim)
-        start = 0
-        for part in parts:
-            end = start + part.shape[-1]
-            out = out + replica_matmul(part, self.weight[:, start:end])
-            start = end
-        if start != self.weight.shape[1]:
-            raise ShapeError(
-                f"parts of {[part.shape[-1] for part in parts]} features for {self.weight.shape[1]} inputs"
-            )
+        for part, rows in zip(parts, self.weight.split(sizes, dim=1), strict=True):
+            out = out + replica_matmul(part, rows)
         return out
 
 

@@ -15,12 +15,13 @@ class Adam:
     that of the uncorrected one, as in the recipe, so that early steps are smaller.
 
     The parameters, all `(R, ...)`, become views of one table `(R, P)`: a step is a few operations, however many there
-    are.
+    are. Of a single replica they may have any shape, as those of an ordinary module do.
     """
 
     def __init__(
         self,
         parameters: Iterable[tuple[nn.Parameter, float]],
+        replicas: int = 1,
         *,
         beta1: float = 0.9,
         beta2: float = 0.999,
@@ -31,18 +32,18 @@ class Adam:
         self.parameters = [parameter for parameter, _ in pairs]
         self.beta1, self.beta2, self.epsilon, self.corrected = beta1, beta2, epsilon, corrected
         with torch.no_grad():
-            self.value = torch.cat([parameter.flatten(1) for parameter in self.parameters], dim=1)
-            self.decay = torch.cat([torch.full_like(p[0], decay).reshape(-1) for p, decay in pairs])
-            start = 0
-            for parameter in self.parameters:
-                end = start + parameter[0].numel()
-                parameter.data = self.value[:, start:end].unflatten(1, parameter.shape[1:])
-                start = end
+            self.value = torch.cat([parameter.reshape(replicas, -1) for parameter in self.parameters], dim=1)
+            sizes = [parameter.numel() // replicas for parameter in self.parameters]
+            self.decay = torch.cat(
+                [self.value.new_full((size,), decay) for size, (_, decay) in zip(sizes, pairs, strict=True)]
+            )
+            for parameter, part in zip(self.parameters, self.value.split(sizes, dim=1), strict=True):
+                parameter.data = part.view(parameter.shape)
         self.first = torch.zeros_like(self.value)
         self.second = torch.zeros_like(self.value)
 
     def gradients(self) -> list[Tensor]:
-        """The gradients of all parameters, each `(R, ...)`, and none left behind."""
+        """The gradients of all parameters, in their shapes, and none left behind."""
         taken = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
         for parameter in self.parameters:
             parameter.grad = None

@@ -21,7 +21,7 @@ from softspin.errors import CheckpointError
 from softspin.kernels.noise import noise
 from softspin.kernels.streams import streams
 from softspin.model import DiscreteVAE
-from softspin.nn import BatchNorm, Linear
+from softspin.nn import BatchNorm, Linear, PlainNet
 from softspin.samplers import GibbsState, PopulationState, gibbs, negative_phase, population
 from softspin.training.adam import Adam
 from softspin.training.objective import objective
@@ -58,6 +58,7 @@ class Engine:
         self.schedules = Schedules(config, device)
         self.adam = Adam(
             decayed(self.model, config.weight_decay),
+            self.model.replicas,
             beta1=config.adam_beta1,
             beta2=config.adam_beta2,
             epsilon=config.adam_epsilon,
@@ -141,7 +142,7 @@ class Engine:
 
     def _descend(self, gradients: list[Tensor], terms: Tensor) -> None:
         """Adam's step, the record, and the counters."""
-        gradient = torch.cat([g.flatten(1) for g in gradients], dim=1)
+        gradient = torch.cat([g.reshape(len(terms), -1) for g in gradients], dim=1)
         norm = gradient.square().sum(-1).sqrt()
         self.adam.step(gradient, self.schedules.rate(self.done), self.done + 1)
         terms = torch.cat([terms, norm[:, None]], dim=-1)
@@ -271,7 +272,13 @@ def tf32(allowed: bool) -> Iterator[None]:
 
 def decayed(model: DiscreteVAE, decay: float) -> list[tuple[torch.nn.Parameter, float]]:
     """All parameters with their weight decay: kernels, batch-norm scales and couplings have it, biases do not."""
-    kernels = {id(m.weight) for m in model.modules() if isinstance(m, Linear | torch.nn.Linear)}
+    kernels = {id(m.weight) for m in model.modules() if isinstance(m, Linear)}
     scales = {id(m.scale) for m in model.modules() if isinstance(m, BatchNorm)}
-    with_decay = kernels | scales | {id(model.rbm.weight)}
+    # Ordinary modules call both of these weight, and all else bias.
+    theirs = {id(p) for m in model.modules() if isinstance(m, PlainNet) for n, p in m.named_parameters() if _weighs(n)}
+    with_decay = kernels | scales | theirs | {id(model.rbm.weight)}
     return [(p, decay if id(p) in with_decay else 0.0) for p in model.parameters()]
+
+
+def _weighs(name: str) -> bool:
+    return name.rpartition(".")[2].startswith("weight")

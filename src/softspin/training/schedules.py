@@ -16,7 +16,7 @@ class Schedules:
         # A step belongs to the first piece whose end it has not passed; step counts are exact in float64.
         self.ends = torch.tensor([end * config.steps for end in ends[:-1]], dtype=torch.float64, device=device)
         self.rates = torch.tensor([config.rate * factor for factor in factors], dtype=torch.float32, device=device)
-        self.rise = max(config.warmup * config.steps, 1e-9)
+        self.rise = config.warmup * config.steps
 
     def rate(self, step: Tensor) -> Tensor:
         """At a step, counted from 0, a scalar int64 tensor."""
@@ -25,4 +25,6 @@ class Schedules:
 
     def warmup(self, step: Tensor) -> Tensor:
         """The weight of the KL at a step."""
+        if not self.rise:
+            return torch.ones_like(step, dtype=torch.float32)
         return (step / self.rise).clamp(max=1.0).to(torch.float32)

@@ -10,7 +10,10 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import math
 import os
+import signal
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -30,6 +33,8 @@ from softspin.training.engine import TERMS, Engine
 from softspin.training.journal import Journal
 
 RUN, RESULT = "run.json", "result.json"
+MAY_CHANGE = ("data", "device", "compile", "tf32")
+"""Settings that a resumed run may have otherwise: where it runs, and the name of data that are known by their bits."""
 
 
 class Watcher(Protocol):
@@ -82,6 +87,7 @@ class Trainer:
         if resume:
             if not is_run:
                 raise RunError(f"no run in {self.folder} to resume; there is no {RUN}")
+            self._check_same()
             if checkpoint.exists(self.folder, "last"):
                 self._load()
             return
@@ -93,7 +99,7 @@ class Trainer:
     def _loop(self, journal: Journal) -> None:
         every, last = self.config.intervals, self.config.steps
         began = time.monotonic() - self.seconds
-        try:
+        with interrupts_wait() as waiting:
             while self.engine.steps < last:
                 self.engine.step()
                 step = self.engine.steps
@@ -104,12 +110,10 @@ class Trainer:
                     self._write(journal, self._report())
                 if step % every.evaluate == 0 or step == last:
                     self._write(journal, self._validate())
-                if step % every.checkpoint == 0 or step == last:
+                if step % every.checkpoint == 0 or step == last or waiting:
                     self._save()
-        except KeyboardInterrupt:
-            self._check(self.engine.broken.cpu())
-            self._save()
-            raise
+                if waiting:
+                    raise KeyboardInterrupt
 
     def _write(self, journal: Journal, line: dict[str, Any]) -> None:
         journal.write(line)
@@ -128,24 +132,23 @@ class Trainer:
             return
         at = torch.where(broken < 0, torch.iinfo(torch.int64).max, broken)
         replica, term = divmod(int(at.argmin()), len(TERMS))
-        where = (
-            f"the last good checkpoint is at step {self._saved()}" if self._saved() else "there is no checkpoint yet"
-        )
-        raise TrainingError(
-            f"training broke at step {int(at.min()) + 1}: '{TERMS[term]}' of the replica with seed "
-            f"{self.seeds[replica]} is not finite; {where}. A smaller rate or beta may help"
-        )
+        raise self._broke(int(at.min()) + 1, f"'{TERMS[term]}'", self.seeds[replica])
 
-    def _saved(self) -> int | None:
+    def _broke(self, step: int, what: str, seed: int) -> TrainingError:
+        where = "there is no checkpoint yet"
         with contextlib.suppress(CheckpointError):
-            return int(checkpoint.load_meta(self.folder, "last")["step"])
-        return None
+            where = f"the last good checkpoint is at step {checkpoint.load_meta(self.folder, 'last')['step']}"
+        return TrainingError(
+            f"training broke at step {step}: {what} of the replica with seed {seed} is not finite; {where}. "
+            "A smaller rate or beta may help"
+        )
 
     # Validation and the result ------------------------------------------------------------------------
 
     def _validate(self) -> dict[str, Any]:
         """Refresh log Z, estimate the validation NLL, keep the best of each replica."""
         config, model = self.config, self.engine.model
+        self._check(self.engine.broken.cpu())
         log_z = log_z_for(
             model,
             temperatures=config.validation_temperatures,
@@ -156,14 +159,19 @@ class Trainer:
         self.engine.set_log_z(log_z.value)
         found = evaluate(model, self.data.valid, log_z=log_z, samples=config.validation_samples, seed=self.seeds)
         nll = found.nll.tolist()
+        for seed, value in zip(self.seeds, nll, strict=True):
+            if not math.isfinite(value):
+                raise self._broke(self.engine.steps, "the validation NLL", seed)
         state = {name: value.detach().to("cpu", copy=True) for name, value in model.state_dict().items()}
         self.best_model = self.best_model or {name: value.clone() for name, value in state.items()}
         for replica, value in enumerate(nll):
             before = self.best[replica]
             if before is None or value < before["nll"]:
                 self.best[replica] = {"step": self.engine.steps, "nll": value}
+                if len(nll) == 1:  # the modules of a single replica may be ordinary ones, without a row for each
+                    self.best_model = state
                 for name, rows in state.items():
-                    if is_replicated(name):
+                    if len(nll) > 1 and is_replicated(name):
                         self.best_model[name][replica] = rows[replica]
         return {
             "step": self.engine.steps,
@@ -193,22 +201,35 @@ class Trainer:
     # Checkpoints --------------------------------------------------------------------------------------
 
     def _save(self) -> None:
+        self._check(self.engine.broken.cpu())  # what is on the disk is good
         meta = {"step": self.engine.steps, "seconds": self.seconds, "best": self.best}
         if self.best_model:
             checkpoint.save(self.folder, "best", self.best_model, meta)
         checkpoint.save(self.folder, "last", self.engine.state(), meta)
 
-    def _load(self) -> None:
-        about = json.loads((self.folder / RUN).read_text(encoding="utf-8"))
+    def _check_same(self) -> None:
+        """Raise unless the run in the folder is of this config and this data."""
+        about = read_about(self.folder)
         if about["data"]["fingerprint"] != self.data.fingerprint:
             raise RunError(
                 f"the data set '{self.data.name}' is not the one that the run in {self.folder} was trained on"
             )
+        mine = self.config.to_dict()
+        for name, value in about["config"].items():
+            if name not in MAY_CHANGE and mine[name] != value:
+                raise RunError(
+                    f"the run in {self.folder} has {name} = {value}, not {mine[name]}; a run goes on as it began, "
+                    "so resume it with its own config or train in another folder"
+                )
+
+    def _load(self) -> None:
         state, meta = checkpoint.load(self.folder, "last")
         self.engine.load(state)
         self.seconds, self.best = meta["seconds"], meta["best"]
         if any(best is not None for best in self.best):
-            self.best_model, _ = checkpoint.load(self.folder, "best")
+            # `best` is saved before `last`; killed between the two, it is ahead, and says of what step it is.
+            self.best_model, meta = checkpoint.load(self.folder, "best")
+            self.best = meta["best"]
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
@@ -286,6 +307,40 @@ def describe(data: Dataset) -> dict[str, Any]:
         "source": data.source,
         "fingerprint": data.fingerprint,
     }
+
+
+def read_about(folder: Path) -> dict[str, Any]:
+    """What a run is, from its folder."""
+    try:
+        about: dict[str, Any] = json.loads((folder / RUN).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RunError(f"no run in {folder}: there is no {RUN}") from None
+    except (OSError, ValueError) as error:
+        raise RunError(f"{folder / RUN} cannot be read: {error}") from None
+    return about
+
+
+@contextlib.contextmanager
+def interrupts_wait() -> Iterator[list[int]]:
+    """The first Ctrl-C is only noted in the list, so that an update is never cut in two; a second one stops at once.
+
+    Outside of the main thread, where Python lets nobody handle signals, this does nothing.
+    """
+    noted: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield noted
+        return
+
+    def note(number: int, frame: object) -> None:
+        if noted:
+            raise KeyboardInterrupt
+        noted.append(number)
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield noted
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def write_json(path: Path, content: Any) -> None:
