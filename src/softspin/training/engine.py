@@ -22,7 +22,7 @@ from softspin.kernels.noise import noise
 from softspin.kernels.streams import streams
 from softspin.model import DiscreteVAE
 from softspin.nn import BatchNorm, Linear, PlainNet
-from softspin.samplers import GibbsState, PopulationState, gibbs, negative_phase, population
+from softspin.samplers import GibbsState, NegativePhase, PopulationState, gibbs, negative_phase, population
 from softspin.training.adam import Adam
 from softspin.training.objective import objective
 from softspin.training.schedules import Schedules
@@ -79,8 +79,11 @@ class Engine:
         self.steps = 0
         self.reported = 0
         self.compiled = config.compile == "on" or (config.compile == "auto" and device.type == "cuda")
-        self._objective = torch.compile(objective) if self.compiled else objective
-        self._finish = torch.compile(self._descend) if self.compiled else self._descend
+        self._begin, self._forward, self._finish = self._start, self._bound, self._descend
+        if self.compiled:
+            self._begin = torch.compile(self._start)
+            self._forward = torch.compile(self._bound)
+            self._finish = torch.compile(self._descend)
         self._side = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._graph: torch.cuda.CUDAGraph | None = None
         self._eager = 0
@@ -97,10 +100,10 @@ class Engine:
         if self._side is None:
             self._update()
         else:
-            self._replay(self._side)
+            self._replay()
         self.steps += 1
 
-    def _replay(self, side: torch.cuda.Stream) -> None:
+    def _replay(self) -> None:
         """The update as a graph. The first ones run eagerly, as any other, so that what they need is there."""
         if self._graph is None and self._eager < EAGER:
             self._eager += 1
@@ -115,37 +118,46 @@ class Engine:
 
     def _update(self) -> None:
         machine = self._machine()
-        warmup = self.schedules.warmup(self.done)
         with self._beside():
             quality = self._sample(machine)
             phase = negative_phase(machine, self.sampler.z)
+        rows, warmup = self._begin()
+        ink = noise(self.stream, rows.shape[1:], BITS) if self.grey else None
+        shape = 2, self.config.samples, self.batch, self.model.units
         with tf32(self.config.tf32):
-            terms = self._objective(
-                self.model,
-                self._images(),
-                noise(self.stream, (2, self.config.samples, self.batch, self.model.units), NOISE),
-                self.log_z,
-                self.prior_beta,
-                warmup,
-                self.config.mean_field_steps,
-            )
-            (-terms.bound.sum()).backward()
+            loss, terms = self._forward(rows, ink, noise(self.stream, shape, NOISE), warmup)
+            loss.backward()
         if self._side is not None:
             torch.cuda.current_stream(self.device).wait_stream(self._side)
         with torch.no_grad():
-            # log Z enters every bound with the weight of the KL, and its gradient is the negative phase.
-            for parameter, moment in ((self.model.rbm.bias, phase.mean), (self.model.rbm.weight, phase.pair)):
-                parameter.grad = warmup * moment if parameter.grad is None else parameter.grad + warmup * moment
-            self._finish(self.adam.gradients(), torch.stack([*(term.detach() for term in terms), quality], dim=-1))
+            self._finish(self.adam.gradients(), phase, warmup, terms, quality)
             if isinstance(self.sampler, PopulationState):
                 self.log_z.copy_(self.sampler.log_z)
 
-    def _descend(self, gradients: list[Tensor], terms: Tensor) -> None:
+    def _start(self) -> tuple[Tensor, Tensor]:
+        """The next images `(R, batch, pixels)` of every replica as they are stored, and the weight of the KL."""
+        place = self.done % self.epoch * self.batch + torch.arange(self.batch, device=self.device)
+        return self.train[self.order[:, place]], self.schedules.warmup(self.done)
+
+    def _bound(self, rows: Tensor, ink: Tensor | None, uniforms: Tensor, warmup: Tensor) -> tuple[Tensor, Tensor]:
+        """What to minimise, and the terms `(R, 3)`; grey images become bits by the uniforms `ink`."""
+        x = (rows if ink is None else ink < rows).to(torch.float32)
+        steps = self.config.mean_field_steps
+        terms = objective(self.model, x, uniforms, self.log_z, self.prior_beta, warmup, steps)
+        return -terms.bound.sum(), torch.stack(terms, dim=-1).detach()
+
+    def _descend(
+        self, gradients: list[Tensor], phase: NegativePhase, warmup: Tensor, terms: Tensor, quality: Tensor
+    ) -> None:
         """Adam's step, the record, and the counters."""
+        # log Z enters every bound with the weight of the KL, and its gradient is the negative phase.
+        for parameter, moment in ((self.model.rbm.bias, phase.mean), (self.model.rbm.weight, phase.pair)):
+            place = next(i for i, own in enumerate(self.adam.parameters) if own is parameter)
+            gradients[place] = gradients[place] + warmup * moment
         gradient = torch.cat([g.reshape(len(terms), -1) for g in gradients], dim=1)
-        norm = gradient.square().sum(-1).sqrt()
+        norm = gradient.square().sum(-1, keepdim=True).sqrt()
         self.adam.step(gradient, self.schedules.rate(self.done), self.done + 1)
-        terms = torch.cat([terms, norm[:, None]], dim=-1)
+        terms = torch.cat([terms, quality[:, None], norm], dim=-1)
         self.sums += terms
         self.broken.copy_(torch.where((self.broken < 0) & ~torch.isfinite(terms), self.done, self.broken))
         self.stream[:, 1] += 1
@@ -165,14 +177,6 @@ class Engine:
         """The prior at the current parameters, as the sampler sees it: without gradients or checks."""
         rbm = self.model.rbm
         return BipartiteBoltzmann(rbm.bias.detach(), rbm.weight.detach(), self.log_z, validate_args=False)
-
-    def _images(self) -> Tensor:
-        """The next batch `(R, batch, pixels)` of every replica."""
-        place = self.done % self.epoch * self.batch + torch.arange(self.batch, device=self.device)
-        rows = self.train[self.order[:, place]]
-        if not self.grey:
-            return rows.to(torch.float32)
-        return (noise(self.stream, rows.shape[1:], BITS) < rows).to(torch.float32)
 
     def _shuffle(self) -> None:
         """A new order of the images for each replica, a function of its key and the epoch."""
