@@ -1,0 +1,36 @@
+"""`softspin encode`: the bits of a data set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import torch
+import typer
+
+from softspin.cli.console import say, say_json
+from softspin.cli.options import Data, Device, Json, Replica, Run, Seed, Split, Which
+from softspin.cli.runs import check_ending, images_of, open_data, open_model
+
+
+def encode(
+    run: Run,
+    out: Annotated[Path, typer.Option(help="The .npy file to write.")] = Path("bits.npy"),
+    data: Data = None,
+    split: Split = "test",
+    replica: Replica = 0,
+    seed: Seed = 0,
+    which: Which = "best",
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
+    """Draw the bits of each image from q(z|x), and write them as a .npy array (images, bits) of 0 and 1."""
+    model = open_model(run, which, device)
+    check_ending(out, (".npy",))
+    z = model.encode(images_of(open_data(model, data), split, seed), replica=replica, seed=seed)
+    np.save(out, z.to(torch.uint8).cpu().numpy())
+    if json:
+        say_json({"written": out, "images": z.shape[0], "bits": z.shape[1], "split": split})
+    else:
+        say(f"{z.shape[0]:,} x {z.shape[1]} bits: {out}")

@@ -1,0 +1,79 @@
+"""`softspin evaluate`: the likelihood of a run, with its error bars."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Any
+
+import typer
+
+from softspin.api import Model
+from softspin.cli.console import log_z_text, replica_name, result_line, say, say_json
+from softspin.cli.options import Chains, Device, Json, Run, Temperatures, Which
+from softspin.cli.runs import check_split, open_data, open_model
+from softspin.data import Dataset
+from softspin.evaluation import bernoulli_nll, exact_nll
+from softspin.training.trainer import result_rows
+
+
+def evaluate(
+    run: Run,
+    samples: Annotated[
+        int | None, typer.Option(help="Importance samples for each image.", min=1, show_default="the run's")
+    ] = None,
+    temperatures: Temperatures = None,
+    chains: Chains = None,
+    split: Annotated[str, typer.Option(help="Part of the data: test or valid.")] = "test",
+    exact: Annotated[bool, typer.Option("--exact", help="Sum over all states instead, up to 20 bits.")] = False,
+    which: Which = "best",
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
+    """Estimate the likelihood of a run's model, next to that of independent pixels."""
+    check_split(split, ("test", "valid"))
+    model = open_model(run, which, device)
+    data = open_data(model)
+    if split == "valid":
+        data = dataclasses.replace(data, test=data.valid)
+    given = {"test_samples": samples, "test_temperatures": temperatures, "test_chains": chains}
+    config = dataclasses.replace(model.config, **{k: v for k, v in given.items() if v is not None})  # type: ignore[arg-type]
+    rows = exact_rows(model, data) if exact else result_rows(model.net, data, config)
+    if json:
+        say_json([{"split": split, "checkpoint": which, **row} for row in rows])
+        return
+    for row in rows:
+        say((f"{replica_name(row)}: " if len(rows) > 1 else "") + result_line(row, split))
+        if not exact:
+            _details(row)
+
+
+def exact_rows(model: Model, data: Dataset) -> list[dict[str, Any]]:
+    """Exact NLL of every replica; the standard error is over images alone."""
+    found = exact_nll(model.net, data.test)
+    log_z = model.log_z()
+    baseline = float(bernoulli_nll(data.train, data.test).nll)
+    return [
+        {
+            "seed": replica.seed,
+            "beta": replica.beta,
+            "nll": float(found.nll[i]),
+            "standard_error": float(found.standard_error[i]),
+            "log_z": float(log_z.value[i]),
+            "log_z_low": float(log_z.lower[i]),
+            "log_z_high": float(log_z.upper[i]),
+            "images": len(data.test),
+            "baseline_nll": baseline,
+            "exact": True,
+        }
+        for i, replica in enumerate(model.config.replicas)
+    ]
+
+
+def _details(row: dict[str, Any]) -> None:
+    low, high = row["nll_low"], row["nll_high"]
+    if None not in (low, high) and "exact" not in log_z_text(row):
+        say(f"  with the ends of log Z: {low:.2f} to {high:.2f}")
+    say(f"  ELBO {row['elbo']:.2f} = reconstruction {row['reconstruction']:.2f} - KL {row['kl']:.2f}")
+    active = "?" if row["active_bits"] is None else f"{row['active_bits']:.0f}"
+    size, samples = row["effective_sample_size"], row["importance_samples"]
+    say(f"  {active} active bits; effective sample size {size:.1f} of {samples:,}; {row['images']:,} images")

@@ -1,0 +1,100 @@
+"""`softspin info`: what a run is and how it went, also if it is not done or was killed."""
+
+from __future__ import annotations
+
+import contextlib
+import json as jsonlib
+from pathlib import Path
+from typing import Any
+
+from softspin.cli.console import replica_name, result_line, say, say_json
+from softspin.cli.options import Json, Run
+from softspin.cli.progress import mean_text
+from softspin.cli.runs import check_run
+from softspin.cli.train import resume_hint
+from softspin.config import Config
+from softspin.errors import CheckpointError, JournalError
+from softspin.training import checkpoint, journal
+from softspin.training.trainer import RESULT, read_about
+
+
+def info(run: Run, json: Json = False) -> None:
+    """Say what a run is and how it went, finished or not."""
+    about = describe_run(run)
+    if json:
+        say_json(about)
+    else:
+        _show(about)
+
+
+def describe_run(run: Path) -> dict[str, Any]:
+    """All that the folder tells, as plain data."""
+    check_run(run)
+    about = read_about(run)
+    config = Config.from_dict(about["config"])
+    recipe = Config(data=config.data).to_dict()
+    lines, damage = [], []
+    try:
+        lines = journal.read(run)
+    except JournalError as error:
+        damage.append(str(error))
+    saved: dict[str, Any] = {}
+    try:
+        saved = checkpoint.load_meta(run, "last") if checkpoint.exists(run, "last") else {}
+    except CheckpointError as error:
+        damage.append(str(error))
+    rows = None
+    if (run / RESULT).exists():
+        with contextlib.suppress(OSError, ValueError):
+            rows = jsonlib.loads((run / RESULT).read_text(encoding="utf-8"))
+    return {
+        "folder": str(run),
+        "state": "finished" if rows else "not finished",
+        "data": about["data"],
+        "made_by": about["made_by"],
+        "config": config.to_dict(),
+        "unlike_the_recipe": {k: v for k, v in config.to_dict().items() if v != recipe[k]},
+        "replicas": [replica._asdict() for replica in config.replicas],
+        "steps": config.steps,
+        "checkpoint_step": saved.get("step", 0),
+        "seconds": saved.get("seconds", 0.0),
+        "best": saved.get("best"),
+        "last_train": next((line for line in reversed(lines) if line["kind"] == "train"), None),
+        "last_valid": next((line for line in reversed(lines) if line["kind"] == "valid"), None),
+        "result": rows,
+        "damage": damage,
+        "files": sorted(path.name for path in run.iterdir() if path.is_file() and not path.name.startswith(".")),
+    }
+
+
+def _show(about: dict[str, Any]) -> None:
+    config, data, shape = about["config"], about["data"], Config.from_dict(about["config"]).shape
+    sizes = "/".join(f"{size:,}" for size in data["images"])
+    say(f"run     {about['folder']}, {about['state']}")
+    say(f"data    {data['name']}: {sizes} images of {'x'.join(map(str, data['shape']))} ({data['source']})")
+    say(f"model   {config['method']}, {config['structure']}: {shape.groups} x {shape.bits} bits")
+    made = about["made_by"]
+    say(f"made    by softspin {made['softspin']} (commit {made['commit'] or 'unknown'}) on {made['device']}")
+    unlike = about["unlike_the_recipe"]
+    say("recipe  " + (", ".join(f"{k} = {_short(v)}" for k, v in unlike.items()) or "to the letter"))
+    minutes, seconds = divmod(round(about["seconds"]), 60)
+    say(f"steps   {about['checkpoint_step']:,} of {about['steps']:,} in the checkpoint, {minutes} min {seconds} s")
+    for replica, best in zip(about["replicas"], about["best"] or [], strict=False):
+        if best is not None:
+            say(f"best    {replica_name(replica)}: validation NLL {best['nll']:.2f} at step {best['step']:,}")
+    for kind, key in (("last_train", "bound"), ("last_valid", "nll")):
+        if about[kind] is not None and not about["result"]:
+            values = [value for value in about[kind][key] if value is not None]
+            say(f"last    step {about[kind]['step']:,}: {key} {mean_text(values) if values else 'not a number'}")
+    for row in about["result"] or []:
+        say(f"result  {replica_name(row)}: {result_line(row)}")
+    for damage in about["damage"]:
+        say(f"damage  {damage}")
+    if not about["result"]:
+        say(f"next    {resume_hint(Path(about['folder']))}")
+    say(f"files   {', '.join(about['files'])}")
+
+
+def _short(value: Any) -> str:
+    text = "none" if value is None else str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,45 @@
+"""`softspin reconstruct`: images through their bits and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from softspin.cli.console import say, say_json
+from softspin.cli.options import Data, Device, Json, Replica, Run, Seed, Split, Which
+from softspin.cli.runs import check_ending, images_of, open_data, open_model, picture_shape
+from softspin.evaluation import pictures
+
+
+def reconstruct(
+    run: Run,
+    n: Annotated[int, typer.Option("-n", help="How many: the first n of the split.", min=1)] = 40,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="A .png (images and reconstructions) or .npy file.", show_default="RUN/reconstructions.png"),
+    ] = None,
+    data: Data = None,
+    split: Split = "test",
+    replica: Replica = 0,
+    seed: Seed = 0,
+    which: Which = "best",
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
+    """Send images through one draw of their bits: pixel probabilities, as a picture or an array."""
+    out = out or run / "reconstructions.png"
+    model = open_model(run, which, device)
+    check_ending(out, (".png", ".npy"))
+    x = images_of(open_data(model, data), split, seed)[:n]
+    if out.suffix == ".png":
+        pictures.reconstructions(model.net, x, picture_shape(model.shape), out, replica=replica, seed=seed)
+    else:
+        found = model.reconstruct(x, replica=replica, seed=seed)
+        np.save(out, found.reshape(len(x), *model.shape).cpu().numpy())
+    if json:
+        say_json({"written": out, "images": len(x), "split": split})
+    else:
+        say(f"{len(x):,} reconstructions: {out}")

@@ -1,0 +1,104 @@
+"""Runs on the disk: find one, open its model and its data."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from softspin import api
+from softspin.config import Config
+from softspin.data import Dataset
+from softspin.errors import DataError, RunError, ShapeError, UnknownNameError, unknown_name
+from softspin.training.trainer import RUN, read_about
+
+RUNS = Path("runs")
+"""Where runs go if nobody says."""
+
+
+def check_run(folder: Path) -> None:
+    """Raise unless the folder holds a run; the error names the nearest folder that does."""
+    if (folder / RUN).is_file():
+        return
+    what = "no run in" if folder.is_dir() else "no folder"
+    raise RunError(f"{what} {folder}; {_nearest(folder)}")
+
+
+def _nearest(folder: Path) -> str:
+    near = {str(path.parent) for place in {folder.parent, RUNS, folder} for path in place.glob(f"*/{RUN}")}
+    names = {Path(path).name: path for path in sorted(near)}
+    close = difflib.get_close_matches(folder.name, names, n=1)
+    if close:
+        return f"did you mean {names[close[0]]}?"
+    if names:
+        return f"runs here: {', '.join(sorted(near)[:8])}"
+    return "make one with: softspin train"
+
+
+def free_folder(wanted: Path) -> Path:
+    """The folder, or the first of folder-2, folder-3, ... that does not exist yet."""
+    folder, number = wanted, 1
+    while folder.exists():
+        number += 1
+        folder = wanted.with_name(f"{wanted.name}-{number}")
+    return folder
+
+
+def open_model(run: Path, which: str = "best", device: str = "auto") -> api.Model:
+    """The model of a run, on a device whose name is checked first."""
+    check_run(run)
+    return api.load(run, which, device=Config(device=device).device)
+
+
+def open_data(model: api.Model, other: str | None = None) -> Dataset:
+    """The data that a run was trained on, recognised by its bits; or other data with images of the same size."""
+    if other is not None:
+        data = api.load_data(model.config, other)
+        if data.pixels != len(model.net.mean):
+            raise ShapeError(f"images of '{other}' have {data.pixels} pixels, the model's {len(model.net.mean)}")
+        return data
+    data = api.load_data(model.config)
+    assert model.folder is not None
+    if data.fingerprint != read_about(model.folder)["data"]["fingerprint"]:
+        raise DataError(f"the data set '{model.config.data}' is not the one that {model.folder} was trained on")
+    return data
+
+
+def images_of(data: Dataset, split: str, seed: int = 0) -> Tensor:
+    """Binary images of a part of the data; grey training images are drawn once, from the seed."""
+    check_split(split)
+    if split == "train":
+        return data.batch(torch.arange(len(data.train)), torch.Generator().manual_seed(seed))
+    part: Tensor = getattr(data, split)
+    return part
+
+
+def check_split(split: str, known: tuple[str, ...] = ("train", "valid", "test")) -> None:
+    """Raise for a part that a data set does not have."""
+    if split not in known:
+        raise unknown_name("split", split, known)
+
+
+def check_ending(out: Path, known: tuple[str, ...]) -> None:
+    """Raise for a file that could not be written, before any work is done."""
+    if out.suffix not in known:
+        came = f"ends in '{out.suffix}'" if out.suffix else "has no ending"
+        raise UnknownNameError(f"--out {out} {came}; it must be {' or '.join(known)}")
+    if out.is_dir():
+        raise RunError(f"--out {out} is a folder; give a file, such as {out / ('out' + known[0])}")
+    if not out.parent.is_dir():
+        raise RunError(f"--out {out}: there is no folder {out.parent}")
+
+
+def picture_shape(shape: tuple[int, ...]) -> tuple[int, int]:
+    """(height, width) to draw an image in, whatever its shape: the last dimension across, the others down.
+
+    >>> picture_shape((28, 28)), picture_shape((9,)), picture_shape((3, 4, 5))
+    ((28, 28), (1, 9), (12, 5))
+    """
+    height = 1
+    for size in shape[:-1]:
+        height *= size
+    return height, shape[-1]

@@ -1,0 +1,42 @@
+"""`softspin sample`: images from a run's prior."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from softspin.cli.console import say, say_json
+from softspin.cli.options import Device, Json, Replica, Run, Seed, Which
+from softspin.cli.runs import check_ending, open_model, picture_shape
+from softspin.evaluation import pictures
+
+
+def sample(
+    run: Run,
+    n: Annotated[int, typer.Option("-n", help="How many.", min=1, max=1_000_000)] = 64,
+    out: Annotated[
+        Path | None, typer.Option(help="A .png (a grid) or .npy file.", show_default="RUN/samples.png")
+    ] = None,
+    replica: Replica = 0,
+    seed: Seed = 0,
+    which: Which = "best",
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
+    """Draw from the prior and decode: pixel probabilities, as a picture or an array (n, *shape of an image)."""
+    out = out or run / "samples.png"
+    model = open_model(run, which, device)
+    check_ending(out, (".png", ".npy"))
+    z = model.sample_bits(n, replica=replica, seed=seed)
+    if out.suffix == ".png":
+        states = z.expand(model.net.replicas, *z.shape)
+        pictures.samples(model.net, states, picture_shape(model.shape), out, replica=replica)
+    else:
+        np.save(out, model.decode(z, replica=replica).reshape(n, *model.shape).cpu().numpy())
+    if json:
+        say_json({"written": out, "samples": n, "seed": seed})
+    else:
+        say(f"{n:,} samples: {out}")

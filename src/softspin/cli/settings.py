@@ -1,0 +1,91 @@
+"""From flags to a config: the recipe, or for data that it does not speak of, something that ends today."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from softspin.cli.runs import RUNS
+from softspin.config import Config
+from softspin.errors import ConfigError, RunError
+from softspin.training.trainer import MAY_CHANGE, read_about
+
+PUBLISHED = ("mnist", "omniglot")
+"""Data of the published experiments: these get the recipe as it is."""
+
+QUICK: dict[str, Any] = {
+    "steps": 2000,
+    "chains": 200,
+    "sweeps": 10,
+    "evaluate_every": 200,
+    "checkpoint_every": 200,
+    "validation_temperatures": 300,
+    "validation_chains": 200,
+    "test_samples": 1000,
+    "test_temperatures": 3000,
+}
+"""For all other data, unless a config file or --recipe is given: minutes on a laptop instead of days."""
+
+
+def make_config(
+    flags: Mapping[str, str | None], sets: Sequence[str], file: Path | None, recipe: bool
+) -> tuple[Config, list[str]]:
+    """The config of a new run, and which of its settings are the quick ones; later words win over earlier ones."""
+    settings = _settings(flags, sets)
+    base = Config() if file is None else Config.from_toml(file)
+    config = base.with_settings(settings)
+    if recipe or file is not None or config.data in PUBLISHED:
+        return config, []
+    chosen = {setting.partition("=")[0].strip() for setting in settings}
+    quick = {name: value for name, value in QUICK.items() if name not in chosen}
+    if "steps" in chosen:  # as often as in a quick run, however long it is
+        for name in ("evaluate_every", "checkpoint_every"):
+            quick = quick | {name: max(1, config.steps // 10)} if name in quick else quick
+    config = Config(**quick).with_settings(settings)
+    return config, [f"{name}={value}" for name, value in quick.items()]
+
+
+def resumed_config(folder: Path, flags: Mapping[str, str | None], sets: Sequence[str], file: Path | None) -> Config:
+    """The config that a run began with; only where it runs may be another."""
+    if file is not None:
+        raise ConfigError(f"--config and --resume exclude each other; {folder} has its own config")
+    config = Config.from_dict(read_about(folder)["config"])
+    changed = config.with_settings(_settings(flags, sets))
+    before, after = config.to_dict(), changed.to_dict()
+    for name, value in after.items():
+        if value != before[name] and name not in MAY_CHANGE:
+            may = ", ".join(MAY_CHANGE)
+            raise RunError(
+                f"{name} = {value} cannot be set in a resumed run, which has {name} = {before[name]} and goes on as it "
+                f"began (only {may} may change); train in another folder instead"
+            )
+    return changed
+
+
+def default_folder(config: Config) -> Path:
+    """`runs/<data>-<method>-<structure>`, in characters that no shell minds.
+
+    >>> print(default_folder(Config()))
+    runs/digits-dvae-sharp-power-2-nonlinear
+    """
+    name = Path(config.data).stem if "/" in config.data else config.data
+    method = config.method.replace("#", "-sharp").replace("++", "-plusplus")
+    return RUNS / re.sub(r"[^A-Za-z0-9._-]+", "_", f"{name}-{method}-{config.structure}")
+
+
+def _settings(flags: Mapping[str, str | None], sets: Sequence[str]) -> list[str]:
+    """All as `key=value`. `beta` holds one value or a grid; either takes the place of the other."""
+    settings = []
+    for name, text in flags.items():
+        if text is None:
+            continue
+        if name == "beta":
+            one, grid = (text, "") if "," not in text else ("none", text)
+            settings += [f"beta={one}", f"betas={grid}"]
+        elif name == "data" and text.endswith((".npy", ".npz")):
+            settings.append(f"data={Path(text).expanduser().resolve()}")  # found again from any folder
+        else:
+            settings.append(f"{name}={text}")
+    return [*settings, *sets]

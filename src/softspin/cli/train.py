@@ -1,0 +1,176 @@
+"""`softspin train`: from a name of data to a likelihood with error bars, in a folder that can be resumed."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from softspin import api
+from softspin.cli.console import replica_name, result_line, say, say_json
+from softspin.cli.gallery import Gallery
+from softspin.cli.options import Json
+from softspin.cli.progress import Bar, JsonLines, Lines, Watchers
+from softspin.cli.runs import RUNS, check_run, free_folder
+from softspin.cli.settings import default_folder, make_config, resumed_config
+from softspin.config import Config
+from softspin.errors import RunError
+from softspin.model import build
+from softspin.training import checkpoint
+from softspin.training.trainer import RESULT, RUN, Trainer
+
+Text = str | None
+
+
+def train(
+    folder: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="FOLDER", help="Of the run.", show_default="runs/DATA-METHOD-STRUCTURE, numbered if it exists"
+        ),
+    ] = None,
+    data: Annotated[
+        Text, typer.Option(help="A name (see: softspin data list), a .npy or a .npz file.", show_default="digits")
+    ] = None,
+    method: Annotated[
+        Text, typer.Option(help="A column of the paper's Table 1, such as dvae++-exp.", show_default="dvae#-power")
+    ] = None,
+    structure: Annotated[
+        Text, typer.Option(help="1-linear, 1-nonlinear, 2-nonlinear or 4-nonlinear.", show_default="2-nonlinear")
+    ] = None,
+    sampler: Annotated[Text, typer.Option(help="Of the prior: pcd or pa.", show_default="pa")] = None,
+    steps: Annotated[
+        Text, typer.Option(help="Updates to make.", show_default="1000000 on mnist and omniglot, else 2000")
+    ] = None,
+    samples: Annotated[Text, typer.Option(help="K of the importance-weighted bound.", show_default="1")] = None,
+    seeds: Annotated[Text, typer.Option(help="One model for each, all at once: 0-4.", show_default="0")] = None,
+    beta: Annotated[
+        Text, typer.Option(help="Of the smoothing: one, or a grid such as 20,30,40.", show_default="the paper's")
+    ] = None,
+    device: Annotated[Text, typer.Option(help="auto, cpu, cuda or cuda:N.", show_default="auto")] = None,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Any setting; repeat for more.", show_default=False),
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="Settings from a TOML file.", show_default=False)] = None,
+    recipe: Annotated[bool, typer.Option("--recipe", help="The published recipe in full, on any data.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in FOLDER; needs nothing else.")] = False,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard's files as well.")] = False,
+    json: Json = False,
+) -> None:
+    """Train a model, evaluate it, and leave a run folder with checkpoints, journal, pictures and result.
+
+    On mnist and omniglot the defaults are the published recipe; on other data a quick version that ends in minutes.
+    """
+    flags = {
+        "data": data, "method": method, "structure": structure, "sampler": sampler, "steps": steps,
+        "samples": samples, "seeds": seeds, "beta": beta, "device": device,
+    }  # fmt: skip
+    quick: list[str] = []
+    if resume:
+        if folder is None:
+            raise typer.BadParameter(f"it needs the folder of a run; {known_runs()}", param_hint="--resume")
+        check_run(folder)
+        chosen = resumed_config(folder, flags, sets or [], config)
+    else:
+        chosen, quick = make_config(flags, sets or [], config, recipe)
+        folder = new_folder(folder, chosen)
+    run_training(chosen, folder, quick=quick, resume=resume, tensorboard=tensorboard, json=json)
+
+
+def new_folder(folder: Path | None, config: Config) -> Path:
+    """Where a new run goes. A folder that was asked for is never numbered, and a run never overwritten."""
+    if folder is None:
+        return free_folder(default_folder(config))
+    if (folder / RUN).exists():
+        raise RunError(f"{folder} already holds a run; {resume_hint(folder)}, or give another folder")
+    if folder.exists() and not folder.is_dir():
+        raise RunError(f"{folder} is a file; a run needs a folder")
+    return folder
+
+
+def run_training(
+    config: Config,
+    folder: Path,
+    *,
+    quick: list[str] | None = None,
+    resume: bool = False,
+    tensorboard: bool = False,
+    json: bool = False,
+) -> list[dict[str, Any]]:
+    """Train in a folder and tell how it goes; the rows of the result. Ctrl-C ends with a checkpoint and code 130."""
+    dataset = api.load_data(config)
+    trainer = Trainer(config, dataset, folder, build(config, dataset.pixel_mean()), tensorboard=tensorboard)
+    start = _saved_step(folder) if resume else 0
+    if json:
+        say_json({"kind": "start", "folder": folder, "step": start, "config": config.to_dict()})
+    else:
+        _introduce(trainer, quick or [], start)
+    gallery = Gallery(trainer)
+    console = Console(highlight=False)
+    bar = Bar(console, config.steps) if console.is_terminal and not json else None
+    trainer.watcher = Watchers([JsonLines() if json else bar or Lines(config.steps), gallery])
+    try:
+        try:
+            rows = trainer.train(resume=resume)
+        finally:
+            if bar is not None:
+                bar.stop()
+        gallery.finish(api.Model(trainer.engine.model, config, dataset.shape, folder))
+    except KeyboardInterrupt:
+        _interrupted(folder, json)
+        raise typer.Exit(130) from None
+    written = [folder / RESULT, *gallery.paths]
+    if json:
+        say_json({"kind": "result", "rows": rows, "written": written})
+    else:
+        for row in rows:
+            say((f"{replica_name(row)}: " if len(rows) > 1 else "") + result_line(row))
+        say(f"written: {folder}/ with {', '.join(path.name for path in written)}")
+    return rows
+
+
+def known_runs() -> str:
+    """The runs to choose from, in words."""
+    found = sorted(str(path.parent) for path in RUNS.glob(f"*/{RUN}"))
+    return f"those in {RUNS}/: {', '.join(found[:8])}" if found else f"there is none in {RUNS}/"
+
+
+def resume_hint(folder: Path) -> str:
+    """How to go on."""
+    return f"resume with: softspin train --resume {shlex.quote(str(folder))}"
+
+
+def _introduce(trainer: Trainer, quick: list[str], start: int) -> None:
+    config, data, shape = trainer.config, trainer.data, trainer.config.shape
+    sizes = " + ".join(f"{len(part):,}" for part in (data.train, data.valid, data.test))
+    replicas = config.replicas
+    names = f"{len(replicas)} models" if len(replicas) > 1 else replica_name(replicas[0]._asdict())
+    say(f"data    {data.name}: {sizes} images of {' x '.join(map(str, data.shape))} (train + valid + test)")
+    say(
+        f"model   {config.method}, {config.structure}: {shape.groups} x {shape.bits} bits, "
+        f"{shape.layers} layers of {shape.width}; {names}"
+    )
+    say(
+        f"run     {config.steps:,} steps, K = {config.samples}, {config.sampler} with {config.chains:,} chains x "
+        f"{config.sweeps} sweeps, on {trainer.device}"
+    )
+    if quick:
+        say(f"quick   {' '.join(quick)} (change with --steps or --set; --recipe is the published run)")
+    say(f"folder  {trainer.folder}" + (f", from step {start:,}" if start else ""))
+
+
+def _saved_step(folder: Path) -> int:
+    return int(checkpoint.load_meta(folder, "last")["step"]) if checkpoint.exists(folder, "last") else 0
+
+
+def _interrupted(folder: Path, json: bool) -> None:
+    step = _saved_step(folder)
+    if json:
+        say_json({"kind": "interrupted", "folder": folder, "step": step})
+    else:
+        say(f"stopped; the checkpoint is of step {step:,}")
+        say(resume_hint(folder))
