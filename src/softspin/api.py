@@ -181,7 +181,23 @@ def with_nets(
     if len(nets) != config.shape.groups:
         raise ConfigError(f"{len(nets)} encoder nets for {config.shape.groups} groups; there is one for each")
     rbm = RBM(model.units // 2, model.units // 2, 1)
-    return DiscreteVAE(
+    own = DiscreteVAE(
         nets, decoder or model.decoder, rbm, model.method, model.beta, pixel_mean,
         epsilon=config.epsilon, clamp=config.clamp,
     )  # fmt: skip
+    outputs = own.bits * (2 if own.method.prior == "gaussian_integral" else 1)
+    with evaluating(own):
+        for group, net in enumerate(own.encoder):
+            _check_net(f"the encoder of group {group + 1}", net, len(pixel_mean) + group * own.bits, outputs)
+        _check_net("the decoder", own.decoder, own.units, len(pixel_mean))
+    return own
+
+
+def _check_net(what: str, net: nn.Module, inputs: int, outputs: int) -> None:
+    """Raise unless a net maps rows of `inputs` numbers to rows of `outputs`."""
+    try:
+        out: Tensor = net(torch.zeros(1, 1, 2, inputs))
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise ShapeError(f"{what} does not take rows of {inputs} numbers: {error}") from error
+    if out.shape != (1, 1, 2, outputs):
+        raise ShapeError(f"{what} gives {out.shape[-1]} numbers from {inputs}; it must give {outputs}")

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from softspin.config import Config
 from softspin.data import Dataset
-from softspin.errors import CheckpointError, RunError, TrainingError
+from softspin.errors import CheckpointError, RunError, SupportError, TrainingError
 from softspin.evaluation import bernoulli_nll, evaluate, log_z_for
 from softspin.model import DiscreteVAE
 from softspin.provenance import find_device, provenance
@@ -101,7 +101,7 @@ class Trainer:
         began = time.monotonic() - self.seconds
         with interrupts_wait() as waiting:
             while self.engine.steps < last:
-                self.engine.step()
+                self._step()
                 step = self.engine.steps
                 self.seconds = time.monotonic() - began
                 if self.watcher is not None:
@@ -114,6 +114,13 @@ class Trainer:
                     self._save()
                 if waiting:
                     raise KeyboardInterrupt
+
+    def _step(self) -> None:
+        try:
+            self.engine.step()
+        except SupportError:  # the samplers of the CPU refuse NaN: say where it came from
+            self._check(self.engine.broken.cpu())
+            raise
 
     def _write(self, journal: Journal, line: dict[str, Any]) -> None:
         journal.write(line)

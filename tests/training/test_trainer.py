@@ -1,0 +1,515 @@
+"""The loop around the engine: what is on the disk is always a run that can go on, and goes on as if never stopped."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import functools
+import json
+import mmap
+import os
+import random
+import signal
+import struct
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from training.runs import bars, small, trainer
+
+import softspin
+from softspin.data import load
+from softspin.errors import CheckpointError, ConfigError, JournalError, RunError, ShapeError, TrainingError
+from softspin.training import checkpoint, journal
+from softspin.training.engine import TERMS
+from softspin.training.trainer import RESULT, Trainer, interrupts_wait
+
+TIMES = ("seconds", "training_seconds", "commit")
+
+
+def timeless(line: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in line.items() if name not in TIMES}
+
+
+def assert_same_run(one: Path, other: Path) -> None:
+    """All that two folders hold, bit for bit, but for wall times."""
+    for name in ("last", "best"):
+        tensors, meta = checkpoint.load(one, name)
+        others, meta_of_other = checkpoint.load(other, name)
+        assert tensors.keys() == others.keys()
+        for key, value in tensors.items():
+            assert torch.equal(value, others[key]), f"{name}: {key}"
+        assert timeless(meta) == timeless(meta_of_other)
+    assert [*map(timeless, journal.read(one))] == [*map(timeless, journal.read(other))]
+    rows, rows_of_other = (json.loads((folder / RESULT).read_text()) for folder in (one, other))
+    assert [*map(timeless, rows)] == [*map(timeless, rows_of_other)]
+
+
+class Stop:
+    """A watcher that raises at a step, or does something else."""
+
+    def __init__(self, at: int, action: Callable[[], object]) -> None:
+        self.at, self.action = at, action
+        self.lines: list[Mapping[str, Any]] = []
+
+    def step(self, step: int) -> None:
+        if step == self.at:
+            self.action()
+
+    def report(self, line: Mapping[str, Any]) -> None:
+        self.lines.append(line)
+
+
+class Killed(BaseException):
+    """Ends a run as nothing that it handles does."""
+
+
+def kill() -> None:
+    raise Killed
+
+
+def test_a_run_leaves_journal_checkpoints_and_result(tmp_path: Path) -> None:
+    watcher = Stop(-1, kill)
+    rows = trainer(small(seeds=(0, 1)), tmp_path, watcher=watcher).train()
+    assert json.loads((tmp_path / RESULT).read_text()) == rows
+    assert [row["seed"] for row in rows] == [0, 1]
+    for row in rows:
+        assert row["best_step"] in (5, 10)
+        assert row["steps"] == 10
+        assert row["log_z_method"] == "exact"
+        assert row["nll_low"] <= row["nll"] <= row["nll_high"]
+        assert row["elbo"] == pytest.approx(row["reconstruction"] - row["kl"])
+    lines = journal.read(tmp_path)
+    assert [timeless(line) for line in watcher.lines] == [timeless(line) for line in lines]
+    steps = {kind: [line["step"] for line in lines if line["kind"] == kind] for kind in ("train", "valid")}
+    assert steps == {"train": [2, 4, 6, 8, 10], "valid": [5, 10]}
+    assert all(len(line[term]) == 2 for line in lines if line["kind"] == "train" for term in TERMS)
+    assert checkpoint.load_meta(tmp_path, "last")["step"] == 10
+
+
+def test_the_best_of_each_replica_is_the_one_of_its_own_step(tmp_path: Path) -> None:
+    """Rows of `best` equal those of `last` at the step that won, replica by replica."""
+    config = small(seeds=(0, 1, 2, 3), steps=40, rate=0.3, rate_schedule=((1.0, 1.0),))
+    states: dict[int, dict[str, Tensor]] = {}
+
+    class Keeps(Trainer):
+        def _validate(self) -> dict[str, Any]:
+            states[self.engine.steps] = {n: t.clone() for n, t in self.engine.model.state_dict().items()}
+            return super()._validate()
+
+    data = bars()
+    made = Keeps(config, data, tmp_path, trainer(config, tmp_path, data).engine.model)
+    rows = made.train()
+    lines = [line for line in journal.read(tmp_path) if line["kind"] == "valid"]
+    best, _ = checkpoint.load(tmp_path, "best")
+    steps = []
+    for replica, row in enumerate(rows):
+        step = min(lines, key=lambda line: line["nll"][replica])["step"]
+        steps.append(step)
+        assert row["best_step"] == step
+        for name in ("rbm.weight", "decoder.linears.0.weight", "encoder.1.norms.0.mean"):
+            assert torch.equal(best[name][replica], states[step][name][replica])
+            assert torch.equal(made.engine.model.state_dict()[name][replica], best[name][replica])
+    assert len(set(steps)) > 1, "all replicas were best at the same step: this test then shows nothing"
+
+
+@pytest.mark.parametrize("sampler", ["pcd", "pa"])
+def test_a_resumed_run_equals_the_unbroken_one(sampler: str, tmp_path: Path) -> None:
+    config = small(sampler=sampler, seeds=(0, 3))
+    trainer(config, tmp_path / "whole").train()
+    with pytest.raises(Killed):
+        trainer(config, tmp_path / "broken", watcher=Stop(8, kill)).train()
+    assert checkpoint.load_meta(tmp_path / "broken", "last")["step"] == 5
+    assert journal.read(tmp_path / "broken")[-1]["step"] == 6, "a line after the checkpoint, to be written again"
+    trainer(config, tmp_path / "broken").train(resume=True)
+    assert_same_run(tmp_path / "whole", tmp_path / "broken")
+
+
+@pytest.mark.parametrize("method", ["dvae#-gauss_int", "dvae-spike_exp"])
+def test_resume_between_reports_and_in_the_middle_of_an_epoch(method: str, tmp_path: Path) -> None:
+    """14 images, 4 at a time: an epoch is 3 steps; a checkpoint at 7 lies inside one, and between two reports."""
+    config = small(method=method, checkpoint_every=7, report_every=4, evaluate_every=3)
+    trainer(config, tmp_path / "whole").train()
+    with pytest.raises(Killed):
+        trainer(config, tmp_path / "broken", watcher=Stop(9, kill)).train()
+    trainer(config, tmp_path / "broken").train(resume=True)
+    assert_same_run(tmp_path / "whole", tmp_path / "broken")
+
+
+def test_resume_of_a_finished_run_gives_its_result_again(tmp_path: Path) -> None:
+    config = small()
+    rows = trainer(config, tmp_path).train()
+    (tmp_path / RESULT).unlink()
+    again = trainer(config, tmp_path).train(resume=True)
+    assert [*map(timeless, again)] == [*map(timeless, rows)]
+
+
+def test_resume_before_the_first_checkpoint_starts_anew(tmp_path: Path) -> None:
+    config = small()
+    trainer(config, tmp_path / "whole").train()
+    with pytest.raises(Killed):
+        trainer(config, tmp_path / "broken", watcher=Stop(3, kill)).train()
+    assert journal.read(tmp_path / "broken")
+    assert not checkpoint.exists(tmp_path / "broken", "last")
+    trainer(config, tmp_path / "broken").train(resume=True)
+    assert_same_run(tmp_path / "whole", tmp_path / "broken")
+
+
+def test_killed_between_the_two_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`best` is then ahead of `last`; its step is its own, and the end is the same."""
+    config = small(rate=0.1)
+    trainer(config, tmp_path / "whole").train()
+    save = checkpoint.save
+    names: list[str] = []
+
+    def stops(folder: Any, name: str, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+        if names.count("best") == 2:
+            kill()
+        names.append(name)
+        save(folder, name, tensors, meta)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save", stops)
+        with pytest.raises(Killed):
+            trainer(config, tmp_path / "broken").train()
+    assert checkpoint.load_meta(tmp_path / "broken", "last")["step"] == 5
+    assert checkpoint.load_meta(tmp_path / "broken", "best")["step"] == 10
+    made = trainer(config, tmp_path / "broken")
+    made._open(resume=True)
+    assert made.best == checkpoint.load_meta(tmp_path / "broken", "best")["best"]
+    made.train(resume=True)
+    assert_same_run(tmp_path / "whole", tmp_path / "broken")
+
+
+def in_a_fork(work: Callable[[], object]) -> int:
+    """The id of a child process that does some work and ends with status 0, or with 1 and a traceback."""
+    child = os.fork()
+    if child:
+        return child
+    status = 1
+    try:
+        work()
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+class Counts:
+    """A watcher whose count of steps a parent process can read."""
+
+    def __init__(self) -> None:
+        self.memory = mmap.mmap(-1, 4)
+
+    def step(self, step: int) -> None:
+        self.memory[:] = struct.pack("I", step)
+
+    def report(self, line: Mapping[str, Any]) -> None:
+        pass
+
+    @property
+    def value(self) -> int:
+        return int(struct.unpack("I", self.memory[:])[0])
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_killed_at_random_moments_a_run_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    """20 kills by SIGKILL, each at a moment of its own; after each the folder can be read, at the end all is equal."""
+    config = small(steps=120, sampler="pa", checkpoint_every=2, evaluate_every=4, report_every=1)
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # a fork has no use of its parent's threads
+    try:
+        began = time.monotonic()
+        assert os.waitpid(in_a_fork(lambda: trainer(config, whole).train()), 0)[1] == 0
+        step_time = (time.monotonic() - began) / config.steps
+        moments = random.Random(0)
+        seen = [0]
+        for _ in range(20):
+            counts, resume = Counts(), (broken / "run.json").exists()
+            child = in_a_fork(functools.partial(trainer(config, broken, watcher=counts).train, resume=resume))
+            until = seen[-1] + moments.randint(0, 8)
+            while counts.value < until and not os.waitpid(child, os.WNOHANG)[0]:
+                time.sleep(0.001)
+            time.sleep(moments.uniform(0, 2 * step_time))
+            os.kill(child, signal.SIGKILL)
+            assert os.WIFSIGNALED(os.waitpid(child, 0)[1]), "the run ended by itself"
+            if checkpoint.exists(broken, "last"):
+                tensors, meta = checkpoint.load(broken, "last")
+                assert tensors["done"] == meta["step"]
+                assert softspin.load(broken, "last").net.replicas == 1
+                seen.append(meta["step"])
+            if (broken / "journal.jsonl").exists():
+                journal.read(broken)
+        assert seen == sorted(seen)
+        assert len(set(seen)) > 10, f"few kills came after a new checkpoint: {seen}"
+        assert os.waitpid(in_a_fork(lambda: trainer(config, broken).train(resume=True)), 0)[1] == 0
+    finally:
+        torch.set_num_threads(threads)
+    assert_same_run(whole, broken)
+    left = sorted(path.name for path in broken.glob("*.safetensors"))
+    assert len(left) == 2, f"files of killed saves were left behind: {left}"
+
+
+def test_ctrl_c_waits_for_the_step_and_saves_it(tmp_path: Path) -> None:
+    """The signal comes in the middle of an update; the checkpoint is that of a whole one."""
+    config = small(checkpoint_every=100)
+    trainer(config, tmp_path / "whole").train()
+    made = trainer(config, tmp_path / "broken")
+    update = made.engine._update
+
+    def interrupted() -> None:
+        if made.engine.steps == 6:
+            signal.raise_signal(signal.SIGINT)
+        update()
+
+    made.engine._update = interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        made.train()
+    assert checkpoint.load_meta(tmp_path / "broken", "last")["step"] == 7
+    assert not (tmp_path / "broken" / RESULT).exists()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    trainer(config, tmp_path / "broken").train(resume=True)
+    assert_same_run(tmp_path / "whole", tmp_path / "broken")
+
+
+def test_a_second_ctrl_c_stops_at_once_and_threads_are_left_alone() -> None:
+    with interrupts_wait() as waiting:
+        signal.raise_signal(signal.SIGINT)
+        assert waiting
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    done: list[bool] = []
+
+    def elsewhere() -> None:
+        with interrupts_wait() as waiting:
+            done.append(not waiting)
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert done == [True]
+
+
+def break_at(step: int, made: Trainer) -> None:
+    """Put NaN into the second replica's decoder before a step, counted from 1."""
+    update = made.engine._update
+
+    def breaks() -> None:
+        if made.engine.steps == step - 1:
+            with torch.no_grad():
+                made.engine.model.get_parameter("decoder.linears.0.bias")[1, 0] = torch.nan
+        update()
+
+    made.engine._update = breaks  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("report_every", [1, 100])
+def test_nan_stops_with_step_term_and_last_good_checkpoint(report_every: int, tmp_path: Path) -> None:
+    """Even where a checkpoint comes before the next report: what is broken is never saved."""
+    config = small(seeds=(4, 9), report_every=report_every, checkpoint_every=3, evaluate_every=100)
+    made = trainer(config, tmp_path)
+    break_at(5, made)
+    message = (
+        r"training broke at step 5: 'bound' of the replica with seed 9 is not finite; "
+        r"the last good checkpoint is at step 3\. A smaller rate or beta may help"
+    )
+    with pytest.raises(TrainingError, match=message):
+        made.train()
+    assert not (tmp_path / RESULT).exists()
+    tensors, meta = checkpoint.load(tmp_path, "last")
+    assert meta["step"] == 3
+    assert all(torch.isfinite(value).all() for value in tensors.values())
+
+
+def test_nan_before_the_first_checkpoint_says_so(tmp_path: Path) -> None:
+    made = trainer(small(seeds=(4, 9)), tmp_path)
+    break_at(2, made)
+    with pytest.raises(TrainingError, match=r"step 2.*there is no checkpoint yet"):
+        made.train()
+    assert not checkpoint.exists(tmp_path, "last")
+
+
+def test_nan_found_by_validation_alone_stops_too(tmp_path: Path) -> None:
+    """Running statistics that broke: training does not see them, evaluation does."""
+    config = small(evaluate_every=2, report_every=100, checkpoint_every=100)
+    made = trainer(config, tmp_path)
+    made.engine.model.get_buffer("decoder.norms.0.mean").fill_(torch.nan)
+    with pytest.raises(TrainingError, match=r"step 2: the validation NLL of the replica with seed 0 is not finite"):
+        made.train()
+    assert not (tmp_path / RESULT).exists()
+
+
+def test_ctrl_c_on_a_broken_run_saves_nothing(tmp_path: Path) -> None:
+    watcher = Stop(4, lambda: signal.raise_signal(signal.SIGINT))
+    made = trainer(small(seeds=(4, 9), report_every=100, evaluate_every=100), tmp_path, watcher=watcher)
+    break_at(3, made)
+    with pytest.raises(TrainingError, match="step 3"):
+        made.train()
+    assert not checkpoint.exists(tmp_path, "last")
+
+
+def test_a_full_disk_keeps_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = small(seeds=(0, 1))
+    trainer(config, tmp_path / "whole").train()
+    write = checkpoint._write
+
+    def full(path: Path, content: bytes) -> None:
+        path.write_bytes(content[:10])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    folder = tmp_path / "broken"
+    with monkeypatch.context() as patch:
+        made = trainer(config, folder, watcher=Stop(6, lambda: patch.setattr(checkpoint, "_write", full)))
+        with pytest.raises(CheckpointError, match="No space left on device; the one before is intact"):
+            made.train()
+    assert checkpoint._write is write
+    assert checkpoint.load(folder, "last")[1]["step"] == 5
+    assert checkpoint.load(folder, "best")[1]["step"] == 5
+    assert not (folder / RESULT).exists()
+    trainer(config, folder).train(resume=True)
+    assert_same_run(tmp_path / "whole", folder)
+
+
+def test_a_full_disk_at_a_journal_line_keeps_the_last_checkpoint(tmp_path: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full on this system")
+    made = trainer(small(), tmp_path)
+    write = made._write
+
+    def fills(journal: Any, line: dict[str, Any]) -> None:
+        if line["step"] == 8:
+            with open("/dev/full", "wb", buffering=0) as full:
+                os.dup2(full.fileno(), journal._file.fileno())
+        write(journal, line)
+
+    made._write = fills  # type: ignore[method-assign]
+    with pytest.raises(JournalError, match="No space left on device"):
+        made.train()
+    assert checkpoint.load(tmp_path, "last")[1]["step"] == 5
+    trainer(small(), tmp_path).train(resume=True)
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(RunError, match=r"folder .*file cannot be written"):
+        trainer(small(), file).train()
+    with pytest.raises(RunError, match=r"folder .*inner cannot be written: Not a directory"):
+        trainer(small(), file / "inner").train()
+
+
+def test_a_folder_with_a_run_is_not_overwritten(tmp_path: Path) -> None:
+    trainer(small(), tmp_path).train()
+    with pytest.raises(RunError, match="already holds a run; resume it, or give another folder"):
+        trainer(small(), tmp_path).train()
+
+
+def test_nothing_to_resume(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"no run in .* to resume; there is no run\.json"):
+        trainer(small(), tmp_path).train(resume=True)
+
+
+@pytest.mark.parametrize("at", [3, 7])
+def test_other_data_are_refused(at: int, tmp_path: Path) -> None:
+    """Before the first checkpoint, too. The name of the data may change, their bits may not."""
+    data = bars()
+    with pytest.raises(Killed):
+        trainer(small(), tmp_path, watcher=Stop(at, kill)).train()
+    other = dataclasses.replace(data, train=1 - data.train)
+    with pytest.raises(RunError, match=r"the data set 'bars-and-stripes-3x3' is not the one that the run in .* was"):
+        trainer(small(), tmp_path, other).train(resume=True)
+    trainer(small(data="elsewhere.npy"), tmp_path, dataclasses.replace(data, name="elsewhere")).train(resume=True)
+
+
+def test_another_config_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        trainer(small(), tmp_path, watcher=Stop(7, kill)).train()
+    with pytest.raises(RunError, match=r"has rate = 0.003, not 0.01; a run goes on as it began"):
+        trainer(small(rate=0.01), tmp_path).train(resume=True)
+    trainer(small(compile="off"), tmp_path).train(resume=True)
+
+
+def test_a_checkpoint_of_other_shapes_or_parts_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        trainer(small(), tmp_path, watcher=Stop(7, kill)).train()
+    tensors, meta = checkpoint.load(tmp_path, "last")
+    checkpoint.save(tmp_path, "last", tensors | {"log_z": torch.zeros(2)}, meta)
+    with pytest.raises(CheckpointError, match=r"'log_z' has shape \(2,\) in the checkpoint, this run's is \(1,\)"):
+        trainer(small(), tmp_path).train(resume=True)
+    del tensors["log_z"]
+    checkpoint.save(tmp_path, "last", tensors, meta)
+    with pytest.raises(CheckpointError, match="do not have the same parts; 'log_z' is in one only"):
+        trainer(small(), tmp_path).train(resume=True)
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    def second() -> None:
+        trainer(small(), tmp_path).train(resume=True)
+
+    with pytest.raises(RunError, match=r"another process is training in .*; wait for it, or stop it"):
+        trainer(small(), tmp_path, watcher=Stop(6, second)).train()
+    trainer(small(), tmp_path).train(resume=True)
+
+
+def test_own_modules_train_resume_and_keep_their_best(tmp_path: Path) -> None:
+    """Ordinary modules, whose parameters have no replica dimension, and whose batch norm counts its batches."""
+    config = small(groups=1, bits=6, rate=0.003, rate_schedule=((1.0, 1.0),))
+
+    def nets() -> dict[str, Any]:
+        torch.manual_seed(0)
+        encoder = nn.Sequential(nn.Linear(9, 5), nn.BatchNorm1d(5), nn.Tanh(), nn.Linear(5, 6))
+        return {"encoder": [encoder], "decoder": nn.Sequential(nn.Linear(6, 9))}
+
+    started = nets()["decoder"][0].weight.detach().clone()
+    model = softspin.fit(config, bars(), tmp_path / "whole", **nets())
+    best, _ = checkpoint.load(tmp_path / "whole", "best")
+    last, meta = checkpoint.load(tmp_path / "whole", "last")
+    assert not torch.equal(best["decoder.net.0.weight"], started)
+    assert meta["best"][0]["step"] == 10, "the last step is the best here"
+    for name, value in best.items():
+        assert torch.equal(value, last[f"model.{name}"]), name
+    assert model.nll(bars().test, samples=8).nll.shape == (1,)
+    with pytest.raises(Killed):
+        softspin.fit(config, bars(), tmp_path / "broken", watcher=Stop(8, kill), **nets())
+    softspin.fit(config, bars(), tmp_path / "broken", resume=True, **nets())
+    assert_same_run(tmp_path / "whole", tmp_path / "broken")
+
+
+def test_own_modules_of_the_wrong_number_or_size(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="1 encoder nets for 2 groups; there is one for each"):
+        softspin.fit(small(), bars(), tmp_path, encoder=[nn.Linear(9, 3)])
+    with pytest.raises(ConfigError, match="own nets serve one replica"):
+        softspin.fit(small(seeds=(0, 1)), bars(), tmp_path, decoder=nn.Linear(6, 9))
+    with pytest.raises(ShapeError, match=r"the decoder gives 8 numbers from 6; it must give 9"):
+        softspin.fit(small(), bars(), tmp_path, decoder=nn.Linear(6, 8))
+    with pytest.raises(ShapeError, match=r"the encoder of group 2 gives 4 numbers from 12; it must give 3"):
+        softspin.fit(small(), bars(), tmp_path, encoder=[nn.Linear(9, 3), nn.Linear(12, 4)])
+    with pytest.raises(ShapeError, match=r"the encoder of group 2 does not take rows of 12 numbers"):
+        softspin.fit(small(), bars(), tmp_path, encoder=[nn.Linear(9, 3), nn.Linear(9, 3)])
+    assert not (tmp_path / "run.json").exists()
+
+
+def test_load_gives_the_best_and_the_last(tmp_path: Path) -> None:
+    config = small(rate=0.1, seeds=(0, 1))
+    fitted = softspin.fit(config, load("bars-and-stripes-3x3"), tmp_path)
+    best = softspin.load(tmp_path, device="cpu")
+    x = bars().test
+    assert torch.equal(best.nll(x, samples=16).nll, fitted.nll(x, samples=16).nll)
+    assert best.result is not None
+    assert best.config == config
+    assert best.shape == (3, 3)
+    last = softspin.load(tmp_path, "last")
+    tensors, _ = checkpoint.load(tmp_path, "last")
+    assert torch.equal(last.net.rbm.weight, tensors["model.rbm.weight"])
+    with pytest.raises(ConfigError, match="it must be best or last"):
+        softspin.load(tmp_path, "first")
+    with pytest.raises(RunError, match=r"there is no run\.json"):
+        softspin.load(tmp_path / "nowhere")
