@@ -48,8 +48,8 @@ def _draw_inverse(value: Axes, slope: Axes, family: type[Smoothing], betas: tupl
         logits = torch.zeros_like(rho, requires_grad=True)
         zeta = SmoothedBernoulli(logits, family(float(beta))).icdf(rho)
         gradient = torch.autograd.grad(zeta.sum(), logits)[0] / 0.25
-        value.plot(rho, zeta.detach(), label=f"β = {beta}")
-        slope.plot(rho, gradient)
+        value.plot(rho.numpy(), zeta.detach().numpy(), label=f"β = {beta}")
+        slope.plot(rho.numpy(), gradient.numpy())
     value.set(title=family.__name__, xlabel="ρ", ylabel="ζ, inverse CDF at q = 1/2")
     slope.set(xlabel="ρ", ylabel="dζ/dq")
     value.legend(frameon=False)
@@ -60,5 +60,5 @@ def _draw_density(axis: Axes, log_prob: Any, smoothing: Smoothing, low: float, h
     zeta: Tensor = torch.cartesian_prod(line, line)
     bits: SoftBits = smoothing.soften(smoothing.locate(zeta.clamp(low + 1e-6, high - 1e-6)))
     density = log_prob(bits).exp().reshape(201, 201).T
-    axis.imshow(density.detach(), origin="lower", extent=(low, high, low, high), cmap="viridis")
+    axis.imshow(density.detach().numpy(), origin="lower", extent=(low, high, low, high), cmap="viridis")
     axis.set(xlabel="ζ₁", ylabel="ζ₂")

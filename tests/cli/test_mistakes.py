@@ -1,0 +1,97 @@
+"""What people type wrong: one line that names the thing and the nearest right one, and a code that means something."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli.command import TINY, Call
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--method", "dvae#-pow"], "unknown method 'dvae#-pow'; did you mean 'dvae#-power'?"),
+        (["--structure", "2-nonlinaer"], "unknown structure '2-nonlinaer'; did you mean '2-nonlinear'?"),
+        (["--data", "mnits"], "unknown data set 'mnits'; did you mean 'mnist'?"),
+        (["--data", "no/file.npy"], "there is no file"),
+        (["--set", "chainz=3"], "unknown setting 'chainz'; did you mean 'chains'?"),
+        (["--set", "chains"], "setting 'chains' has no value; write chains=VALUE"),
+        (["--steps", "0"], "steps = 0 is not possible; it must be an integer from 1"),
+        (["--steps", "many"], "steps = 'many' is not possible"),
+        (["--sampler", "gibbs"], "sampler = 'gibbs' is not possible; it must be one of pcd, pa"),
+        (["--beta", "20,x"], "betas = [20, 'x'] is not possible"),
+        (["--seeds", "4-0"], "seeds = '4-0' is not possible"),
+        (["--device", "gpu"], "device = 'gpu' is not possible; it must be auto, cpu, cuda or cuda:N"),
+        (["--config", "no.toml"], "no config file no.toml"),
+    ],
+)
+def test_wrong_settings(call: Call, tmp_path: Path, words: list[str], message: str) -> None:
+    ended = call("train", tmp_path / "run", *words)
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.count("\n") == 1
+    assert ended.err.startswith(f"error: {message}"), ended.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_wrong_places(call: Call, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "file"
+    file.write_text("")
+    for words, message in (
+        (["train", tiny], f"{tiny} already holds a run; resume with: softspin train --resume {tiny}"),
+        (["train", file], f"{file} is a file; a run needs a folder"),
+        (["train", file / "run", *TINY], f"folder {file / 'run'} cannot be written"),
+        (["train", "--resume", tmp_path], f"no run in {tmp_path}"),
+        (["info", tiny.with_name("tinny")], f"no folder {tiny.with_name('tinny')}; did you mean {tiny}?"),
+        (["evaluate", "nowhere"], "no folder nowhere; make one with: softspin train"),
+        (["evaluate", tiny, "--split", "tset"], "unknown split 'tset'; did you mean 'test'?"),
+        (["logz", tiny, "--which", "first"], "'first' is not a checkpoint; it must be best or last"),
+        (["sample", tiny, "--out", "a.jpg"], "--out a.jpg ends in '.jpg'; it must be .png or .npy"),
+        (["sample", tiny, "--out", "no/a.png"], "--out no/a.png: there is no folder no"),
+        (["sample", tiny, "--replica", 2, "--out", "a.npy"], "replica 2; this model has 2, counted from 0"),
+        (["encode", tiny, "--out", tmp_path], f"--out {tmp_path} has no ending"),
+        (["data", "fetch", "omniglott"], "unknown data set 'omniglott'; did you mean 'omniglot'?"),
+    ):
+        ended = call(*words)
+        assert (ended.code, ended.out) == (1, ""), ended
+        assert ended.err.count("\n") == 1
+        assert ended.err.startswith(f"error: {message}"), ended.err
+
+
+def test_images_of_another_size(call: Call, tiny: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "own.npy", np.eye(20))
+    ended = call("encode", tiny, "--data", tmp_path / "own.npy", "--out", tmp_path / "b.npy")
+    assert ended.code == 1
+    assert "have 20 pixels, the model's 9" in ended.err
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_an_unwritable_folder(call: Call, tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    ended = call("train", tmp_path / "run", *TINY)
+    assert ended.code == 1
+    assert ended.err == f"error: folder {tmp_path / 'run'} cannot be written: Permission denied\n"
+
+
+def test_wrong_usage_is_code_2_and_suggests(call: Call) -> None:
+    for words, hint in (
+        (["trian"], "train"),
+        (["train", "--stpes", "3"], "--steps"),
+        (["data", "fetsh"], "fetch"),
+        (["sample"], "RUN"),
+        (["sample", "x", "-n", "0"], "0"),
+        (["train", "--resume"], "--resume"),
+    ):
+        ended = call(*words)
+        assert ended.code == 2
+        assert hint in ended.err
+
+
+def test_help_groups_the_commands(call: Call) -> None:
+    text = call("--help").out
+    places = [text.index(word) for word in ("Train", "demo", "Judge a run", "evaluate", "Use a run", "encode", "Data")]
+    assert places == sorted(places)
+    assert "Exit codes" in text

@@ -1,0 +1,143 @@
+"""`softspin train` and `softspin demo`: from the flags to the last line."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from cli.command import TINY, Call
+
+from softspin.cli import demo as demo_command
+from softspin.cli.settings import QUICK, make_config
+from softspin.config import Config
+
+
+def softspin(*words: object) -> list[str]:
+    return [sys.executable, "-m", "softspin", *map(str, words)]
+
+
+def test_the_last_lines_are_the_result(call: Call, tmp_path: Path) -> None:
+    ended = call("train", tmp_path / "run", *TINY, "--beta", "20,30")
+    assert ended.code == 0
+    *_, first, second, written = ended.out.splitlines()
+    for line, beta in ((first, 20), (second, 30)):
+        pattern = rf"seed 0, beta {beta}: test NLL \d+\.\d\d \+- \d\.\d\d, log Z = .* independent pixels: 6\.24"
+        assert re.fullmatch(pattern, line), line
+    assert written.startswith(f"written: {tmp_path / 'run'}/ with result.json, samples.png")
+    assert "quick   " in ended.out
+    assert "\x1b" not in ended.out
+
+
+def test_json_is_json_only_and_pictures_change_nothing(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_pictures = [json.loads(line) for line in call("train", tmp_path / "a", *TINY, "--json").out.splitlines()]
+    assert [line["kind"] for line in with_pictures] == [
+        "start",
+        *["train"] * 3,
+        "valid",
+        *["train"] * 3,
+        "valid",
+        "result",
+    ]
+    assert with_pictures[0]["config"]["steps"] == 6
+    assert len(with_pictures[-1]["written"]) == 5
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    ended = call("train", tmp_path / "b", *TINY, "--json")
+    assert ended.err == "no pictures: pictures need matplotlib; install it with: pip install 'softspin[plot]'\n"
+    without = [json.loads(line) for line in ended.out.splitlines()]
+    assert len(without[-1]["written"]) == 1
+    for one, other in zip(with_pictures[1:-1], without[1:-1], strict=True):
+        assert {**one, "seconds": 0} == {**other, "seconds": 0}
+    assert with_pictures[-1]["rows"][0]["nll"] == without[-1]["rows"][0]["nll"]
+
+
+def test_settings_reach_the_config(tmp_path: Path) -> None:
+    config, quick = make_config({"data": "digits", "beta": "20,30", "seeds": "0-2"}, ["warmup=0.1"], None, False)
+    assert (config.betas, config.beta, config.seeds, config.warmup) == ((20, 30), None, (0, 1, 2), 0.1)
+    assert config.steps == QUICK["steps"]
+    assert f"chains={QUICK['chains']}" in quick
+    config, quick = make_config({"data": "mnist", "beta": "20"}, [], None, False)
+    assert (config.beta, config.betas, config.steps, quick) == (20, (), 1_000_000, [])
+    assert make_config({"data": "digits"}, [], None, True)[0] == Config(data="digits")
+    file = tmp_path / "c.toml"
+    file.write_text('method = "dvae++-exp"\nsteps = 7\nbetas = [5, 6]\n')
+    config, quick = make_config({"steps": "9", "beta": "8"}, ["chains=3"], file, False)
+    assert (config.method, config.steps, config.beta, config.betas, config.chains) == ("dvae++-exp", 9, 8, (), 3)
+    assert quick == []
+
+
+def test_a_bare_train_works_in_an_empty_home(tmp_path: Path) -> None:
+    env = {**os.environ, "HOME": str(tmp_path), "XDG_CACHE_HOME": ""}
+    fast = ["--set", "validation_samples=2", "--set", "test_samples=2", "--set", "test_temperatures=20"]
+    words = softspin("train", "--steps", 2, *fast, "--set", "evaluate_every=2", "--set", "bits=30")
+    done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\x1b" not in done.stdout
+    assert re.search(r"test NLL \d+\.\d\d \+- \d+\.\d\d, log Z in \[", done.stdout)
+    assert (tmp_path / "runs" / "digits-dvae-sharp-power-2-nonlinear" / "samples.png").exists()
+
+
+def test_ctrl_c_leaves_a_run_that_resumes(call: Call, tmp_path: Path) -> None:
+    folder = tmp_path / "my run"
+    words = softspin("train", folder, *TINY, "--steps", 10**6, "--set", "evaluate_every=5")
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        wait_for(folder / "journal.jsonl")
+        child.send_signal(signal.SIGINT)
+        out, err = child.communicate(timeout=60)
+    assert (child.returncode, err) == (130, "")
+    assert out.endswith(f"resume with: softspin train --resume '{folder}'\n")
+    about = call("info", folder, "--json").json
+    assert 0 < about["checkpoint_step"] < 10**6
+    with subprocess.Popen(
+        [*softspin("train", "--resume", folder), "--json"], stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        start = json.loads(child.stdout.readline())
+        child.stdout.readline()
+        child.send_signal(signal.SIGINT)
+        *_, last = child.communicate(timeout=60)[0].splitlines()
+    assert start["step"] == about["checkpoint_step"]
+    assert child.returncode == 130
+    assert json.loads(last)["step"] > start["step"]
+
+
+def wait_for(path: Path) -> None:
+    for _ in range(1200):
+        if path.exists() and path.stat().st_size:
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"no {path}")
+
+
+def test_resume_takes_nothing_but_the_folder(call: Call, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    assert call("train", folder, *TINY).code == 0
+    (folder / "result.json").unlink()
+    ended = call("train", "--resume", folder)
+    assert ended.code == 0
+    assert "from step 6" in ended.out
+    assert (folder / "result.json").exists()
+    refused = call("train", "--resume", folder, "--set", "width=9")
+    assert refused.code == 1
+    assert refused.err.startswith("error: width = 9 cannot be set in a resumed run, which has width = 8")
+
+
+def test_the_demo(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = [f"{key}={value}" for key, value in {
+        "data": "bars-and-stripes-3x3", "width": 8, "bits": 6, "chains": 20, "test_samples": 9,
+    }.items()]  # fmt: skip
+    monkeypatch.setattr(demo_command, "DEMO", demo_command.DEMO.with_settings(small))
+    monkeypatch.chdir(tmp_path)
+    for folder in ("runs/demo", "runs/demo-2"):
+        ended = call("demo", "--steps", 4)
+        assert ended.code == 0
+        assert f"Look at {folder}/samples.png" in ended.out
+        assert Path(folder, "softbits.png").read_bytes().startswith(b"\x89PNG")
