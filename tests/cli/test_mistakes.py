@@ -56,7 +56,7 @@ def test_wrong_places(call: Call, tiny: Path, tmp_path: Path, monkeypatch: pytes
         (["data", "fetch", "omniglott"], "unknown data set 'omniglott'; did you mean 'omniglot'?"),
     ):
         ended = call(*words)
-        assert (ended.code, ended.out) == (1, ""), ended
+        assert ended.code == 1, ended
         assert ended.err.count("\n") == 1
         assert ended.err.startswith(f"error: {message}"), ended.err
 
@@ -82,7 +82,7 @@ def test_wrong_usage_is_code_2_and_suggests(call: Call) -> None:
         (["train", "--stpes", "3"], "--steps"),
         (["data", "fetsh"], "fetch"),
         (["sample"], "RUN"),
-        (["sample", "x", "-n", "0"], "0"),
+        (["sample", "x", "-n", "0"], "-n"),
         (["train", "--resume"], "--resume"),
     ):
         ended = call(*words)
@@ -92,6 +92,7 @@ def test_wrong_usage_is_code_2_and_suggests(call: Call) -> None:
 
 def test_help_groups_the_commands(call: Call) -> None:
     text = call("--help").out
-    places = [text.index(word) for word in ("Train", "demo", "Judge a run", "evaluate", "Use a run", "encode", "Data")]
+    titles = ("─ Train", "─ Judge a run", "─ Use a run", "─ Data")
+    places = [text.index(title) for title in titles]
     assert places == sorted(places)
     assert "Exit codes" in text
