@@ -10,6 +10,7 @@ export OMP_PROC_BIND ?= true
 # The GPU kernels are tested on the CPU, by Triton's interpreter; `make test-gpu` runs them on the GPU itself.
 .PHONY: demo test test-gpu format clean
 
+# About two minutes on two cores; each run has a folder of its own, runs/demo, runs/demo-2, ...
 demo: $(READY)
 	$(BIN)/softspin demo
 

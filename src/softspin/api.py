@@ -58,11 +58,14 @@ class Model:
         self._check_replica(replica)
         rows = self._images(x)
         keys = replica_keys(seed, self.net.replicas, rows.device)
-        index = torch.arange(len(rows), device=rows.device)
+        first = torch.zeros(1, dtype=torch.int64, device=rows.device)
+        parts = []
         with evaluating(self.net):
-            u = uniforms(keys, index, torch.zeros(1, dtype=torch.int64, device=rows.device), self.net.units)
-            z, _ = self.net.infer_bits(rows.expand(self.net.replicas, -1, -1), u)
-        return z[replica, 0]
+            for some in torch.arange(len(rows), device=rows.device).split(1024):
+                u = uniforms(keys, some, first, self.net.units)
+                z, _ = self.net.infer_bits(rows[some].expand(self.net.replicas, -1, -1), u)
+                parts.append(z[replica, 0])
+        return torch.cat(parts)
 
     def decode(self, z: Tensor, *, replica: int = 0) -> Tensor:
         """Pixel probabilities `(N, pixels)` of bits `(N, D)`."""

@@ -96,7 +96,8 @@ class Bar:
             self.progress.update(self.task, completed=step)  # where a resumed run begins
             self.progress.start_task(self.task)
         if now - self.looked > LOOK or step == self.progress.tasks[0].total:
-            self.progress.update(self.task, completed=step)
+            done = step == self.progress.tasks[0].total
+            self.progress.update(self.task, completed=step, description="evaluate" if done else "train")
             self.looked = now
 
     def stop(self) -> None:
