@@ -21,7 +21,7 @@ from softspin.evaluation.running import evaluating
 from softspin.model import DiscreteVAE, build
 from softspin.nn import RBM
 from softspin.provenance import find_device
-from softspin.samplers import LogZ, anneal_population
+from softspin.samplers import GibbsState, LogZ, anneal_population, gibbs
 from softspin.training import checkpoint
 from softspin.training.trainer import RESULT, Trainer, Watcher, read_about
 
@@ -49,7 +49,8 @@ class Model:
         self._check_replica(replica)
         machine = self.net.prior()
         one = type(machine)(machine.bias[replica].detach(), machine.weight[replica].detach())
-        _, state, _ = anneal_population(one, max(n, 100), seed, sweeps=2)
+        _, members, _ = anneal_population(one, max(n, 100), seed, sweeps=2)
+        state, _ = gibbs.step(GibbsState(members.z, members.stream), one, sweeps=100)  # kin become unlike each other
         order = torch.randperm(len(state.z), generator=torch.Generator().manual_seed(seed))[:n]
         return state.z[order.to(state.z.device)]
 

@@ -1,0 +1,86 @@
+"""A model in use: bits in and out, samples of the prior, likelihoods, and what it says of wrong input."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from evaluation.models import small_model, some_images
+
+import softspin
+from softspin.api import Model
+from softspin.config import Config
+from softspin.errors import RunError, ShapeError, SupportError
+from softspin.evaluation import exact_nll
+
+
+def model() -> Model:
+    """Two replicas with random parameters, 8 bits, 3 x 3 pixels."""
+    return Model(small_model(), Config(test_samples=50), (3, 3))
+
+
+def test_encoded_bits_follow_the_posterior() -> None:
+    """The share of ones among 4,000 copies of an image, within five standard errors of q of the first group."""
+    made = model()
+    x = some_images(1).expand(4000, -1)
+    z = made.encode(x, replica=1, seed=3)
+    assert z.shape == (4000, 8)
+    assert set(z.unique().tolist()) == {0.0, 1.0}
+    with torch.no_grad():
+        centred = (x[:1].double() - made.net.mean).expand(2, 1, 1, -1)
+        q = torch.sigmoid(made.net.encoder[0](centred))[1, 0, 0]
+    assert ((z[:, :4].mean(0) - q).abs() < 5 * (q * (1 - q) / 4000).sqrt()).all()
+    assert torch.equal(z, made.encode(x, replica=1, seed=3))
+    assert not torch.equal(z, made.encode(x, replica=1, seed=4))
+
+
+def test_decoded_bits_are_pixel_probabilities() -> None:
+    made = model()
+    z = made.encode(some_images(5))
+    for replica in range(2):
+        with torch.no_grad():
+            logits = made.net.decode(z.expand(2, 1, 5, 8))
+        torch.testing.assert_close(made.decode(z, replica=replica), torch.sigmoid(logits[replica, 0]))
+    torch.testing.assert_close(made.reconstruct(some_images(5)), made.decode(z))
+    torch.testing.assert_close(made.reconstruct(some_images(5).reshape(5, 3, 3)), made.decode(z))
+
+
+def test_samples_of_the_prior_have_its_marginals() -> None:
+    """4,000 annealed samples; kin are counted twice in the error, so five standard errors are taken of 2,000."""
+    made = model()
+    marginals = made.net.prior().marginals()[1]
+    z = made.sample_bits(4000, replica=1, seed=0)
+    assert z.shape == (4000, 8)
+    assert ((z.mean(0) - marginals).abs() < 5 * 0.5 / math.sqrt(2000)).all()
+    assert made.sample(3, replica=1).shape == (3, 9)
+
+
+def test_the_likelihood_agrees_with_the_exact_one() -> None:
+    made = model()
+    x = some_images(20)
+    found = made.nll(x, samples=4000)
+    torch.testing.assert_close(found.nll, exact_nll(made.net, x).nll, rtol=0, atol=0.05)
+    assert made.nll(x).samples == 50
+
+
+def test_wrong_input_is_named() -> None:
+    made = model()
+    with pytest.raises(ShapeError, match=r"images of shape \(2, 8\); they must be \(N, 9\)"):
+        made.encode(torch.zeros(2, 8))
+    with pytest.raises(SupportError, match="images must be binary"):
+        made.nll(torch.full((2, 9), 0.5))
+    with pytest.raises(ShapeError, match=r"bits of shape \(2, 9\); they must be \(N, 8\)"):
+        made.decode(torch.zeros(2, 9))
+    with pytest.raises(SupportError, match="replica 2; this model has 2, counted from 0"):
+        made.sample(1, replica=2)
+
+
+def test_a_folder_without_a_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text('{"config": {}, "data": {"shape": [3, 3]}}')
+    with pytest.raises(RunError, match=r"no checkpoint 'best' in .* yet"):
+        softspin.load(tmp_path)
+    (tmp_path / "run.json").write_text("{")
+    with pytest.raises(RunError, match=r"run\.json cannot be read"):
+        softspin.load(tmp_path)
