@@ -45,7 +45,7 @@ class Model:
         return self.decode(self.sample_bits(n, replica=replica, seed=seed), replica=replica)
 
     def sample_bits(self, n: int, *, replica: int = 0, seed: int = 0) -> Tensor:
-        """Latent bits `(n, D)` from the prior: annealed from independent units, then 100 sweeps."""
+        """Latent bits `(n, D)` from the prior, by population annealing: two sweeps at each temperature."""
         self._check_replica(replica)
         machine = self.net.prior()
         one = type(machine)(machine.bias[replica].detach(), machine.weight[replica].detach())

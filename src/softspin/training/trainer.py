@@ -324,6 +324,9 @@ def read_about(folder: Path) -> dict[str, Any]:
         raise RunError(f"no run in {folder}: there is no {RUN}") from None
     except (OSError, ValueError) as error:
         raise RunError(f"{folder / RUN} cannot be read: {error}") from None
+    missing = [part for part in ("config", "data") if part not in about]
+    if missing:
+        raise RunError(f"{folder / RUN} has no '{missing[0]}'; it is not what training wrote")
     return about
 
 
