@@ -311,14 +311,14 @@ def break_at(step: int, made: Trainer) -> None:
     made.engine._update = breaks  # type: ignore[method-assign]
 
 
-@pytest.mark.parametrize("report_every", [1, 100])
-def test_nan_stops_with_step_term_and_last_good_checkpoint(report_every: int, tmp_path: Path) -> None:
-    """Even where a checkpoint comes before the next report: what is broken is never saved."""
+@pytest.mark.parametrize(("step", "report_every"), [(5, 1), (5, 100), (6, 100)])
+def test_nan_stops_with_step_term_and_last_good_checkpoint(step: int, report_every: int, tmp_path: Path) -> None:
+    """Even where a checkpoint, as at step 6, comes before the next report: what is broken is never saved."""
     config = small(seeds=(4, 9), report_every=report_every, checkpoint_every=3, evaluate_every=100)
     made = trainer(config, tmp_path)
-    break_at(5, made)
+    break_at(step, made)
     message = (
-        r"training broke at step 5: 'bound' of the replica with seed 9 is not finite; "
+        rf"training broke at step {step}: 'bound' of the replica with seed 9 is not finite; "
         r"the last good checkpoint is at step 3\. A smaller rate or beta may help"
     )
     with pytest.raises(TrainingError, match=message):
