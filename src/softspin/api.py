@@ -23,7 +23,8 @@ from softspin.nn import RBM
 from softspin.provenance import find_device
 from softspin.samplers import GibbsState, LogZ, anneal_population, gibbs
 from softspin.training import checkpoint
-from softspin.training.trainer import RESULT, Trainer, Watcher, read_about
+from softspin.training.results import RESULT, read_about
+from softspin.training.trainer import Trainer, Watcher
 
 
 class Model:
@@ -45,7 +46,7 @@ class Model:
         return self.decode(self.sample_bits(n, replica=replica, seed=seed), replica=replica)
 
     def sample_bits(self, n: int, *, replica: int = 0, seed: int = 0) -> Tensor:
-        """Latent bits `(n, D)` from the prior, by population annealing: two sweeps at each temperature."""
+        """Latent bits `(n, D)` from the prior, by population annealing and 100 sweeps after it."""
         self._check_replica(replica)
         machine = self.net.prior()
         one = type(machine)(machine.bias[replica].detach(), machine.weight[replica].detach())

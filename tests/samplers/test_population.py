@@ -21,9 +21,10 @@ from samplers.laws import (
 from torch import Tensor
 
 from softspin.distributions import BipartiteBoltzmann, Boltzmann
-from softspin.samplers import CollapseWarning, anneal_population, gibbs, population
+from softspin.samplers import CollapseWarning, anneal_population, gibbs, population, resampling
 from softspin.samplers.machines import POPULATION, couplings, rebuild, replica_streams
-from softspin.samplers.population import PopulationInfo, PopulationState, systematic
+from softspin.samplers.population import PopulationInfo, PopulationState
+from softspin.samplers.resampling import farthest, systematic
 
 machines = pytest.mark.parametrize("machine", MACHINES.values(), ids=list(MACHINES))
 
@@ -401,7 +402,7 @@ def test_the_share_of_the_way_is_the_farthest_of_the_grid(dtype: torch.dtype) ->
         torch.randn(60, 50, generator=g, dtype=torch.float64) * torch.logspace(-2, 6, 60, dtype=torch.float64)[:, None]
     )
     gain = gain - gain.amax(-1, keepdim=True)
-    got = population._farthest(gain, 30.0, dtype)
+    got = farthest(gain, 30.0, dtype)
     assert torch.equal(got, got.to(dtype).double()), "what the parameters move by is what the weights were made with"
     for row, share in zip(gain, got.tolist(), strict=True):
         weights = [(2.0 ** (-j / 4) * row).exp() for j in range(61)]
@@ -416,7 +417,7 @@ def test_members_beyond_what_the_grid_sees_at_once_change_nothing(monkeypatch: p
     machine = small_rbm()
     start = population.init(machine, 1000, seed=0)
     state, _ = population.step(start, moved(machine, 2.0), sweeps=1, finish=False)
-    monkeypatch.setattr(population, "_AT_ONCE", 64)
+    monkeypatch.setattr(resampling, "_AT_ONCE", 64)
     again, _ = population.step(start, moved(machine, 2.0), sweeps=1, finish=False)
     assert all(torch.equal(a, b) for a, b in zip(state, again, strict=True))
 

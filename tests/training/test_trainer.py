@@ -28,7 +28,8 @@ from softspin.data import load
 from softspin.errors import CheckpointError, ConfigError, JournalError, RunError, ShapeError, TrainingError
 from softspin.training import checkpoint, journal
 from softspin.training.engine import TERMS
-from softspin.training.trainer import RESULT, Trainer, interrupts_wait
+from softspin.training.results import RESULT
+from softspin.training.trainer import Trainer, interrupts_wait
 
 TIMES = ("seconds", "training_seconds", "commit")
 

@@ -13,7 +13,7 @@ from softspin.cli.options import Chains, Device, Json, Run, Temperatures, Which
 from softspin.cli.runs import check_split, open_data, open_model
 from softspin.data import Dataset
 from softspin.evaluation import bernoulli_nll, exact_nll
-from softspin.training.trainer import result_rows
+from softspin.training.results import result_rows
 
 
 def evaluate(

@@ -15,7 +15,7 @@ from softspin.cli.train import resume_hint
 from softspin.config import Config
 from softspin.errors import CheckpointError, JournalError
 from softspin.training import checkpoint, journal
-from softspin.training.trainer import RESULT, read_about
+from softspin.training.results import RESULT, read_about
 
 
 def info(run: Run, json: Json = False) -> None:

@@ -12,7 +12,7 @@ from softspin import api
 from softspin.config import Config
 from softspin.data import Dataset
 from softspin.errors import DataError, RunError, ShapeError, UnknownNameError, unknown_name
-from softspin.training.trainer import RUN, read_about
+from softspin.training.results import RUN, read_about
 
 RUNS = Path("runs")
 """Where runs go if nobody says."""

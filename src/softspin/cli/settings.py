@@ -10,7 +10,8 @@ from typing import Any
 from softspin.cli.runs import RUNS
 from softspin.config import Config
 from softspin.errors import ConfigError, RunError
-from softspin.training.trainer import MAY_CHANGE, read_about
+from softspin.training.results import read_about
+from softspin.training.trainer import MAY_CHANGE
 
 PUBLISHED = ("mnist", "omniglot")
 """Data of the published experiments: these get the recipe as it is."""

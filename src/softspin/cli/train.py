@@ -20,7 +20,8 @@ from softspin.config import Config
 from softspin.errors import RunError
 from softspin.model import build
 from softspin.training import checkpoint
-from softspin.training.trainer import RESULT, RUN, Trainer
+from softspin.training.results import RESULT, RUN
+from softspin.training.trainer import Trainer
 
 Text = str | None
 

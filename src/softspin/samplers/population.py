@@ -8,7 +8,6 @@ Annealing from temperature 0 to 1 is the same update from a machine without coup
 
 from __future__ import annotations
 
-import functools
 import warnings
 from typing import NamedTuple
 
@@ -33,13 +32,11 @@ from softspin.samplers.machines import (
     sweep,
     worst_replica,
 )
+from softspin.samplers.resampling import by_family, farthest, systematic, worth
 from softspin.samplers.result import NORMAL_95, LogZ, log_mean_error
 
 COLLAPSED = 0.9
 """A population has collapsed when one member carries more than this share of the weight, or two families are left."""
-_OCTAVES, _PER_OCTAVE = 15, 4
-_AT_ONCE = 1 << 14
-"""Members that see the grid of `_farthest` at a time, 8.5 MB a replica."""
 
 
 class CollapseWarning(UserWarning):
@@ -89,7 +86,7 @@ class PopulationInfo(NamedTuple):
     @property
     def effective_families(self) -> Tensor:
         """How many equal families the families are worth, by their weights at the last resampling."""
-        return _worth(_by_family(self.weighed, self.weights))
+        return worth(by_family(self.weighed, self.weights))
 
     @property
     def standard_error(self) -> Tensor:
@@ -123,7 +120,7 @@ class PopulationInfo(NamedTuple):
 
     @property
     def _sizes(self) -> Tensor:
-        return _by_family(self.founders, torch.ones_like(self.founders, dtype=torch.float64))
+        return by_family(self.founders, torch.ones_like(self.founders, dtype=torch.float64))
 
 
 @torch.no_grad()
@@ -252,23 +249,6 @@ def anneal_population(
     return log_z, state, info
 
 
-def systematic(weights: Tensor, uniform: Tensor) -> Tensor:
-    """Systematic resampling: N parents by weights `(*replicas, N)`, from one uniform per replica `(*replicas, 1)`.
-
-    Weights are float64, up to a common factor. A member of weight w has floor or ceil of N w / sum(w) children. Equal
-    weights of 1: everyone is their own parent, as long as N + uniform is exact.
-
-    >>> weights = torch.tensor([1.0, 1.0, 3.0, 1e-22], dtype=torch.float64)
-    >>> systematic(weights, torch.tensor([0.5], dtype=torch.float64))
-    tensor([0, 1, 2, 2])
-    """
-    count = weights.shape[-1]
-    edges = weights.cumsum(-1)
-    points = torch.arange(count, dtype=torch.float64, device=weights.device) + uniform
-    parents = torch.searchsorted(edges, points * (edges[..., -1:] / count), right=True)
-    return parents.clamp_(max=count - 1)  # among weights that are NaN every search ends outside
-
-
 class _Part(NamedTuple):
     """One part of the way, up to its sweeps."""
 
@@ -290,7 +270,7 @@ def _part(state: PopulationState, machine: Boltzmann, least: float) -> _Part:
     # Relative to the largest: equal weights are all exactly 1, and the largest share is 1 / sum.
     largest = gain.amax(-1, keepdim=True)
     gain = gain - largest
-    reached = _farthest(gain, least, state.z.dtype)
+    reached = farthest(gain, least, state.z.dtype)
     weights = torch.exp(reached[..., None] * gain)
     total = weights.sum(-1)
     increment = reached * largest[..., 0] + torch.log(total / weights.shape[-1])
@@ -303,7 +283,7 @@ def _part(state: PopulationState, machine: Boltzmann, least: float) -> _Part:
         increment=increment,
         parents=parents,
         weights=weights,
-        effective_sample_size=_worth(weights),
+        effective_sample_size=worth(weights),
         largest_weight=1 / total,
     )
 
@@ -377,23 +357,6 @@ def _all_parts(
     return state, info
 
 
-def _farthest(gain: Tensor, least: float, dtype: torch.dtype) -> Tensor:
-    """The largest share s of the way, on a geometric grid, at which the weights e^(s gain) are worth `least` of them.
-
-    gain `(*replicas, N)`, at most 0; s `(*replicas,)`, exact in `dtype`: the smallest on the grid if none will do. With
-    S(s) the sum of the weights, their effective number is S(s)^2 / S(2 s), which falls as s grows, and 2 s is on the
-    grid too, one octave up.
-    """
-    count = (1 + _OCTAVES) * _PER_OCTAVE + 1
-    grid = torch.logspace(1, -_OCTAVES, count, base=2, dtype=dtype, device=gain.device).to(torch.float64)
-    sums = functools.reduce(
-        torch.add, [torch.exp(grid[:, None] * some[..., None, :]).sum(-1) for some in gain.split(_AT_ONCE, -1)]
-    )
-    worth = sums[..., _PER_OCTAVE:].square() / sums[..., :-_PER_OCTAVE]
-    shares = grid[_PER_OCTAVE:]
-    return torch.where(worth >= least, shares, shares[-1]).amax(-1)
-
-
 def _between(old: Tensor, new: Tensor, way: Tensor) -> Tensor:
     """old + way (new - old), and exactly `new` at 1."""
     return torch.lerp(old, new, way.to(old.dtype).reshape(*way.shape, *[1] * (old.ndim - way.ndim)))
@@ -414,16 +377,6 @@ def _warn_of_collapse(info: PopulationInfo) -> None:
 def _labels(z: Tensor) -> Tensor:
     """Every member its own founder, `(*replicas, members)`."""
     return torch.arange(z.shape[-2], device=z.device).expand(z.shape[:-1]).clone()
-
-
-def _worth(weights: Tensor) -> Tensor:
-    """How many equal weights the weights `(*replicas, N)` are worth."""
-    return weights.sum(-1).square() / weights.square().sum(-1)
-
-
-def _by_family(kin: Tensor, amounts: Tensor) -> Tensor:
-    """Sum of the amounts `(*replicas, N)` of the members of each family, by founder."""
-    return torch.zeros_like(amounts).scatter_add(-1, kin, amounts)
 
 
 def _check_step(
