@@ -71,12 +71,12 @@ def errors(temperatures: int, chains: int, runs: int) -> list[dict[str, Any]]:
     bias, weight = 3 * bias, 5 * weight
     truth = exact(bias, weight)
     what = f"error of log Z in nats, {temperatures} temperatures, {chains} chains, 200x20"
-    table = []
+    table, about = [], environment()
     for name, run in contestants(bias, weight, temperatures, chains).items():
         off = torch.tensor([run(seed) for seed in range(runs)], dtype=torch.float64) - truth
         root, mean, se = off.square().mean().sqrt(), off.mean(), off.std() / math.sqrt(runs)
         root_se = off.square().std() / math.sqrt(runs) / (2 * root)
-        row = {"what": what, "name": name, **environment(), "runs": runs, "exact": truth}
+        row = {"what": what, "name": name, **about, "runs": runs, "exact": truth}
         table.append(
             row
             | {
