@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from softspin import kernels
-from softspin.errors import TooLargeError
+from softspin.errors import SoftspinError, TooLargeError
 from softspin.kernels import plain, streams
 
 pytest.importorskip("numba", reason="numba is not installed here")
@@ -20,3 +20,17 @@ def test_a_machine_too_large_for_whole_numbers_goes_to_the_twin_unless_the_fast_
     assert torch.equal(got, plain.gibbs_sweeps(z, bias, weight, stream, 1)[0])
     with pytest.raises(TooLargeError):
         kernels.gibbs_sweeps(z, bias, weight, stream, 1, implementation="cpu")
+
+
+@pytest.mark.parametrize("schedule", [[1.5, -2.0], [0.3], [], [0.0, float("nan")]])
+def test_annealing_refuses_what_is_no_path(schedule: list[float]) -> None:
+    bias, weight = torch.zeros(1, 5, dtype=torch.float64), torch.zeros(1, 2, 3, dtype=torch.float64)
+    with pytest.raises(SoftspinError, match="schedule"):
+        kernels.anneal(bias, weight, bias, torch.tensor(schedule), 4, kernels.streams(0, 1))
+
+
+def test_annealing_keeps_no_graph_of_parameters_that_require_gradients() -> None:
+    bias = torch.zeros(1, 5, dtype=torch.float64, requires_grad=True)
+    weight = torch.zeros(1, 2, 3, dtype=torch.float64, requires_grad=True)
+    log_weight, _, _ = kernels.anneal(bias, weight, bias, torch.linspace(0, 1, 4), 4, kernels.streams(0, 1))
+    assert not log_weight.requires_grad

@@ -74,6 +74,7 @@ def choose(implementation: str, device: torch.device, dtype: torch.dtype) -> Mod
     return found
 
 
+@torch.no_grad()
 def gibbs_sweeps(
     z: Tensor,
     bias: Tensor,
@@ -100,6 +101,7 @@ def gibbs_sweeps(
     return result
 
 
+@torch.no_grad()
 def anneal(
     bias: Tensor,
     weight: Tensor,
@@ -121,6 +123,10 @@ def anneal(
     _check(bias, weight, stream, start, base)
     if chains < 1:
         raise SupportError(f"{chains} chains; at least 1 is needed")
+    if schedule.ndim != 1 or len(schedule) < 2:
+        raise ShapeError(f"schedule of shape {tuple(schedule.shape)}; it must be (T + 1,) with at least 2 temperatures")
+    if not bool(((schedule >= 0) & (schedule <= 1)).all()):
+        raise SupportError("a schedule with values outside [0, 1]; it leads from one of them to the other")
     if start is not None and start.shape[1] != chains:
         raise ShapeError(f"{start.shape[1]} chains to start from, but {chains} were asked for")
     arguments = bias, weight, base, schedule, chains, stream, start

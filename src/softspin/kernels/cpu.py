@@ -89,10 +89,6 @@ def anneal(
     _check(bias, weight, stream, z, base)
     if z.shape[1] != chains:
         raise ShapeError(f"{z.shape[1]} chains to start from, but {chains} were asked for")
-    if schedule.ndim != 1 or len(schedule) < 2:
-        raise ShapeError(f"schedule of shape {tuple(schedule.shape)}; it must be (T + 1,) with at least 2 temperatures")
-    if not bool(((schedule >= 0) & (schedule <= 1)).all()):
-        raise SupportError("a schedule with values outside [0, 1]")
     steps, times = len(schedule), torch.zeros(z.shape[:2])
     new, log_weight = _run(z, bias, weight, base, times, schedule.to(torch.float64), steps, stream)
     return log_weight, new, advance(stream, steps)
