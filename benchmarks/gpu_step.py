@@ -69,14 +69,14 @@ def main() -> None:
     if not options.quick:
         cases += [{"samples": 1, "compile": "off"}, {"samples": 25, "seeds": many}, {"samples": 1, "sampler": "pa"}]
         cases += [{"samples": 1, "seeds": many, "tf32": True}, {"samples": 25, "tf32": True}]
-    rows = []
-    for case in cases:
-        rows.append(row(**case))
-        print(json.dumps(rows[-1]), flush=True)
     where = {"device": torch.cuda.get_device_name(), "commit": options.commit, "torch": torch.__version__}
     where["date"] = datetime.datetime.now(datetime.UTC).date().isoformat()
-    if options.out:
-        options.out.write_text(json.dumps([each | where for each in rows], indent=1) + "\n")
+    rows = []
+    for case in cases:
+        rows.append(row(**case) | where)
+        print(json.dumps(rows[-1]), flush=True)
+        if options.out:  # after every case: a run that is cut off keeps what it has
+            options.out.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 if __name__ == "__main__":
