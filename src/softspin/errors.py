@@ -55,7 +55,19 @@ class RunError(SoftspinError):
 
 
 class TrainingError(SoftspinError, ArithmeticError):
-    """Training that met a number which is not one."""
+    """Training that met a number which is not one; `seed` says in which replica."""
+
+    def __init__(self, message: str, seed: int | None = None) -> None:
+        super().__init__(message)
+        self.seed = seed
+
+
+class OutOfTimeError(SoftspinError):
+    """Training that ended at its deadline, with a checkpoint to go on from."""
+
+
+class RowsError(SoftspinError):
+    """A file of result rows that is damaged, or could not be read or written."""
 
 
 class MissingExtraError(SoftspinError, ImportError):

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from softspin.config import Config
 from softspin.data import Dataset
-from softspin.errors import CheckpointError, RunError, SupportError, TrainingError
+from softspin.errors import CheckpointError, OutOfTimeError, RunError, SupportError, TrainingError
 from softspin.evaluation import evaluate, log_z_for
 from softspin.model import DiscreteVAE
 from softspin.provenance import find_device, provenance
@@ -69,6 +69,8 @@ class Trainer:
         self.best_model: dict[str, Tensor] = {}
         """The parameters at those steps, each replica's row from its own."""
         self.seconds = 0.0
+        self.deadline = math.inf
+        """When `time.monotonic` says so, training ends as after Ctrl-C, with a checkpoint, in an OutOfTimeError."""
 
     # The run ------------------------------------------------------------------------------------------
 
@@ -109,10 +111,13 @@ class Trainer:
                     self._write(journal, self._report())
                 if step % every.evaluate == 0 or step == last:
                     self._write(journal, self._validate())
-                if step % every.checkpoint == 0 or step == last or waiting:
+                late = step < last and time.monotonic() >= self.deadline
+                if step % every.checkpoint == 0 or step == last or waiting or late:
                     self._save()
                 if waiting:
                     raise KeyboardInterrupt
+                if late:
+                    raise OutOfTimeError(f"out of time at step {step:,} of {last:,}; resume the run in {self.folder}")
 
     def _step(self) -> None:
         try:
@@ -146,7 +151,8 @@ class Trainer:
             where = f"the last good checkpoint is at step {checkpoint.load_meta(self.folder, 'last')['step']}"
         return TrainingError(
             f"training broke at step {step}: {what} of the replica with seed {seed} is not finite; {where}. "
-            "A smaller rate or beta may help"
+            "A smaller rate or beta may help",
+            seed,
         )
 
     # Validation and the result ------------------------------------------------------------------------
