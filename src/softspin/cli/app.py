@@ -11,6 +11,8 @@ from softspin.cli import data
 from softspin.cli.demo import demo
 from softspin.cli.encode import encode
 from softspin.cli.evaluate import evaluate
+from softspin.cli.figure import figure
+from softspin.cli.grid import grid
 from softspin.cli.info import info
 from softspin.cli.logz import logz
 from softspin.cli.reconstruct import reconstruct
@@ -21,7 +23,7 @@ from softspin.errors import SoftspinError
 app = typer.Typer(
     name="softspin",
     help="Discrete variational autoencoders with relaxed Boltzmann priors.",
-    epilog="Exit codes: 0 done, 1 an error (one line says which), 2 wrong usage, 130 interrupted.",
+    epilog="Exit codes: 0 done, 1 an error (one line says which), 2 wrong usage, 75 out of time, 130 interrupted.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -31,6 +33,7 @@ for title, commands in {
     "Train": (demo, train),
     "Judge a run": (info, evaluate, logz),
     "Use a run": (sample, reconstruct, encode),
+    "Reproduce the paper": (grid, figure),
 }.items():
     for command in commands:
         app.command(rich_help_panel=title)(command)

@@ -117,7 +117,7 @@ class Trainer:
                 if waiting:
                     raise KeyboardInterrupt
                 if late:
-                    raise OutOfTimeError(f"out of time at step {step:,} of {last:,}; resume the run in {self.folder}")
+                    raise OutOfTimeError(f"out of time at step {step:,} of {last:,}, with a checkpoint")
 
     def _step(self) -> None:
         try:
