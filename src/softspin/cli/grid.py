@@ -14,6 +14,7 @@ from rich.console import Console
 from softspin import data as datasets
 from softspin.cli.console import result_line, say, say_json, warn
 from softspin.cli.options import Device, Json
+from softspin.cli.plan import show_plan
 from softspin.cli.progress import Bar, Lines
 from softspin.cli.runs import RUNS
 from softspin.config import Config
@@ -21,7 +22,7 @@ from softspin.errors import OutOfTimeError
 from softspin.experiments.cells import check_settings, choose, find_table, read_cells
 from softspin.experiments.grid import Need, Pack, check_device, need, remaining, run_pack, seeds_text
 from softspin.experiments.rows import Row, append_rows, latest, read_rows
-from softspin.training.trainer import Watcher
+from softspin.experiments.times import BENCHMARK, measured
 
 NOT_FINISHED = 75
 """The exit code for "try again later", EX_TEMPFAIL of sysexits.h."""
@@ -46,6 +47,7 @@ def grid(
             "--set", metavar="KEY=VALUE", help="A variant of the recipe; repeat for more.", show_default=False
         ),
     ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what there is to do, and how long.")] = False,
     minutes: Annotated[
         float | None, typer.Option(help="End after these with a checkpoint, and code 75.", min=0, show_default=False)
     ] = None,
@@ -70,8 +72,12 @@ def grid(
     settings += [f"device={device}", *(sets or [])]
     configs = [cell.config(settings=settings) for cell in cells]
     file = path.with_name("rows.jsonl") if rows is None else rows
-    there = latest(read_rows(file, warn))
+    known = read_rows(file, warn)
+    there = latest(known)
     needs = [need(cell, config, there, folder, retry=retry) for cell, config in zip(cells, configs, strict=True)]
+    if dry_run:
+        show_plan(needs, measured(known, path.parent.parent / BENCHMARK), device, json)
+        return
     deadline = None if minutes is None else began + 60 * minutes
     code = _Grid(needs, file, json).run(deadline)
     if code:
@@ -82,114 +88,117 @@ class _Grid:
     """The packs in their order, and what is said of them."""
 
     def __init__(self, needs: list[Need], file: Path, json: bool) -> None:
-        self.needs, self.file, self.json = needs, file, json
+        self.file, self.json = file, json
         self.queue = deque(pack for one in needs for pack in one.packs)
-        self.results = sum(len(one.config.seeds) - len(one.missing) - len(one.failed) for one in needs)
-        self.failed = sum(len(one.failed) for one in needs)
         self.wanted = sum(len(one.config.seeds) for one in needs)
+        self.missing = {(one.cell.id, seed) for one in needs for seed in one.missing}
+        self.failed = {(one.cell.id, seed) for one in needs for seed in one.failed}
         self.number = 0
-        self.progress = _Progress(sum(pack.config.steps for pack in self.queue), json)
+        self.progress = _Progress(sum(pack.config.steps - pack.step for pack in self.queue), json)
 
     def run(self, deadline: float | None) -> int:
         """All packs, one after another; the exit code."""
         append_rows(self.file, [])  # a file that cannot be written is found now, not after a day
         data = {name: datasets.load(name) for name in dict.fromkeys(pack.cell.data for pack in self.queue)}
-        self._say(f"{self.wanted} rows wanted, {self.results} there, {len(self.queue)} runs to make", {"kind": "grid"})
+        if self.queue:
+            self._say(f"{self._counts()}; runs to make: {len(self.queue)}", {"kind": "grid"})
         try:
             while self.queue:
                 pack = self.queue.popleft()
                 self._begin(pack)
-                watcher = self.progress.of(pack)
-                self._end(pack, run_pack(pack, data[pack.cell.data], watcher=watcher, deadline=deadline))
+                self._end(pack, run_pack(pack, data[pack.cell.data], watcher=self.progress, deadline=deadline))
                 if deadline is not None and self.queue and time.monotonic() >= deadline:
                     raise OutOfTimeError("out of time between two runs")
         except OutOfTimeError as error:
-            return self._stopped(f"time is up ({error})", NOT_FINISHED)
+            return self._stopped(str(error), NOT_FINISHED)
         except KeyboardInterrupt:
             return self._stopped("stopped", 130)
         finally:
             self.progress.stop()
-        hint = f", {self.failed} failed; try them again with --retry" if self.failed else ""
-        self._say(f"{self.results} of {self.wanted} rows in {self.file}{hint}", {"kind": "end"})
+        hint = "; to try again what failed: --retry" if self.failed else ""
+        self._say(f"{self._counts()}{hint}", {"kind": "end"})
         return 1 if self.failed else 0
 
     def _begin(self, pack: Pack) -> None:
         self.number += 1
         config, step = pack.config, pack.step
-        seeds = seeds_text(config.seeds)
-        text = (
-            f"[{self.number} of {self.number + len(self.queue)}] {pack.cell.id}, seeds {seeds}, {config.steps:,} steps"
-        )
-        variant = "".join(f", {name}={value}" for name, value in pack.cell.variant(config).items())
+        self.progress.begin(step)
+        settings = [f"{name}={value}" for name, value in pack.cell.variant(config).items()]
+        words = [pack.cell.id, f"seeds {seeds_text(config.seeds)}", f"{config.steps:,} steps", *settings]
+        words += [f"from step {step:,}"] if step else []
         self._say(
-            text + variant + (f", from step {step:,}" if step else "") + f": {pack.folder}",
+            f"[{self.number} of {self.number + len(self.queue)}] {', '.join(words)}\n  {pack.folder}",
             {"kind": "start", "cell": pack.cell.id, "seeds": config.seeds, "folder": pack.folder, "step": step},
         )
 
     def _end(self, pack: Pack, rows: list[Row]) -> None:
-        for row in append_rows(self.file, rows):
-            ok = row["status"] == "ok"
-            self.results += ok
-            self.failed += not ok
-            self._say(f"  seed {row['seed']}: {result_line(row) if ok else row['error']}", {"kind": "row", **row})
-        self.progress.done(pack)
+        append_rows(self.file, rows)
+        self.progress.end(pack.config.steps)
+        for row in rows:
+            ok, key = row["status"] == "ok", (pack.cell.id, row["seed"])
+            self.missing.discard(key)
+            if not ok:
+                self.failed.add(key)
+            text = result_line(row) if ok else f"failed: {row['error']}"
+            self._say(f"  seed {row['seed']}: {text}", {"kind": "row", **row})
         if any(row["status"] == "failed" for row in rows):
             check_device(pack.config.device)
         if (rest := remaining(pack, rows)) is not None:
-            self._say(f"  seeds {seeds_text(rest.config.seeds)} begin again, without it", {"kind": "again"})
+            seeds = rest.config.seeds
+            self._say(f"  seeds {seeds_text(seeds)} begin again without it", {"kind": "again", "seeds": seeds})
             self.queue.appendleft(rest)
-            self.progress.add(rest)
+            self.progress.add(rest.config.steps)
 
     def _stopped(self, why: str, code: int) -> int:
-        text = f"{why}: {self.results} of {self.wanted} rows in {self.file}; the same command goes on from here"
-        self._say(text, {"kind": "stopped", "why": why})
+        self._say(f"{why}; {self._counts()}; the same command goes on from here", {"kind": "stopped", "why": why})
         return code
+
+    def _counts(self) -> str:
+        there = self.wanted - len(self.missing) - len(self.failed)
+        failed = f", {len(self.failed)} failed" if self.failed else ""
+        return f"{there} of {self.wanted} results in {self.file}{failed}"
 
     def _say(self, text: str, line: Mapping[str, Any]) -> None:
         if self.json:
-            say_json({**line, "results": self.results, "failed": self.failed, "wanted": self.wanted})
+            say_json({**line, "wanted": self.wanted, "missing": len(self.missing), "failed": len(self.failed)})
         else:
             say(text)
 
 
 class _Progress:
-    """One bar, or one count of lines, over the steps of all runs."""
+    """One bar, or one count of lines, over the steps that all runs still have to make."""
 
     def __init__(self, total: int, json: bool) -> None:
         console = Console(highlight=False)
         self.bar = Bar(console, total) if console.is_terminal and not json else None
-        self.shown: Watcher | None = None if json else self.bar or Lines(total)
+        self.lines = None if json or self.bar else Lines(total)
         self.before = 0
+        """What to add to a run's step."""
 
-    def of(self, pack: Pack) -> Watcher | None:
-        """What watches a run, whose steps come after those of the runs before."""
-        return None if self.shown is None else _After(self.shown, self.before)
+    def report(self, line: Mapping[str, Any]) -> None:
+        if shown := self.bar or self.lines:
+            shown.report({**line, "step": line["step"] + self.before})
 
-    def done(self, pack: Pack) -> None:
-        """A run has ended."""
-        self.before += pack.config.steps
+    def step(self, step: int) -> None:
+        if shown := self.bar or self.lines:
+            shown.step(step + self.before)
 
-    def add(self, pack: Pack) -> None:
-        """There is one more to make."""
+    def begin(self, step: int) -> None:
+        """A run begins, or goes on after a step."""
+        self.before -= step
+
+    def end(self, step: int) -> None:
+        """A run has ended; whatever broke it, its steps are not to come any more."""
+        self.before += step
+
+    def add(self, steps: int) -> None:
+        """There is one more run to make."""
         if self.bar is not None:
-            self.bar.progress.update(self.bar.task, total=(self.bar.progress.tasks[0].total or 0) + pack.config.steps)
-        elif isinstance(self.shown, Lines):
-            self.shown.last += pack.config.steps
+            self.bar.progress.update(self.bar.task, total=(self.bar.progress.tasks[0].total or 0) + steps)
+        if self.lines is not None:
+            self.lines.last += steps
 
     def stop(self) -> None:
         """Leave the line as it is."""
         if self.bar is not None:
             self.bar.stop()
-
-
-class _After:
-    """A watcher that counts on from the runs before."""
-
-    def __init__(self, watcher: Watcher, before: int) -> None:
-        self.watcher, self.before = watcher, before
-
-    def report(self, line: Mapping[str, Any]) -> None:
-        self.watcher.report({**line, "step": line["step"] + self.before})
-
-    def step(self, step: int) -> None:
-        self.watcher.step(step + self.before)

@@ -1,0 +1,99 @@
+"""What `softspin grid --dry-run` says: the cells, what each lacks, and how long that takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from softspin.cli.console import say, say_json, show_table
+from softspin.experiments.grid import Need, Pack, seeds_text
+from softspin.experiments.times import Estimate, Took, device_of, estimate, work_of
+from softspin.provenance import find_device, provenance
+
+
+def show_plan(needs: list[Need], found: list[Took], device: str, json: bool) -> None:
+    """A line for each cell, and the sum; times come from measurements of one device, or are unknown."""
+    where = device_of(found, str(provenance(find_device(device))["device"]))
+    found = [took for took in found if took.device == where]
+    plans = [_plan(one, found) for one in needs]
+    if json:
+        say_json([{**plan, "measured_on": where if plan["seconds"] is not None else None} for plan in plans])
+        return
+    show_table(
+        ("cell", "beta", "printed", "missing", "time"),
+        [
+            (
+                plan["cell"],
+                f"{plan['beta']:g}",
+                _printed(plan),
+                _missing(plan),
+                _time(plan),
+            )
+            for plan in plans
+        ],
+    )
+    rows, runs = (sum(len(plan[name]) for plan in plans) for name in ("missing", "runs"))
+    known = [plan["seconds"] for plan in plans if plan["runs"] and plan["seconds"] is not None]
+    unknown = sum(1 for plan in plans if plan["runs"]) - len(known)
+    total = " + ".join(
+        [duration(sum(known))] * bool(known)
+        + [f"unknown for {unknown} of {len(known) + unknown} cells"] * bool(unknown)
+    )
+    say(f"rows missing: {rows}; runs to make: {runs}" + (f"; {total}" if total else ""))
+    if known:
+        say(f"times of training, without the test at its end, as measured on {where}")
+    if any(not plan["alike"] for plan in plans if plan["seconds"] is not None):
+        say("~: from runs of other methods, K, seeds or steps; such a time is on the high side")
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words.
+
+    >>> duration(7), duration(605), duration(7500)
+    ('7 s', '10 min 5 s', '2 h 5 min')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def _plan(one: Need, found: list[Took]) -> dict[str, Any]:
+    times = [_left(pack, found) for pack in one.packs]
+    known = [time for time in times if time is not None]
+    return {
+        "cell": one.cell.id,
+        "beta": one.config.beta,
+        "nll": one.cell.nll,
+        "std": one.cell.std,
+        "steps": one.config.steps,
+        "variant": one.cell.variant(one.config),
+        "missing": list(one.missing),
+        "failed": list(one.failed),
+        "runs": [str(pack.folder) for pack in one.packs],
+        "seconds": sum(time.seconds for time in known) if len(known) == len(times) else None,
+        "alike": all(time.alike for time in known),
+    }
+
+
+def _left(pack: Pack, found: list[Took]) -> Estimate | None:
+    """The time of a run, from its last checkpoint on."""
+    time = estimate(work_of(pack.config, pack.cell.variant(pack.config)), found)
+    return None if time is None else time._replace(seconds=time.seconds * (1 - pack.step / pack.config.steps))
+
+
+def _printed(plan: dict[str, Any]) -> str:
+    error = "" if plan["std"] is None else f" +- {plan['std']:.2f}"
+    return "-" if plan["nll"] is None else f"{plan['nll']:.2f}{error}"
+
+
+def _missing(plan: dict[str, Any]) -> str:
+    missing = seeds_text(plan["missing"]) or "-"
+    return f"{missing} ({seeds_text(plan['failed'])} failed)" if plan["failed"] else missing
+
+
+def _time(plan: dict[str, Any]) -> str:
+    if not plan["runs"]:
+        return "-"
+    if plan["seconds"] is None:
+        return "unknown"
+    return ("" if plan["alike"] else "~") + duration(plan["seconds"])
