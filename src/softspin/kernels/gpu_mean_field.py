@@ -1,0 +1,77 @@
+"""Mean field of a bipartite machine under many sets of fields, in Triton's language: all rounds in one kernel.
+
+A program has some rows of evidence and goes through all rounds with them, so that nothing but W is read again. As
+separate products this is ten launches a training step, each too small to fill the chip.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+ROWS, DEPTH, WARPS, STAGES = 16, 32, 8, 3
+WIDEST = 256
+
+
+@triton.jit
+def half_round(
+    odds, bias, weight, logits, means, row, inside, given, own, given_at, own_at, ACROSS, ALONG,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Logits and means of the side of `own` units, from the means of the other, of `given` units."""
+    for first in range(0, own, COLUMNS):
+        column = first + tl.arange(0, COLUMNS)
+        field = tl.zeros((ROWS, COLUMNS), tl.float32)
+        for start in range(0, given, DEPTH):
+            unit = start + tl.arange(0, DEPTH)
+            there = unit < given
+            mean = tl.load(means + row + given_at + unit[None, :], mask=inside & there[None, :], other=0.0)
+            tile = weight + unit[:, None] * ACROSS + column[None, :] * ALONG
+            w = tl.load(tile, mask=there[:, None] & (column < own)[None, :], other=0.0)
+            field = tl.dot(mean, w, field, input_precision=PRECISION)
+        place = row + own_at + column[None, :]
+        mask = inside & (column < own)[None, :]
+        constant = tl.load(bias + own_at + column, mask=column < own, other=0.0)
+        field += constant[None, :] + tl.load(odds + place, mask=mask, other=0.0)
+        tl.store(logits + place, field, mask=mask)
+        tl.store(means + place, tl.sigmoid(field), mask=mask)
+    tl.debug_barrier()  # what was written is read by other threads of the program in the next half
+
+
+@triton.jit
+def settle(
+    odds, bias, weight, logits, means, rows, n, m, steps,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """`steps` rounds, right side first, from means of 1/2; odds, logits and means (R, rows, n + m)."""
+    replica = tl.program_id(1).to(tl.int64)
+    index = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    inside = (index < rows)[:, None]
+    row = ((replica * rows + index) * (n + m))[:, None]
+    bias += replica * (n + m)
+    weight += replica * n * m
+    for first in range(0, n, COLUMNS):
+        column = first + tl.arange(0, COLUMNS)[None, :]
+        tl.store(means + row + column, tl.full((ROWS, COLUMNS), 0.5, tl.float32), mask=inside & (column < n))
+    tl.debug_barrier()
+    for _ in range(steps):
+        half_round(odds, bias, weight, logits, means, row, inside, n, m, 0, n, m, 1, ROWS, COLUMNS, DEPTH, PRECISION)
+        half_round(odds, bias, weight, logits, means, row, inside, m, n, n, 0, 1, m, ROWS, COLUMNS, DEPTH, PRECISION)
+
+
+def mean_field(odds: Tensor, bias: Tensor, weight: Tensor, steps: int) -> Tensor:
+    """Logits `(R, rows, n + m)` after `steps` rounds, from evidence of that shape.
+
+    Products are as exact as float32 (three of TF32), or TF32 where torch is allowed that.
+    """
+    replicas, rows, _ = odds.shape
+    n, m = weight.shape[1:]
+    logits, means = torch.empty_like(odds), torch.empty_like(odds)
+    columns = max(32, min(WIDEST, triton.next_power_of_2(max(n, m))))
+    settle[(triton.cdiv(rows, ROWS), replicas)](
+        odds, bias, weight, logits, means, rows, n, m, steps, ROWS=ROWS, COLUMNS=columns, DEPTH=DEPTH,
+        PRECISION="tf32" if torch.backends.cuda.matmul.allow_tf32 else "tf32x3", num_warps=WARPS, num_stages=STAGES,
+    )  # fmt: skip
+    return logits
