@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -124,7 +124,7 @@ class _Grid:
         config, step = pack.config, pack.step
         self.progress.begin(step)
         settings = [f"{name}={value}" for name, value in pack.cell.variant(config).items()]
-        words = [pack.cell.id, f"seeds {seeds_text(config.seeds)}", f"{config.steps:,} steps", *settings]
+        words = [pack.cell.id, _name(config.seeds), f"{config.steps:,} steps", *settings]
         words += [f"from step {step:,}"] if step else []
         self._say(
             f"[{self.number} of {self.number + len(self.queue)}] {', '.join(words)}\n  {pack.folder}",
@@ -145,7 +145,7 @@ class _Grid:
             check_device(pack.config.device)
         if (rest := remaining(pack, rows)) is not None:
             seeds = rest.config.seeds
-            self._say(f"  seeds {seeds_text(seeds)} begin again without it", {"kind": "again", "seeds": seeds})
+            self._say(f"  without it, from the beginning: {_name(seeds)}", {"kind": "again", "seeds": seeds})
             self.queue.appendleft(rest)
             self.progress.add(rest.config.steps)
 
@@ -163,6 +163,10 @@ class _Grid:
             say_json({**line, "wanted": self.wanted, "missing": len(self.missing), "failed": len(self.failed)})
         else:
             say(text)
+
+
+def _name(seeds: Sequence[int]) -> str:
+    return f"seed{'s' if len(seeds) > 1 else ''} {seeds_text(seeds)}"
 
 
 class _Progress:

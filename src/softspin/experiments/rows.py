@@ -80,7 +80,11 @@ def _append(path: Path, file: BinaryIO, rows: Iterable[Row]) -> list[Row]:
     file.seek(0)
     kept = _whole(file.read())
     there = latest(_parse(path, kept))
-    fresh = [row for row in rows if there.get(key_of(row), {}).get("status") != "ok"]
+    fresh = []
+    for row in rows:
+        if there.get(key_of(row), {}).get("status") != "ok":
+            there[key_of(row)] = row
+            fresh.append(row)
     new = b"".join(json.dumps(row, allow_nan=False).encode() + b"\n" for row in fresh)
     if kept and not kept.endswith(b"\n"):
         new = b"\n" + new

@@ -1,0 +1,188 @@
+"""`softspin grid`: from a table to rows, also for who is stopped, killed, or out of luck."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from cli.command import Call
+from experiments.tables import BROKEN, EXP, POWER, SETTINGS, timeless, write_table
+
+from softspin.cli import grid as command
+from softspin.experiments.grid import run_pack
+from softspin.experiments.rows import Row, read_rows
+
+TINY = ["--steps", "8", "--seeds", "0-1", *(word for setting in SETTINGS for word in ("--set", setting))]
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("experiments").mkdir()
+
+
+def both() -> list[str]:
+    write_table(Path("experiments/own.toml"), POWER, EXP)
+    return ["grid", "own", *TINY]
+
+
+def rows() -> list[Row]:
+    return read_rows(Path("experiments/rows.jsonl"))
+
+
+def test_runs_what_is_missing_and_then_nothing(call: Call) -> None:
+    words = both()
+    ended = call(*words, "--only", "power")
+    assert (ended.code, ended.err) == (0, "")
+    lines = ended.out.splitlines()
+    assert lines[0] == "0 of 2 results in experiments/rows.jsonl; runs to make: 1"
+    assert lines[1].startswith(f"[1 of 1] {POWER}, seeds 0-1, 8 steps, bits=6, ")
+    assert lines[2].startswith("  runs/grid/bars-and-stripes-3x3/1-nonlinear/k1/dvae-sharp-power/pa/8-bits=6,")
+    assert lines[-4].startswith("step 8 of 8  bound ")
+    assert all(re.match(rf"  seed {seed}: test NLL \d\.\d\d \+- ", lines[seed - 3]) for seed in (0, 1))
+    assert lines[-1] == "2 of 2 results in experiments/rows.jsonl"
+    assert [(row["cell"], row["seed"], row["short"]) for row in rows()] == [(POWER, 0, True), (POWER, 1, True)]
+    assert call(*words, "--only", "power").out == "2 of 2 results in experiments/rows.jsonl\n"
+    said = [json.loads(line) for line in call(*words, "--json").out.splitlines()]
+    assert [line["kind"] for line in said] == ["grid", "start", "row", "row", "end"]
+    assert [line["missing"] for line in said] == [2, 2, 1, 0, 0]
+    assert [{k: line[k] for k in row} for line, row in zip(said[2:4], rows()[2:], strict=True)] == rows()[2:]
+    assert [(row["cell"], row["seed"]) for row in rows()[2:]] == [(EXP, 0), (EXP, 1)]
+
+
+def test_a_dry_run_says_what_there_is_to_do_and_does_nothing(call: Call) -> None:
+    words = both()
+    ended = call(*words, "--dry-run")
+    assert ended.out.splitlines() == [
+        "cell                                                beta  printed       missing  time   ",
+        f"{POWER}  30    5.10 +- 0.25  0-1      unknown",
+        f"{EXP}    10    -             0-1      unknown",
+        "rows missing: 4; runs to make: 2; unknown for 2 of 2 cells",
+    ]
+    assert sorted(path.name for path in Path().rglob("*")) == ["experiments", "own.toml"]
+    assert call(*words, "--only", "power").code == 0
+    took = rows()[0]["training_seconds"]
+    first, second = call(*words, "--dry-run", "--seeds", "0-3", "--json").json
+    assert (first["missing"], first["seconds"], first["alike"]) == ([2, 3], took, True)
+    assert first["measured_on"] == rows()[0]["device"]
+    assert (second["missing"], second["seconds"]) == ([0, 1, 2, 3], None)
+    (first,) = call(*words, "--dry-run", "--seeds", "0-5", "--steps", "80", "--only", "power", "--json").json
+    assert (first["seconds"], first["alike"]) == (pytest.approx(took * 3 * 10), False)
+    *_, total, source, high = call(*words, "--dry-run", "--seeds", "0-5", "--steps", "80").out.splitlines()
+    assert re.fullmatch(r"rows missing: 12; runs to make: 2; \d+ (s|min \d+ s) \+ unknown for 1 of 2 cells", total)
+    assert source == f"times of training, without the test at its end, as measured on {rows()[0]['device']}"
+    assert high.startswith("~: from runs of other methods")
+
+
+def test_minutes_end_with_code_75_and_the_next_call_goes_on(call: Call) -> None:
+    words = both()
+    ended = call(*words, "--minutes", "0")
+    assert ended.code == command.NOT_FINISHED == 75
+    last = "out of time at step 1 of 8, with a checkpoint; 0 of 4 results in experiments/rows.jsonl; "
+    assert ended.out.splitlines()[-1] == f"{last}the same command goes on from here"
+    ended = call(*words, "--minutes", "1000", "--only", "power")
+    assert ended.code == 0
+    assert ", from step 1\n" in ended.out
+    assert "step 7 of 7" in ended.out
+    (start, stopped) = [json.loads(line) for line in call(*words, "--minutes", "0", "--json").out.splitlines()][1:]
+    assert (start["cell"], stopped["kind"], stopped["missing"]) == (EXP, "stopped", 2)
+
+
+def test_time_may_run_out_between_two_runs(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = both()
+    monkeypatch.setattr(command, "run_pack", lambda pack, data, **_: run_pack(pack, data))
+    ended = call(*words, "--minutes", "0")
+    assert (ended.code, len(rows())) == (75, 2)
+    assert "out of time between two runs; 2 of 4 results" in ended.out
+
+
+def test_a_killed_grid_goes_on(call: Call) -> None:
+    words = both()
+    long = [*words, "--steps", "3000"]
+    with subprocess.Popen([sys.executable, "-m", "softspin", *long], stdout=subprocess.DEVNULL) as child:
+        wait_for_a_checkpoint()
+        child.send_signal(signal.SIGKILL)
+    assert rows() == []
+    (folder,) = Path("runs").rglob("seeds-0-1")
+    assert 0 < json.loads((folder / "last.json").read_text())["meta"]["step"] < 3000
+    assert ", from step " in call(*long, "--minutes", "0").out
+
+
+def wait_for_a_checkpoint() -> None:
+    for _ in range(1200):
+        if list(Path("runs").rglob("last.json")):
+            return
+        time.sleep(0.05)
+    raise AssertionError("no checkpoint")
+
+
+def test_ctrl_c(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> list[Row]:
+        raise KeyboardInterrupt
+
+    words = both()
+    monkeypatch.setattr(command, "run_pack", interrupt)
+    ended = call(*words)
+    assert ended.code == 130
+    assert ended.out.endswith("stopped; 0 of 4 results in experiments/rows.jsonl; the same command goes on from here\n")
+
+
+def test_a_failed_cell_is_a_row_and_the_others_go_on(call: Call) -> None:
+    write_table(Path("experiments/own.toml"), BROKEN, POWER)
+    words = ["grid", "own", *TINY]
+    ended = call(*words)
+    assert ended.code == 1
+    assert "  seed 0: failed: training broke at step 1: 'bound' of the replica with seed 0 is not finite" in ended.out
+    assert "  without it, from the beginning: seed 1\n" in ended.out
+    assert f"[3 of 3] {POWER}, seeds 0-1" in ended.out
+    end = "2 of 4 results in experiments/rows.jsonl, 2 failed; to try again what failed: --retry"
+    assert ended.out.splitlines()[-1] == end
+    assert [(row["status"], row["cell"]) for row in rows()] == [("failed", BROKEN)] * 2 + [("ok", POWER)] * 2
+    assert all("error" in row and "nll" not in row for row in rows()[:2])
+    ended = call(*words)
+    assert (ended.code, ended.out) == (1, f"{end}\n")
+    assert "- (0-1 failed)" in call(*words, "--dry-run").out
+    ended = call(*words, "--retry", "--seeds", "0")
+    assert (ended.code, len(rows())) == (1, 5)
+    assert "[1 of 1]" in ended.out
+
+
+def test_a_cut_off_last_line_is_told_and_its_result_found_again(call: Call) -> None:
+    words = [*both(), "--only", "power"]
+    call(*words)
+    before = rows()
+    path = Path("experiments/rows.jsonl")
+    path.write_bytes(path.read_bytes()[:-40])
+    ended = call(*words)
+    assert ended.code == 0
+    assert re.fullmatch(r"the last line of experiments/rows.jsonl was cut off \(\d+ bytes\) and .*\n", ended.err)
+    assert [*map(timeless, rows())] == [*map(timeless, before)]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["grid", "table9"], "unknown table 'table9'; known: own"),
+        (["grid", "no.toml"], "table no.toml cannot be read: No such file or directory"),
+        (["grid", "own", "--only", "k2"], f"no cell matches 'k2'; the first of 2 is called {POWER}"),
+        (["grid", "own", "--seeds", "3-1"], "seeds = '3-1' is not possible"),
+        (["grid", "own", "--steps", "x"], "steps = 'x' is not possible"),
+        (["grid", "own", "--device", "gpu"], "device = 'gpu' is not possible"),
+        (["grid", "own", "--set", "steps=3"], "steps cannot be set in a grid; use --steps"),
+        (["grid", "own", "--set", "tf23=true"], f"{POWER}: unknown setting 'tf23'; did you mean 'tf32'?"),
+        (["grid", "own", "--set", "clamp=1e-7"], f"{EXP}: clamp = 1e-07 is not possible for 'dvae#-exp'"),
+        (["grid", "own", "--rows", "experiments"], "rows experiments cannot be read: Is a directory"),
+    ],
+)
+def test_mistakes(call: Call, words: list[str], message: str) -> None:
+    both()
+    ended = call(*words)
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.startswith(f"error: {message}"), ended.err
+    assert not Path("runs").exists()

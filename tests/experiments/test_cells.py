@@ -1,0 +1,168 @@
+"""Cells: the two tables as they are committed, and tables that somebody wrote."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from experiments.tables import EXP, POWER, write_table
+
+import softspin
+from softspin import recipe
+from softspin.config import Config
+from softspin.errors import ConfigError, SoftspinError
+from softspin.experiments.cells import Cell, check_settings, choose, find_table, read_cells
+from softspin.methods import METHODS
+
+ROOT = Path(softspin.__file__).parents[2]
+TABLES = ROOT / "experiments"
+
+
+def by_id(number: int) -> dict[str, Cell]:
+    return {cell.id: cell for cell in read_cells(TABLES / f"table{number}.toml")}
+
+
+def test_table_1_is_every_combination_with_the_authors_beta() -> None:
+    cells = by_id(1)
+    assert set(cells) == {
+        f"{data}/{structure}/k{k}/{method}/pa"
+        for data in ("mnist", "omniglot")
+        for structure in recipe.STRUCTURES
+        for k in (1, 5, 25)
+        for method in METHODS
+    }
+    assert len(cells) == 192
+    for cell in cells.values():
+        assert cell.beta == recipe.beta(cell.data, cell.structure, cell.method)
+        assert cell.variant(cell.config()) == {}
+
+
+def test_table_2_is_pcd_beside_cells_of_table_1() -> None:
+    one, two = by_id(1), by_id(2)
+    pa = {name: cell for name, cell in two.items() if cell.sampler == "pa"}
+    assert (len(two), len(pa)) == (24, 12)
+    assert {name: one[name] for name in pa} == pa
+    assert {name.replace("/pcd", "/pa") for name in set(two) - set(pa)} == set(pa)
+
+
+@pytest.mark.parametrize(
+    ("number", "cell", "nll", "std"),
+    [
+        (1, "mnist/1-linear/k1/dvae-spike_exp/pa", 89.00, 0.09),
+        (1, "mnist/2-nonlinear/k25/dvae++-exp/pa", 85.49, 0.12),
+        (1, "omniglot/1-nonlinear/k5/dvae#-un_exp/pa", 101.22, 0.05),
+        (1, "omniglot/4-nonlinear/k1/dvae#-gauss_int/pa", 102.91, 0.25),
+        (2, "mnist/2-nonlinear/k1/dvae#-power/pcd", 83.48, 0.04),
+        (2, "mnist/2-nonlinear/k1/dvae#-power/pa", 83.37, 0.02),
+    ],
+)
+def test_values_as_in_the_paper(number: int, cell: str, nll: float, std: float) -> None:
+    assert (by_id(number)[cell].nll, by_id(number)[cell].std) == (nll, std)
+
+
+def test_the_script_makes_the_committed_files(tmp_path: Path) -> None:
+    for number in (1, 2):
+        lines = [
+            f"{cell.data},{cell.structure},{cell.k},{cell.method},{cell.sampler},{cell.nll:.2f},{cell.std:.2f}"
+            for cell in by_id(number).values()
+        ]
+        (tmp_path / f"{number}.csv").write_text(
+            "\n".join(["dataset,structure,k,method,sampler,nll,std", *lines]) + "\n"
+        )
+    words = [TABLES / "make_cells.py", tmp_path / "1.csv", tmp_path / "2.csv", "--out", tmp_path]
+    subprocess.run([sys.executable, *map(str, words)], check=True)
+    for name in ("table1.toml", "table2.toml"):
+        assert (tmp_path / name).read_bytes() == (TABLES / name).read_bytes()
+
+
+def test_a_cell_is_a_config() -> None:
+    cell = by_id(1)["omniglot/4-nonlinear/k5/dvae++-power/pa"]
+    assert cell.config(seeds=(3, 4)) == Config(
+        data="omniglot", structure="4-nonlinear", samples=5, method="dvae++-power", sampler="pa", beta=30, seeds=(3, 4)
+    )
+    short = cell.config(steps=1000)
+    assert (short.steps, short.intervals.evaluate) == (1000, 20)
+    assert cell.variant(short) == {}
+
+
+def test_a_variant_is_what_is_not_the_recipe() -> None:
+    cell = by_id(1)["mnist/2-nonlinear/k1/dvae#-power/pa"]
+    settings = ["tf32=true", "clamp=1e-7", "sampler=pcd", "chains=1000", "device=cpu", "compile=off", "report_every=7"]
+    assert cell.variant(cell.config(settings=settings)) == {"tf32": True, "clamp": 1e-7, "sampler": "pcd"}
+    assert cell.variant(cell.config(settings=["tf32=false", "sampler=pa"])) == {}
+    assert cell.variant(cell.config(settings=["beta=20"])) == {"beta": 20.0}
+
+
+@pytest.mark.parametrize(
+    ("patterns", "count"),
+    [
+        (["mnist/2-*/power*"], 3),  # without a prefix it is DVAE#'s
+        (["mnist/2-nonlinear/k1/dvae#-power/pa"], 1),
+        (["mnist/2-nonlinear/dvae#-power"], 3),
+        (["mnist/*/k1/dvae++-*"], 8),
+        (["omniglot"], 96),
+        (["k25"], 64),
+        (["*power"], 48),
+        (["power", "dvae++-power"], 48),
+        (["mnist/"], 96),
+        ([], 192),
+    ],
+)
+def test_patterns(patterns: list[str], count: int) -> None:
+    assert len(choose(list(by_id(1).values()), patterns)) == count
+
+
+def test_a_pattern_that_matches_nothing_says_what_a_cell_is_called() -> None:
+    with pytest.raises(ConfigError, match="no cell matches 'k7' or 'x'; the first of 24 is called mnist/1-linear/k1/"):
+        choose(list(by_id(2).values()), ["k7", "x"])
+
+
+GOOD = 'data = "mnist", structure = "1-linear", k = 1, method = "dvae#-exp", sampler = "pa", beta = 12'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("cells = [", "is not TOML"),
+        ("x = 1", "has no cells; it must be a list"),
+        ("cells = []", "has no cells"),
+        ("cells = [1]", "cell 1 is not a table of keys and values"),
+        (f"cells = [{{{GOOD}}}, {{{GOOD}}}]", "has the cell mnist/1-linear/k1/dvae#-exp/pa twice"),
+        (f"cells = [{{{GOOD}, nlll = 2}}]", "cell 1: unknown key 'nlll'; did you mean 'nll'?"),
+        (f'cells = [{{{GOOD}, nll = "2"}}]', "cell 1: nll = '2' is not a number"),
+        (f"cells = [{{{GOOD.replace(', beta = 12', '')}}}]", "cell 1 has no 'beta'"),
+        (f"cells = [{{{GOOD.replace('-exp', '-exq')}}}]", "unknown method 'dvae#-exq'; did you mean 'dvae#-exp'?"),
+        (f"cells = [{{{GOOD.replace('k = 1', 'k = 0')}}}]", "samples = 0 is not possible"),
+        (f"cells = [{{{GOOD.replace('mnist', 'a/b.npy')}}}]", "data = 'a/b.npy' has a slash"),
+    ],
+)
+def test_wrong_tables(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "t.toml").write_text(text)
+    with pytest.raises(SoftspinError) as caught:
+        read_cells(tmp_path / "t.toml")
+    assert str(caught.value).startswith(f"table {tmp_path / 't.toml'}")
+    assert message in str(caught.value)
+
+
+def test_finding_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"no table 'table1': there is no experiments/table1\.toml here; go to"):
+        find_table("table1")
+    Path("experiments").mkdir()
+    own = write_table(Path("experiments/own.toml"), POWER, EXP)
+    assert find_table("own") == own
+    assert [cell.id for cell in read_cells(own)] == [POWER, EXP]
+    with pytest.raises(SoftspinError, match="unknown table 'owm'; did you mean 'own'"):
+        find_table("owm")
+    with pytest.raises(ConfigError, match=r"table no\.toml cannot be read: No such file"):
+        read_cells(find_table("no.toml"))
+
+
+@pytest.mark.parametrize(
+    ("setting", "hint"), [("steps=3", "use --steps"), ("seeds=1", "use --seeds"), ("data=x", "--only")]
+)
+def test_settings_that_are_not_a_variants(setting: str, hint: str) -> None:
+    with pytest.raises(ConfigError, match=hint):
+        check_settings(["tf32=true", setting])

@@ -1,0 +1,109 @@
+"""Rows: what was written is read, a cut-off line harms nothing, and no result is there twice."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from softspin.errors import RowsError
+from softspin.experiments.rows import Row, append_rows, key_of, latest, make_key, read_rows
+
+
+def row(seed: int = 0, status: str = "ok", **changes: Any) -> Row:
+    end = {"nll": 84.0 + seed} if status == "ok" else {"error": "it broke"}
+    return {"status": status, "cell": "c", "seed": seed, "steps": 9, "short": True, "variant": {}, **end, **changes}
+
+
+def test_rows_come_back_in_order(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "rows.jsonl"
+    assert read_rows(path) == []
+    assert append_rows(path, [row(0), row(1)]) == [row(0), row(1)]
+    append_rows(path, [row(2, variant={"tf32": True})])
+    append_rows(path, [])
+    assert read_rows(path) == [row(0), row(1), row(2, variant={"tf32": True})]
+
+
+def test_a_result_is_there_once(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    append_rows(path, [row(0, "failed")])
+    append_rows(path, [row(0, "failed", error="again")])
+    assert append_rows(path, [row(0), row(1)]) == [row(0), row(1)]
+    assert append_rows(path, [row(0, nll=1.0), row(0, "failed"), row(1, steps=10)]) == [row(1, steps=10)]
+    rows = read_rows(path)
+    assert [one["status"] for one in rows] == ["failed", "failed", "ok", "ok", "ok"]
+    assert latest(rows)[make_key("c", 0, 9, {})] == row(0)
+    assert append_rows(path, [row(5), row(5)]) == [row(5)]
+    assert len(read_rows(path)) == 6
+
+
+def test_the_order_of_a_variants_settings_is_no_difference() -> None:
+    assert key_of(row(variant={"a": 1, "b": 2})) == key_of(row(variant={"b": 2, "a": 1}))
+    assert key_of(row(variant={"a": 1})) != key_of(row(variant={"a": 2}))
+
+
+def test_a_line_cut_off_anywhere_is_told_left_out_and_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    append_rows(path, [row(0), row(1, cell="ü")])
+    whole = path.read_bytes()
+    first = whole.index(b"\n") + 1
+    for cut in range(first, len(whole) + 1):
+        path.write_bytes(whole[:cut])
+        told: list[str] = []
+        rows = read_rows(path, told.append)
+        torn = first < cut < len(whole) - 1
+        assert rows == [row(0), row(1, cell="ü")][: 1 if cut < len(whole) - 1 else 2]
+        assert told == (
+            [f"the last line of {path} was cut off ({cut - first} bytes) and does not count"] if torn else []
+        )
+        append_rows(path, [row(1, cell="ü"), row(2)])
+        assert read_rows(path, told.append) == [row(0), row(1, cell="ü"), row(2)]
+        assert len(told) == torn
+
+
+def test_two_at_once_write_whole_lines_and_nothing_twice(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+
+    def write(_: int) -> int:
+        return sum(len(append_rows(path, [row(seed, text="x" * 5000)])) for seed in range(20))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(write, range(4))) == 20
+    assert sorted(one["seed"] for one in read_rows(path)) == list(range(20))
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("<<<<<<< HEAD", "line 2 is not a JSON object"),
+        ("", "line 2 is not a JSON object"),
+        ("[1]", "line 2 is not a JSON object"),
+        (json.dumps(row(1) | {"seed": "1"}), "line 2 has no 'seed' of type int"),
+        (json.dumps({k: v for k, v in row(1).items() if k != "variant"}), "line 2 has no 'variant' of type dict"),
+        (json.dumps(row(1, status="done")), "line 2 has the status 'done', which is neither ok nor failed"),
+        (json.dumps(row(1) | {"nll": None}), "line 2 is ok, but has no finite 'nll'"),
+        (json.dumps(row(1) | {"nll": float("nan")}), "line 2 is ok, but has no finite 'nll'"),
+        (json.dumps({k: v for k, v in row(1, "failed").items() if k != "error"}), "is failed, but has no 'error'"),
+        (json.dumps(row(0, nll=1.0)), "line 2 comes after the result of its key, line 1"),
+        (json.dumps(row(0, "failed")), "line 2 comes after the result of its key, line 1"),
+    ],
+)
+def test_damage_is_named_and_nothing_is_appended_to_it(tmp_path: Path, line: str, message: str) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(f"{json.dumps(row(0))}\n{line}\n{json.dumps(row(3))}\n")
+    before = path.read_bytes()
+    with pytest.raises(RowsError, match=f"rows {path} are damaged: .*{message}"):
+        read_rows(path)
+    with pytest.raises(RowsError, match="are damaged"):
+        append_rows(path, [row(9)])
+    assert path.read_bytes() == before
+
+
+def test_places_that_cannot_be_read_or_written(tmp_path: Path) -> None:
+    with pytest.raises(RowsError, match="cannot be read: Is a directory"):
+        read_rows(tmp_path)
+    with pytest.raises(RowsError, match="cannot be written: Is a directory"):
+        append_rows(tmp_path, [row()])
