@@ -8,7 +8,7 @@ where that rule is written down.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -128,15 +128,15 @@ def broadcast_shape(*shapes: Sequence[int]) -> tuple[int, ...] | None:
         return None
 
 
-def replica_matmul(x: Tensor, weight: Tensor) -> Tensor:
-    """x @ weight for x `(*replicas, ..., n)` and weight `(*replicas, n, m)`, as one batched product.
+def replica_matmul(x: Tensor, weight: Tensor, product: Callable[[Tensor, Tensor], Tensor] = torch.matmul) -> Tensor:
+    """x @ weight for x `(*replicas, ..., n)` and weight `(*replicas, n, m)`, as one batched `product`.
 
     >>> replica_matmul(torch.ones(3, 5, 7, 2), torch.ones(3, 2, 4)).shape
     torch.Size([3, 5, 7, 4])
     """
     replicas = weight.shape[:-2]
     rows = x.reshape(*replicas, math.prod(x.shape[len(replicas) : -1]), x.shape[-1])
-    return (rows @ weight).reshape(*x.shape[:-1], weight.shape[-1])
+    return product(rows, weight).reshape(*x.shape[:-1], weight.shape[-1])
 
 
 def all_states(units: int, chunk: int = 1 << 14, device: torch.device | None = None) -> Iterator[Tensor]:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from softspin.errors import ShapeError
+from softspin.kernels.matmul import product
 from softspin.numerics import align, replica_matmul
 
 
@@ -41,7 +42,7 @@ class Linear(nn.Module):
             raise ShapeError(f"parts of {sizes} features for a layer of {self.weight.shape[1]} inputs")
         out = align(self.bias, parts[0].ndim)
         for part, rows in zip(parts, self.weight.split(sizes, dim=1), strict=True):
-            out = out + replica_matmul(part, rows)
+            out = out + replica_matmul(part, rows, product)
         return out
 
 

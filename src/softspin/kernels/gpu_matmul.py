@@ -1,0 +1,110 @@
+"""Small float32 products of R pairs of matrices on tensor cores, in Triton's language.
+
+A number is the sum of two of TF32 (10 bits of mantissa) with an error of 2^-21, so three products of such parts have
+float32's accuracy; where TF32 is allowed, one will do. A long sum is divided among programs; each writes its part, and
+nothing is added in an order that changes from run to run.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+class Tile(NamedTuple):
+    """How a product is cut: a program makes rows x columns of the result, from its share of the sum."""
+
+    rows: int
+    columns: int
+    depth: int
+    warps: int
+    stages: int
+    shares: int
+
+
+@triton.jit
+def rounded(x):
+    """To the nearest number of TF32: the tensor core would cut the other 13 bits off. An infinity's rest is NaN."""
+    return (x.to(tl.int32, bitcast=True) + 0x1000 & -0x2000).to(tl.float32, bitcast=True)
+
+
+# One compiled kernel for all lengths: UNIT says what Triton would look for in each of them.
+@triton.jit(do_not_specialize=["M", "N", "K", "a_replica", "a_lead", "b_replica", "b_lead", "steps"])
+def product(
+    a, b, out, M, N, K, a_replica, a_lead, b_replica, b_lead, steps,
+    A_TURNED: tl.constexpr, B_TURNED: tl.constexpr, UNIT: tl.constexpr, TF32: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+):  # fmt: skip
+    """Out (shares, R, M, N) from a (R, M, K) and b (R, K, N); a share is `steps` times DEPTH of the sum over K.
+
+    Of each factor one dimension is contiguous: the last, or the first where it is TURNED; the other's stride is its
+    lead. Lengths and strides count UNIT elements: with 4, Triton sees that 16 bytes can be loaded at once.
+    """
+    tile, replica, share = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.program_id(2)
+    M, N, K = M * UNIT, N * UNIT, K * UNIT
+    across = tl.cdiv(N, COLUMNS)
+    row = tile // across * ROWS + tl.arange(0, ROWS)
+    column = tile % across * COLUMNS + tl.arange(0, COLUMNS)
+    start = share * steps * DEPTH
+    place = start + tl.arange(0, DEPTH)
+    a_row, a_place = a_lead * UNIT, 1
+    if A_TURNED:
+        a_row, a_place = 1, a_lead * UNIT
+    b_place, b_column = b_lead * UNIT, 1
+    if B_TURNED:
+        b_place, b_column = 1, b_lead * UNIT
+    a += replica * a_replica * UNIT + row[:, None] * a_row + place[None, :] * a_place
+    b += replica * b_replica * UNIT + place[:, None] * b_place + column[None, :] * b_column
+    inside_a, inside_b = (row < M)[:, None], (column < N)[None, :]
+    total = tl.zeros((ROWS, COLUMNS), tl.float32)
+    for k in range(start, min(start + steps * DEPTH, K), DEPTH):
+        left = k + tl.arange(0, DEPTH) < K
+        x = tl.load(a, mask=inside_a & left[None, :], other=0.0)
+        y = tl.load(b, mask=left[:, None] & inside_b, other=0.0)
+        high_x, high_y = rounded(x), rounded(y)
+        if TF32:
+            total = tl.dot(high_x, high_y, total, input_precision="tf32")
+        else:
+            # The tensor core cuts its sums off, so only DEPTH of them go through it before a rounded addition.
+            part = tl.dot(x - high_x, high_y, input_precision="tf32")
+            part = tl.dot(high_x, y - high_y, part, input_precision="tf32")
+            total += tl.dot(high_x, high_y, part, input_precision="tf32")
+        a += DEPTH * a_place
+        b += DEPTH * b_place
+    out += (share * tl.num_programs(1) + replica) * M * N
+    tl.store(out + row[:, None] * N + column[None, :], total, mask=inside_a & inside_b)
+
+
+def tile_for(rows: int, columns: int, depth: int) -> Tile:
+    """The tile for a product of (rows, depth) and (depth, columns).
+
+    A function of the shape alone, not of the number of replicas: what a replica gets must not depend on its company.
+    With up to seven shares torch's compiler writes their sum out, in their order.
+    """
+    tile = Tile(32, 64, 32, warps=4, stages=4, shares=1)
+    tiles, steps = triton.cdiv(rows, tile.rows) * triton.cdiv(columns, tile.columns), triton.cdiv(depth, tile.depth)
+    return tile._replace(shares=max(1, min(max(64 // tiles, steps // 16), steps // 3, 7)))
+
+
+def launch(a: Tensor, b: Tensor, tile: Tile, tf32: bool) -> Tensor:
+    """Parts `(shares, R, M, N)` whose sum is a `(R, M, K)` times b `(R, K, N)`; any strides."""
+    (replicas, rows, depth), columns = a.shape, b.shape[-1]
+    a, b = (f if 1 in f.stride()[1:] else f.contiguous() for f in (a, b))
+    a_turned, b_turned = a.stride(2) != 1, b.stride(2) != 1
+    a_lead, b_lead = a.stride(1 + a_turned), b.stride(1 + b_turned)
+    a_replica, b_replica = (f.stride(0) if replicas > 1 else 0 for f in (a, b))
+    lengths = rows, columns, depth, a_replica, a_lead, b_replica, b_lead
+    unit = 4 if all(length % 4 == 0 for length in lengths) else 1
+    out = torch.empty(tile.shares, replicas, rows, columns, dtype=a.dtype, device=a.device)
+    tiles = triton.cdiv(rows, tile.rows) * triton.cdiv(columns, tile.columns)
+    steps = triton.cdiv(triton.cdiv(depth, tile.depth), tile.shares)
+    product[(tiles, replicas, tile.shares)](
+        a, b, out, *(length // unit for length in lengths), steps,
+        A_TURNED=a_turned, B_TURNED=b_turned, UNIT=unit, TF32=tf32,
+        ROWS=tile.rows, COLUMNS=tile.columns, DEPTH=tile.depth, num_warps=tile.warps, num_stages=tile.stages,
+    )  # fmt: skip
+    return out

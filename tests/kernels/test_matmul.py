@@ -1,0 +1,160 @@
+"""The kernel for small products against float64: on a GPU where there is one, else under Triton's interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from kernels.test_gpu import DEVICE, pytestmark  # noqa: F401
+from torch import Tensor
+
+from softspin.kernels import matmul
+from softspin.nn import Linear
+
+gpu_matmul = pytest.importorskip("softspin.kernels.gpu_matmul", reason="Triton is not installed here")
+
+TILE = gpu_matmul.Tile(32, 64, 32, 4, 3, 1)
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
+
+
+def error(got: Tensor, a: Tensor, b: Tensor) -> float:
+    """The largest error, in units of the Cauchy-Schwarz bound on an entry."""
+    got, a, b = (x.detach().double() for x in (got, a, b))
+    scale = a.norm(dim=-1)[..., :, None] * b.norm(dim=-2)[..., None, :]
+    return float(((got - a @ b).abs() / scale.clamp_min(1e-300)).max())
+
+
+def turned(x: Tensor) -> Tensor:
+    return x.mT.contiguous().mT
+
+
+def table(x: Tensor) -> Tensor:
+    """As the parameters are: each replica's part of a longer row, at an odd offset."""
+    replicas = len(x)
+    row = torch.full((replicas, 3 + x[0].numel() + 2), torch.nan, device=x.device)
+    row[:, 3 : 3 + x[0].numel()] = x.reshape(replicas, -1)
+    return row[:, 3 : 3 + x[0].numel()].view(x.shape)
+
+
+def spaced(x: Tensor) -> Tensor:
+    """No dimension of stride 1."""
+    return x.repeat_interleave(2, -1)[..., ::2]
+
+
+LAYOUTS: list[Callable[[Tensor], Tensor]] = [torch.clone, turned, table, spaced]
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 1), (5, 3, 70), (33, 65, 31), (40, 68, 100)])
+@pytest.mark.parametrize("shares", [1, 3])
+def test_products_of_odd_shapes(m: int, n: int, k: int, shares: int) -> None:
+    """An entry's float32 error is some 1e-7 of its bound; TF32's is 1e-4. Shares without work are zeros."""
+    a, b = normal(2, m, k), normal(2, k, n, seed=1)
+    parts = gpu_matmul.launch(a, b, TILE._replace(shares=shares), tf32=False)
+    assert parts.shape == (shares, 2, m, n)
+    assert error(parts.sum(0), a, b) < 5e-7
+
+
+@pytest.mark.parametrize("left", LAYOUTS)
+@pytest.mark.parametrize("right", LAYOUTS)
+@pytest.mark.parametrize(("m", "n", "k"), [(36, 40, 44), (7, 9, 35)])
+def test_any_strides(
+    left: Callable[[Tensor], Tensor], right: Callable[[Tensor], Tensor], m: int, n: int, k: int
+) -> None:
+    a, b = left(normal(3, m, k)), right(normal(3, k, n, seed=1))
+    assert error(gpu_matmul.launch(a, b, TILE, tf32=False)[0], a, b) < 5e-7
+
+
+def test_numbers_are_rounded_to_the_nearest_of_tf32() -> None:
+    """With 1 as the other factor a product is the number itself: to ten bits, or to all."""
+    x = torch.tensor([1 + 2**-11 - 2**-20, 1 + 2**-11 + 2**-20, -3 - 2**-10 - 2**-20, 2.0**-100, 0.0], device=DEVICE)
+    near = torch.tensor([1.0, 1 + 2**-10, -3 - 2**-9, 2.0**-100, 0.0], device=DEVICE)
+    one = torch.ones(1, 1, 1, device=DEVICE)
+    assert torch.equal(gpu_matmul.launch(x[None, :, None], one, TILE, tf32=True).flatten(), near)
+    assert torch.equal(gpu_matmul.launch(x[None, :, None], one, TILE, tf32=False).flatten(), x)
+
+
+def test_tf32_is_used_where_torch_may_use_it() -> None:
+    a, b = normal(1, 20, 50), normal(1, 50, 30, seed=1)
+    products = torch.backends.cuda.matmul
+    before = products.fp32_precision
+    try:
+        products.fp32_precision = "tf32"
+        assert 1e-5 < error(matmul.joined(a, b), a, b) < 1e-3
+        products.fp32_precision = "ieee"
+        assert error(matmul.joined(a, b), a, b) < 5e-7
+    finally:
+        products.fp32_precision = before
+
+
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # NumPy's, under the interpreter
+def test_what_is_not_finite_does_not_get_lost() -> None:
+    a, b = normal(1, 4, 8), normal(1, 8, 4, seed=1)
+    a[0, 1, 2], b[0, 3, 3] = torch.nan, torch.inf
+    found = matmul.joined(a, b)[0].isfinite()
+    assert not found[1].any()
+    assert not found[:, 3].any()
+    assert found[[0, 2, 3], :3].all()
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(20, 70, 200), (40, 40, 33)])
+def test_gradients(m: int, n: int, k: int) -> None:
+    a, b, back = normal(2, m, k).requires_grad_(), normal(2, k, n, seed=1).requires_grad_(), normal(2, m, n, seed=2)
+    out = matmul._Product.apply(a, b)
+    found = torch.autograd.grad(out, (a, b), back)
+    assert error(out, a, b) < 5e-7
+    assert error(found[0], back, b.mT) < 5e-7
+    assert error(found[1], a.mT, back) < 5e-7
+    summed = torch.autograd.grad(matmul._Product.apply(a, b).sum(), a)[0]  # a gradient that is one number, expanded
+    assert error(summed, torch.ones_like(back), b.mT) < 5e-7
+
+
+def test_a_replica_alone_is_a_replica_among_others() -> None:
+    a, b = normal(3, 30, 200), normal(3, 200, 70, seed=1)
+    assert gpu_matmul.tile_for(30, 70, 200).shares > 1
+    together = matmul.joined(a, b)
+    for replica in range(3):
+        own = slice(replica, replica + 1)
+        assert torch.equal(matmul.joined(a[own], b[own]), together[own])
+
+
+@pytest.mark.parametrize("rows", [1, 100, 2500, 4096])
+def test_tiles_cover_what_a_net_asks_for(rows: int) -> None:
+    """Few shares: seven at most, which torch's compiler writes out; and none without work."""
+    for n in (1, 200, 784):
+        for k in (1, 100, 200, 784, 2500, 4096):
+            tile = gpu_matmul.tile_for(rows, n, k)
+            steps = -(-k // tile.depth)
+            assert 1 <= tile.shares <= 7
+            assert -(-steps // tile.shares) * (tile.shares - 1) < steps
+
+
+@pytest.mark.filterwarnings("ignore")  # the compiler's own, of its imports
+def test_a_compiled_layer_has_the_products_and_their_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One whole graph, forward and backward, of a layer in two parts."""
+    monkeypatch.setattr(matmul, "latency_bound", lambda rows, weight: True)
+    layer = Linear(50, 12, [torch.Generator().manual_seed(s) for s in range(2)]).to(DEVICE)
+    parts = [normal(2, 1, 7, 20).requires_grad_(), normal(2, 3, 7, 30, seed=1).requires_grad_()]
+    wanted = [*parts, layer.weight]
+    out = torch.compile(layer, backend="aot_eager", fullgraph=True)(*parts)
+    found = torch.autograd.grad(out.square().sum(), wanted)
+    monkeypatch.setattr(matmul, "latency_bound", lambda rows, weight: False)
+    exact = layer.double()(*(part.double() for part in parts))
+    assert torch.allclose(out.double(), exact, atol=1e-5)
+    for got, right in zip(found, torch.autograd.grad(exact.square().sum(), wanted), strict=True):
+        assert torch.allclose(got.double(), right.double(), rtol=1e-4, atol=1e-4)
+
+
+def test_on_a_cpu_and_without_gradients_it_is_torchs_product() -> None:
+    a, b = normal(2, 30, 20).cpu().requires_grad_(), normal(2, 20, 10).cpu()
+    assert not matmul.latency_bound(a, b)
+    assert torch.equal(matmul.product(a, b), a @ b)
+    near = a.detach().to(DEVICE)
+    assert not matmul.latency_bound(near, b.to(DEVICE))
+    assert not matmul.latency_bound(near.double().requires_grad_(), b.double().to(DEVICE))
+    far = torch.empty(2, 5000, 20, device=DEVICE).requires_grad_()
+    assert not matmul.latency_bound(far, b.to(DEVICE))
+    assert matmul.latency_bound(far[:, :100], b.to(DEVICE)) == (DEVICE == "cuda")
