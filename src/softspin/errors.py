@@ -70,6 +70,10 @@ class RowsError(SoftspinError):
     """A file of result rows that is damaged, or could not be read or written."""
 
 
+class FigureError(SoftspinError):
+    """Arrays of a figure that are missing, damaged, of unknown origin, or could not be written."""
+
+
 class MissingExtraError(SoftspinError, ImportError):
     """An optional dependency that is needed here and not installed."""
 

@@ -11,6 +11,7 @@ from softspin.cli import data
 from softspin.cli.demo import demo
 from softspin.cli.encode import encode
 from softspin.cli.evaluate import evaluate
+from softspin.cli.figure import figure
 from softspin.cli.grid import grid
 from softspin.cli.info import info
 from softspin.cli.logz import logz
@@ -32,7 +33,7 @@ for title, commands in {
     "Train": (demo, train),
     "Judge a run": (info, evaluate, logz),
     "Use a run": (sample, reconstruct, encode),
-    "Reproduce the paper": (grid,),
+    "Reproduce the paper": (grid, figure),
 }.items():
     for command in commands:
         app.command(rich_help_panel=title)(command)

@@ -1,0 +1,91 @@
+"""`softspin figure`: the paper's figures, from stored arrays, or computed anew."""
+
+from __future__ import annotations
+
+import math
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+
+from softspin.cli.console import say, say_json
+from softspin.cli.options import Device, Json
+from softspin.errors import unknown_name
+from softspin.experiments.figures import NAMES, TRAINED, arrays, one_bit, training
+from softspin.report.figures import caption, draw
+
+NOT_FINISHED = 75
+"""Exit code when time was up."""
+
+
+def figure(
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAME...", help=f"{', '.join(NAMES)}, or all.", show_default=False)
+    ],
+    compute: Annotated[bool, typer.Option("--compute", help="Make the arrays anew before drawing.")] = False,
+    steps: Annotated[int, typer.Option(help="Training steps of fig2a, 2b and 2c.", min=1)] = training.STEPS,
+    minutes: Annotated[
+        float,
+        typer.Option(
+            min=0, help="End that training after so long, with what there is, and code 75.", show_default="no limit"
+        ),
+    ] = math.inf,
+    device: Device = "auto",
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Any setting of that training.", show_default=False),
+    ] = None,
+    source: Annotated[Path, typer.Option("--arrays", help="Folder of the arrays.")] = Path("experiments/figures"),
+    out: Annotated[Path, typer.Option(help="Folder of the pictures.")] = Path("docs/figures"),
+    json: Json = False,
+) -> None:
+    """Draw figures of the paper as PNG and SVG from stored arrays; --compute makes these first.
+
+    fig1 and appendix are computed in seconds. fig2a, 2b and 2c train models: name them together, and one training
+    serves all three. What is not as in the paper, such as fewer steps, stands in the picture.
+    """
+    chosen = _chosen(names)
+    ending = "done"
+    if compute:
+        command = f"softspin {shlex.join(sys.argv[1:])}"
+        for name in (name for name in chosen if name not in TRAINED):
+            _compute_one_bit(name, source, command)
+        trained = [name for name in chosen if name in TRAINED]
+        if trained:
+            ending = training.compute(
+                trained, source, command=command, steps=steps, device=device, minutes=minutes, settings=sets or [],
+                say=(lambda text: None) if json else say,
+            )  # fmt: skip
+    written = {name: draw(name, source, out) for name in chosen}
+    if json:
+        say_json([_told(name, source, paths) for name, paths in written.items()])
+    else:
+        for paths in written.values():
+            say(f"written: {', '.join(map(str, paths))}")
+    if ending != "done":
+        raise typer.Exit(130 if ending == "interrupted" else NOT_FINISHED)
+
+
+def _told(name: str, source: Path, paths: list[Path]) -> dict[str, Any]:
+    found = arrays.load(source, name)
+    return {"figure": name, "written": paths, "caption": caption(found), "meta": found.meta}
+
+
+def _chosen(names: list[str]) -> list[str]:
+    """In the paper's order, each once."""
+    for name in names:
+        if name not in (*NAMES, "all"):
+            raise unknown_name("figure", name, (*NAMES, "all"))
+    return [name for name in NAMES if name in names or "all" in names]
+
+
+def _compute_one_bit(name: str, folder: Path, command: str) -> None:
+    config: dict[str, object]
+    if name == "fig1":
+        values, config = one_bit.inverse_cdfs(), {"betas": one_bit.INVERSE_CDFS, "points": one_bit.POINTS}
+    else:
+        values, config = one_bit.closeness(), {"betas": one_bit.CLOSENESS, "draws": one_bit.DRAWS, "seed": 0}
+    arrays.save(folder, values, arrays.about(name, command, torch.device("cpu"), {"q": one_bit.Q, **config}))

@@ -1,0 +1,80 @@
+"""Arrays of a figure in one file, with a record of where they come from. Without that record nobody draws them."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from softspin.errors import FigureError
+from softspin.provenance import provenance
+
+Values = Mapping[str, NDArray[Any]]
+
+
+class Arrays(NamedTuple):
+    """What a file holds."""
+
+    values: dict[str, NDArray[Any]]
+    meta: dict[str, Any]
+    """`figure`, `command`, `softspin`, `commit`, `torch`, `device`, `date`, `config`; `steps` and `steps_done` where
+    models were trained; `marks`, what is not as in the paper, in words for the picture's title."""
+
+
+def about(figure: str, command: str, device: torch.device, config: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """The record of arrays that are made here and now."""
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    made_by = provenance(device)
+    return {"figure": figure, "command": command, **made_by, "date": now, "config": dict(config), "marks": [], **more}
+
+
+def place(folder: Path, figure: str) -> Path:
+    """Where the arrays of a figure lie."""
+    return folder / f"{figure}.npz"
+
+
+def save(folder: Path, values: Values, meta: Mapping[str, Any]) -> Path:
+    """Replace the arrays of the figure that `meta` names, in one step."""
+    path = place(folder, meta["figure"])
+    half = path.with_name(f".{path.stem}.part.npz")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        np.savez_compressed(half, **values, meta=np.array(json.dumps(meta, allow_nan=False)))  # type: ignore[arg-type]
+        half.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            half.unlink()
+        raise FigureError(f"{path} cannot be written: {error.strerror}") from error
+    return path
+
+
+def load(folder: Path, figure: str) -> Arrays:
+    """The arrays of a figure. Runs no code from the file; refuses numbers whose commit or config is unknown."""
+    path = place(folder, figure)
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            values = {name: file[name] for name in file.files}
+        meta = json.loads(str(values.pop("meta")))
+    except FileNotFoundError:
+        raise FigureError(f"no arrays {path}; make them with: softspin figure {figure} --compute") from None
+    except KeyError:
+        raise FigureError(f"{path} does not say where its numbers come from: it has no 'meta'") from None
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise FigureError(f"{path} cannot be read: {error}") from None
+    if not isinstance(meta, dict) or meta.get("figure") != figure:
+        raise FigureError(f"{path} does not hold the arrays of {figure}")
+    for part in ("commit", "config"):
+        if not meta.get(part):
+            raise FigureError(
+                f"{path} does not say of what {part} its numbers are; compute them in a git checkout: "
+                f"softspin figure {figure} --compute"
+            )
+    return Arrays(values, meta)

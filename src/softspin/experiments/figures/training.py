@@ -1,0 +1,271 @@
+"""Fig. 2: models trained as the paper trained them, with a look at mean field and gradients now and then.
+
+All models of one method train at once, a replica for each beta, and the methods step by step beside each other. What
+is measured is measured on a copy of the parameters, with random numbers of its own: training does not notice.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from softspin.config import Config
+from softspin.data import Dataset, load
+from softspin.errors import ConfigError, SupportError, TrainingError
+from softspin.experiments.figures import arrays
+from softspin.experiments.figures.gradients import GradientNoise, gradient_noise
+from softspin.experiments.figures.mean_field import KL, mean_field_kl
+from softspin.kernels.noise import noise
+from softspin.kernels.streams import streams
+from softspin.model import build
+from softspin.provenance import find_device
+from softspin.training.engine import TERMS, Engine
+from softspin.training.trainer import interrupts_wait
+
+STEPS, BATCH = 100_000, 1000
+"""The paper's, for these figures."""
+BETAS: dict[str, dict[str, tuple[float, ...]]] = {
+    "fig2a": {"dvae#-power": (30,)},
+    "fig2b": {"dvae#-exp": (8, 10, 12, 16), "dvae#-power": (15, 20, 30, 40)},
+    "fig2c": {"dvae#-exp": (10,), "dvae#-power": (30,)},
+}
+"""What each figure trains. Fig. 2b: the values among which the authors chose; 2c as the paper says; 2a, the best."""
+IMAGES, INK, DRAW = 111, 112, 113
+"""Purposes of the random numbers: which images, their binarization, the posterior's draws."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measuring:
+    """How often and how finely to measure."""
+
+    points: int = 50
+    """Looks, evenly over the steps."""
+    zetas: int = 40
+    """Soft bits at each look, of as many training images (Fig. 2b)."""
+    draws: int = 64
+    """Draws of the noise for each image of a batch (Fig. 2c)."""
+    iterations: int = 10
+    """Of the mean field (Fig. 2a)."""
+    curves: int = 12
+    """Soft bits of Fig. 2a; the first is the figure's."""
+    temperatures: int = 1000
+    final_temperatures: int = 10_000
+    """The annealing of Fig. 2b and of Fig. 2a."""
+    chains: int = 1000
+
+
+MEASURING = Measuring()
+
+
+class Probe:
+    """One method in training, and a copy of its model to measure on, in training mode like itself."""
+
+    def __init__(self, config: Config, data: Dataset, device: torch.device) -> None:
+        self.config = config
+        self.engine = Engine(config, build(config, data.pixel_mean()), data, device)
+        self.twin = build(config, data.pixel_mean()).to(device).train()
+        self.stream = streams(config.seeds[0], 1, purpose=IMAGES, device=device)
+
+    def step(self) -> None:
+        """One update."""
+        try:
+            self.engine.step()
+        except SupportError:  # the samplers of the CPU refuse NaN: say where it came from
+            self.check()
+            raise
+
+    def look(self) -> Tensor:
+        """Copy the parameters as they are, and take a batch of random training images, `(R, batch, pixels)`."""
+        engine = self.engine
+        self.twin.load_state_dict(engine.model.state_dict())
+        self.stream = torch.stack([self.stream[:, 0], torch.full_like(self.stream[:, 1], engine.steps << 20)], dim=-1)
+        index = noise(self.stream, (len(engine.train),), IMAGES)[0].argsort()[: engine.batch]
+        rows = engine.train[index]
+        x = noise(self.stream, rows.shape, INK)[0] < rows if engine.grey else rows
+        return x.to(torch.float32).expand(self.twin.replicas, *rows.shape)
+
+    def uniforms(self, number: int) -> Tensor:
+        """The noise of one draw, the same for every beta: what differs is not the luck."""
+        now = torch.stack([self.stream[:, 0], self.stream[:, 1] + number], dim=-1)
+        drawn = noise(now, (2, 1, self.engine.batch, self.twin.units), DRAW)
+        return drawn.expand(self.twin.replicas, *drawn.shape[1:])
+
+    def kl(self, x: Tensor, zetas: int, steps: Sequence[int], temperatures: int, chains: int) -> KL:
+        """KL of the mean field for the soft bits of the first images, `(len(steps), R, zetas)`."""
+        with torch.no_grad():
+            soft = self.twin.infer(x, self.uniforms(0)).joined
+        few = type(soft)(*(part[:, 0, :zetas] for part in soft))
+        machine = self.twin.prior(validate=False)
+        return mean_field_kl(machine, few, steps, seed=self.engine.steps, temperatures=temperatures, chains=chains)
+
+    def gradients(self, x: Tensor, draws: int) -> GradientNoise:
+        """The noise of the gradient, of the bound as it stands at this step."""
+        warmup = self.engine.schedules.warmup(self.engine.done)
+        steps = self.config.mean_field_steps
+        return gradient_noise(self.twin, x, self.uniforms, draws, warmup=warmup, mean_field_steps=steps)
+
+    def check(self) -> None:
+        """Stop at a number that is not one."""
+        broken = self.engine.report().broken
+        if bool((broken >= 0).any()):
+            step = int(broken[broken >= 0].min())
+            term = TERMS[int((broken == step).any(0).nonzero()[0])]
+            raise TrainingError(f"training {self.config.method} broke at step {step + 1}: '{term}' is not finite")
+
+
+class Point(NamedTuple):
+    """One look at all methods; arrays have a row for each replica of each."""
+
+    step: int
+    kl: list[NDArray[Any]]
+    """Value, lower and upper, each `(R, zetas)`."""
+    noise: list[NDArray[Any]]
+    """In the order of :class:`GradientNoise`."""
+
+
+def compute(
+    names: Sequence[str],
+    folder: Path,
+    *,
+    command: str,
+    steps: int = STEPS,
+    device: str = "auto",
+    minutes: float = math.inf,
+    settings: Sequence[str] = (),
+    measuring: Measuring = MEASURING,
+    say: Callable[[str], None] = print,
+) -> Literal["done", "out of time", "interrupted"]:
+    """Train what these figures need, once for all of them, and store their arrays at every look.
+
+    Ends after `minutes`, or at Ctrl-C, with what there is, marked as such; how it ended.
+    """
+    configs = _configs(names, steps, device, settings)
+    where, data = find_device(device), load(configs[0].data)
+    began = time.monotonic()
+    probes = [Probe(config, data, where) for config in configs]
+    every, cost = max(1, steps // measuring.points), 0.0
+    points: list[Point] = []
+
+    def store(done: int, over: bool) -> None:
+        meta: dict[str, Any] = {
+            "config": {"training": [config.to_dict() for config in configs], "measuring": asdict(measuring)},
+            "steps": steps, "steps_done": done, "seconds": round(time.monotonic() - began, 1),
+            "marks": _marks(steps, done, data.name, settings),
+        }  # fmt: skip
+        for name in names:
+            if name != "fig2a":
+                values = _history(name, probes, points)
+            elif over:  # it is of the model at the end
+                values = _curves(probes, measuring)
+            else:
+                continue
+            arrays.save(folder, values, arrays.about(name, command, where, **meta))
+
+    with interrupts_wait() as waiting:
+        for step in range(1, steps + 1):
+            for probe in probes:
+                probe.step()
+            late = time.monotonic() - began + cost > 60 * minutes
+            over = step == steps or late or bool(waiting)
+            if step % every == 0 or over:
+                start = time.monotonic()
+                points.append(_measure(names, probes, measuring))
+                store(step, over)
+                cost = time.monotonic() - start
+                say(_line(points[-1], steps, time.monotonic() - began))
+            if over:
+                break
+    return "done" if step == steps else "interrupted" if waiting else "out of time"
+
+
+def _configs(names: Sequence[str], steps: int, device: str, settings: Sequence[str]) -> list[Config]:
+    """A run for each method: all beta that any of the figures asks for."""
+    wanted: dict[str, set[float]] = {}
+    for name in names:
+        for method, betas in BETAS[name].items():
+            wanted.setdefault(method, set()).update(betas)
+    configs = []
+    for method, grid in sorted(wanted.items()):
+        own = Config(
+            data="mnist", structure="2-nonlinear", method=method, betas=tuple(sorted(grid)), batch=BATCH, steps=steps,
+            device=device,
+        )  # fmt: skip
+        config = own.with_settings(settings)
+        for key in ("method", "beta", "betas", "seeds", "steps", "samples", "device"):
+            if getattr(config, key) != getattr(own, key):
+                raise ConfigError(f"'{key}' is the figure's own choice here; --set may change any other setting")
+        configs.append(config)
+    return configs
+
+
+def _marks(steps: int, done: int, data: str, settings: Sequence[str]) -> list[str]:
+    """What is not as in the paper, in words."""
+    marks = [] if steps == STEPS else [f"{steps:,} steps instead of {STEPS:,}"]
+    if done < steps:
+        marks.append(f"stopped after {done:,} of {steps:,} steps")
+    if data != "mnist":
+        marks.append(f"on {data} instead of mnist")
+    return marks + [setting for setting in settings if not setting.startswith("data=")]
+
+
+def _measure(names: Sequence[str], probes: Sequence[Probe], how: Measuring) -> Point:
+    kls, noises = [], []
+    for probe in probes:
+        probe.check()
+        x = probe.look()
+        if "fig2b" in names:
+            steps = [probe.config.mean_field_steps]
+            kls.append([part[0] for part in probe.kl(x, how.zetas, steps, how.temperatures, how.chains)])
+        if "fig2c" in names:
+            noises.append(probe.gradients(x, how.draws))
+    return Point(probes[0].engine.steps, _joined(kls), _joined(noises))
+
+
+def _joined(each: Sequence[Sequence[Tensor]]) -> list[NDArray[Any]]:
+    """The same quantities of all methods, one method's replicas after another's."""
+    return [torch.cat(parts).cpu().numpy() for parts in zip(*each, strict=True)]
+
+
+def _replicas(probes: Sequence[Probe]) -> dict[str, NDArray[Any]]:
+    """`method` and `beta` of every row."""
+    pairs = [(probe.config.method, replica.beta) for probe in probes for replica in probe.config.replicas]
+    return {"method": np.array([method for method, _ in pairs]), "beta": np.array([beta for _, beta in pairs])}
+
+
+def _history(name: str, probes: Sequence[Probe], points: Sequence[Point]) -> dict[str, NDArray[Any]]:
+    """Arrays over the looks so far, `(looks, replicas, ...)`."""
+    attribute, fields = {"fig2b": ("kl", KL._fields), "fig2c": ("noise", GradientNoise._fields)}[name]
+    columns = zip(*(getattr(point, attribute) for point in points), strict=True)
+    named = {f"{attribute}_{field}": np.stack(column) for field, column in zip(fields, columns, strict=True)}
+    return {"step": np.array([point.step for point in points]), **_replicas(probes), **named}
+
+
+def _curves(probes: Sequence[Probe], how: Measuring) -> dict[str, NDArray[Any]]:
+    """KL against the iterations of the mean field, `(curves, iterations)`, for the model that Fig. 2a is of."""
+    ((method, (beta,)),) = BETAS["fig2a"].items()
+    probe = next(probe for probe in probes if probe.config.method == method)
+    replica = [one.beta for one in probe.config.replicas].index(beta)
+    steps = range(1, how.iterations + 1)
+    found = probe.kl(probe.look(), how.curves, steps, how.final_temperatures, how.chains)
+    named = {f"kl_{field}": part[:, replica].T.cpu().numpy() for field, part in zip(KL._fields, found, strict=True)}
+    about = {"method": np.array(method), "beta": np.array(beta), "step": np.array(probe.engine.steps)}
+    return {"iterations": np.array(steps), **about, **named}
+
+
+def _line(point: Point, steps: int, seconds: float) -> str:
+    """How it goes."""
+    texts = [f"step {point.step:,} of {steps:,}"]
+    if point.kl:
+        texts.append("KL " + " ".join(f"{value:.3f}" for value in point.kl[0].mean(-1)))
+    if point.noise:
+        texts.append("variance " + " ".join(f"{value:.3g}" for value in point.noise[0]))
+    return "  ".join([*texts, f"{seconds / 60:.1f} min"])

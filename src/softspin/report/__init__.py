@@ -1,0 +1,1 @@
+"""Tables, figures and pages, drawn from stored rows and arrays, never from a live model."""
