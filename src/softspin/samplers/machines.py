@@ -36,8 +36,12 @@ def couplings(machine: Boltzmann) -> Tensor:
 
 def rebuild(machine: Boltzmann, bias: Tensor, coupling: Tensor) -> Boltzmann:
     """A machine of the same kind with other parameters."""
-    kind = BipartiteBoltzmann if isinstance(machine, BipartiteBoltzmann) else GraphBoltzmann
-    return kind(bias, coupling, validate_args=False)
+    return kind_of(machine)(bias, coupling, validate_args=False)
+
+
+def kind_of(machine: Boltzmann) -> type[BipartiteBoltzmann | GraphBoltzmann]:
+    """Its class, of the two that there are."""
+    return BipartiteBoltzmann if isinstance(machine, BipartiteBoltzmann) else GraphBoltzmann
 
 
 def replica_streams(machine: Boltzmann, seed: int, purpose: int) -> Tensor:

@@ -82,8 +82,9 @@ class Engine:
         self.steps = 0
         self.reported = 0
         self.compiled = config.compile == "on" or (config.compile == "auto" and device.type == "cuda")
-        self._begin, self._forward, self._finish = self._start, self._bound, self._descend
+        self._begin, self._forward, self._finish, self._measure = self._start, self._bound, self._descend, self._moments
         if self.compiled:
+            self._measure = torch.compile(self._moments)
             self._begin = torch.compile(self._start)
             self._forward = torch.compile(self._bound)
             self._finish = torch.compile(self._descend)
@@ -123,7 +124,7 @@ class Engine:
         machine = self._machine()
         with self._beside():
             quality = self._sample(machine)
-            phase = negative_phase(machine, self.sampler.z)
+            phase = self._measure(self.sampler.z)
         rows, warmup = self._begin()
         ink = noise(self.stream, rows.shape[1:], BITS) if self.grey else None
         shape = 2, self.config.samples, self.batch, self.model.units
@@ -136,6 +137,10 @@ class Engine:
             self._finish(self.adam.gradients(), phase, warmup, terms, quality)
             if isinstance(self.sampler, PopulationState):
                 self.log_z.copy_(self.sampler.log_z)
+
+    def _moments(self, z: Tensor) -> NegativePhase:
+        """The negative phase from the sampler's states."""
+        return negative_phase(self._machine(), z)
 
     def _start(self) -> tuple[Tensor, Tensor]:
         """The next images `(R, batch, pixels)` of every replica as they are stored, and the weight of the KL."""
@@ -206,7 +211,7 @@ class Engine:
             chains, info = gibbs.step(self.sampler, machine, self.config.sweeps)
             self._keep(chains)
             return info.flip_rate
-        members, told = population.step(self.sampler, machine, self.config.sweeps, finish=False)
+        members, told = population.step(self.sampler, machine, self.config.sweeps, finish=False, compiled=self.compiled)
         self._keep(members)
         return (told.effective_sample_size / self.config.chains).to(torch.float32)
 
