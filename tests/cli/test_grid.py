@@ -77,7 +77,7 @@ def test_a_dry_run_says_what_there_is_to_do_and_does_nothing(call: Call) -> None
     *_, total, source, high = call(*words, "--dry-run", "--seeds", "0-5", "--steps", "80").out.splitlines()
     assert re.fullmatch(r"rows missing: 12; runs to make: 2; \d+ (s|min \d+ s) \+ unknown for 1 of 2 cells", total)
     assert source == f"times of training, without the test at its end, as measured on {rows()[0]['device']}"
-    assert high.startswith("~: from runs of other methods")
+    assert high.startswith("~: scaled from runs of other methods")
 
 
 def test_minutes_end_with_code_75_and_the_next_call_goes_on(call: Call) -> None:

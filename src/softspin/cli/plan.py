@@ -42,7 +42,7 @@ def show_plan(needs: list[Need], found: list[Took], device: str, json: bool) -> 
     if known:
         say(f"times of training, without the test at its end, as measured on {where}")
     if any(not plan["alike"] for plan in plans if plan["seconds"] is not None):
-        say("~: from runs of other methods, K, seeds or steps; such a time is on the high side")
+        say("~: scaled from runs of other methods, K, seeds or steps; a rough guide")
 
 
 def duration(seconds: float) -> str:

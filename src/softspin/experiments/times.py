@@ -43,7 +43,7 @@ class Estimate(NamedTuple):
 
     seconds: float
     alike: bool
-    """Whether runs of just this work took that long; otherwise others did, and it is on the high side."""
+    """Whether runs of just this work took that long; otherwise it is scaled from others."""
 
 
 def work_of(config: Config, variant: Mapping[str, Any]) -> Work:
@@ -88,8 +88,8 @@ def device_of(found: list[Took], here: str) -> str | None:
 def estimate(work: Work, found: Iterable[Took]) -> Estimate | None:
     """The time of a work, or None where nothing of its structure and variant was measured.
 
-    Time grows with steps, samples and replicas, and at most in proportion. So the shortest of what each measurement
-    promises as the most is a promise too, but for the method, of which the same one is preferred.
+    Time grows with steps, samples and replicas, and at most in proportion, so each measurement of the method gives an
+    upper bound, and the least of them is taken. Other methods, and the benchmark, which has updates alone, only guide.
     """
     found = [took for took in found if (took.work.structure, took.work.variant) == (work.structure, work.variant)]
     if same := [took.seconds for took in found if took.work == work]:
