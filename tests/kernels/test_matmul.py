@@ -60,11 +60,11 @@ def test_products_of_odd_shapes(m: int, n: int, k: int, shares: int) -> None:
 
 @pytest.mark.parametrize("left", LAYOUTS)
 @pytest.mark.parametrize("right", LAYOUTS)
-@pytest.mark.parametrize(("m", "n", "k"), [(36, 40, 44), (7, 9, 35)])
+@pytest.mark.parametrize(("m", "n", "k"), [(28, 40, 44), (7, 9, 35)])
 def test_any_strides(
     left: Callable[[Tensor], Tensor], right: Callable[[Tensor], Tensor], m: int, n: int, k: int
 ) -> None:
-    a, b = left(normal(3, m, k)), right(normal(3, k, n, seed=1))
+    a, b = left(normal(2, m, k)), right(normal(2, k, n, seed=1))
     assert error(gpu_matmul.launch(a, b, TILE, tf32=False)[0], a, b) < 5e-7
 
 
@@ -100,7 +100,7 @@ def test_what_is_not_finite_does_not_get_lost() -> None:
     assert found[[0, 2, 3], :3].all()
 
 
-@pytest.mark.parametrize(("m", "n", "k"), [(20, 70, 200), (40, 40, 33)])
+@pytest.mark.parametrize(("m", "n", "k"), [(20, 30, 200), (7, 66, 33)])
 def test_gradients(m: int, n: int, k: int) -> None:
     a, b, back = normal(2, m, k).requires_grad_(), normal(2, k, n, seed=1).requires_grad_(), normal(2, m, n, seed=2)
     out = matmul._Product.apply(a, b)
@@ -113,11 +113,10 @@ def test_gradients(m: int, n: int, k: int) -> None:
 
 
 def test_a_replica_alone_is_a_replica_among_others() -> None:
-    a, b = normal(3, 30, 200), normal(3, 200, 70, seed=1)
-    assert gpu_matmul.tile_for(30, 70, 200).shares > 1
+    a, b = normal(3, 30, 200), normal(3, 200, 40, seed=1)
+    assert gpu_matmul.tile_for(30, 40, 200).shares > 1
     together = matmul.joined(a, b)
-    for replica in range(3):
-        own = slice(replica, replica + 1)
+    for own in (slice(0, 1), slice(1, 3)):
         assert torch.equal(matmul.joined(a[own], b[own]), together[own])
 
 
