@@ -25,6 +25,7 @@ from softspin.experiments.figures.mean_field import mean_field_kl
 from softspin.experiments.figures.training import Measuring, Probe
 from softspin.model import build
 from softspin.numerics import mixture_log_prob, open_uniform
+from softspin.report.figures import compose
 from softspin.smoothing import Power, SoftBits, smoothing_family
 from truth import PRINTED, quadrature
 
@@ -208,7 +209,9 @@ def compute(folder: Path, names: list[str], **options: Any) -> tuple[str, list[s
 def test_one_training_serves_all_figures(tmp_path: Path) -> None:
     ending, lines = compute(tmp_path, ["fig2a", "fig2b", "fig2c"])
     assert (ending, len(lines)) == ("done", 2)
-    (a, _), (b, meta), (c, _) = (arrays.load(tmp_path, name) for name in ("fig2a", "fig2b", "fig2c"))
+    stored = [arrays.load(tmp_path, name) for name in ("fig2a", "fig2b", "fig2c")]
+    assert [len(compose(one).axes) for one in stored] == [1, 2, 1]
+    (a, _), (b, meta), (c, _) = stored
     assert a["kl_value"].shape == (2, 3)
     assert [a[name].item() for name in ("method", "beta", "step")] == ["dvae#-power", 30, 4]
     assert b["kl_value"].shape == (2, 8, 3)
@@ -268,7 +271,7 @@ def test_ctrl_c_leaves_what_there_is(tmp_path: Path) -> None:
 
 
 def test_training_that_breaks_says_so(tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match="training dvae#-exp broke at step 2: 'bound' is not finite"):
+    with pytest.raises(TrainingError, match="training dvae#-exp broke at step 3: 'bound' is not finite"):
         compute(tmp_path, ["fig2c"], settings=[*TINY, "rate=1e25"])
 
 

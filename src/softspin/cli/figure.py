@@ -26,13 +26,16 @@ def figure(
         list[str], typer.Argument(metavar="NAME...", help=f"{', '.join(NAMES)}, or all.", show_default=False)
     ],
     compute: Annotated[bool, typer.Option("--compute", help="Make the arrays anew before drawing.")] = False,
-    steps: Annotated[int, typer.Option(help="Training steps of fig2a, 2b and 2c.", min=1)] = training.STEPS,
+    steps: Annotated[
+        int | None,
+        typer.Option(help="Training steps of fig2a, 2b and 2c.", min=1, show_default=f"{training.STEPS}, the paper's"),
+    ] = None,
     minutes: Annotated[
-        float,
+        float | None,
         typer.Option(
             min=0, help="End that training after so long, with what there is, and code 75.", show_default="no limit"
         ),
-    ] = math.inf,
+    ] = None,
     device: Device = "auto",
     sets: Annotated[
         list[str] | None,
@@ -48,6 +51,9 @@ def figure(
     serves all three. What is not as in the paper, such as fewer steps, stands in the picture.
     """
     chosen = _chosen(names)
+    for option, given in {"--steps": steps, "--minutes": minutes, "--set": sets}.items():
+        if given is not None and not compute:
+            raise typer.BadParameter("it is about computing, and needs --compute", param_hint=option)
     ending = "done"
     if compute:
         command = f"softspin {shlex.join(sys.argv[1:])}"
@@ -56,7 +62,8 @@ def figure(
         trained = [name for name in chosen if name in TRAINED]
         if trained:
             ending = training.compute(
-                trained, source, command=command, steps=steps, device=device, minutes=minutes, settings=sets or [],
+                trained, source, command=command, steps=steps or training.STEPS, device=device,
+                minutes=math.inf if minutes is None else minutes, settings=sets or [],
                 say=(lambda text: None) if json else say,
             )  # fmt: skip
     written = {name: draw(name, source, out) for name in chosen}

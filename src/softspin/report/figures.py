@@ -22,7 +22,7 @@ STYLES = ("-", "--", "-.", ":")
 FAMILIES = {"exp": "exponential", "un_exp": "uniform + exp", "power": "power function"}
 BEST = {"dvae#-exp": 10.0, "dvae#-power": 30.0}
 """The beta that Fig. 2c compares."""
-FORMATS = ("png", "svg")
+ENDINGS = ("png", "svg")
 
 CAPTIONS = {
     "fig1": (
@@ -59,17 +59,21 @@ def caption(arrays: Arrays) -> str:
 
 def draw(name: str, source: Path, out: Path) -> list[Path]:
     """Read the arrays of a figure in the folder `source`, and draw them as PNG and SVG into `out`."""
-    arrays = load(source, name)
+    figure = compose(load(source, name))
+    return [_save(figure, out / f"{name}.{ending}") for ending in ENDINGS]
+
+
+def compose(arrays: Arrays) -> Figure:
+    """The picture of these arrays."""
+    name, marks = arrays.meta["figure"], arrays.meta.get("marks")
     try:
         figure = _DRAWINGS[name](arrays.values)
     except KeyError as error:
-        raise FigureError(
-            f"{source / name}.npz has no {error}; compute it anew: softspin figure {name} --compute"
-        ) from None
+        raise FigureError(f"the arrays of {name} have no {error}; softspin figure {name} --compute makes all") from None
     figure.text(0.995, 0.004, _source(arrays.meta), ha="right", va="bottom", fontsize=6, color=GREY)
-    if arrays.meta.get("marks"):
-        _mark(figure, arrays.meta["marks"])
-    return [_save(figure, out / f"{name}.{format}") for format in FORMATS]
+    if marks:
+        figure.suptitle(f"not as in the paper: {'; '.join(marks)}", color=ORANGE, fontsize=9, wrap=True)
+    return figure
 
 
 def _fig1(values: Mapping[str, NDArray[Any]]) -> Figure:
@@ -83,6 +87,8 @@ def _fig1(values: Mapping[str, NDArray[Any]]) -> Figure:
         axes[0, column].set_title(title)
         axes[0, column].legend(loc="upper left")
         axes[1, column].set_xlabel("noise ρ")
+    for axis in axes.flat:
+        axis.grid(alpha=0.25)
     axes[0, 0].set_ylabel("inverse CDF ζ")
     axes[1, 0].set_ylabel("∂ζ/∂q")
     highest = max(values[f"{family}_slope"].max() for family in FAMILIES)
@@ -99,7 +105,9 @@ def _fig2a(values: Mapping[str, NDArray[Any]]) -> Figure:
     axis.fill_between(x, values["kl_lower"][0], values["kl_upper"][0], color=BLUE, alpha=0.25, linewidth=0)
     axis.plot(x, kl[0], color=BLUE, marker="o", markersize=4, label=f"one ζ: {kl[0, -1]:.2g} at the end")
     family, beta, step = _family(str(values["method"])), float(values["beta"]), int(values["step"])
-    axis.set(yscale="log", xlabel="mean-field iterations", ylabel="KL(m ‖ p(z|ζ)), nats")
+    # A machine without couplings has none: then there is nothing to take the log of.
+    axis.set_yscale("log" if (kl > 0).any() else "linear")
+    axis.set(xlabel="mean-field iterations", ylabel="KL(m ‖ p(z|ζ)), nats")
     axis.set_title(f"{FAMILIES[family]}, β = {beta:g}, after {step:,} steps")
     axis.locator_params(axis="x", integer=True)
     axis.legend()
@@ -153,7 +161,9 @@ def _appendix(values: Mapping[str, NDArray[Any]]) -> Figure:
         for number, (beta, *point) in enumerate(zip(values[f"{family}_beta"], x, y, strict=True)):
             text = f"{beta:g}" if number else f"β = {beta:g}"
             axis.annotate(text, point, (5, 4), textcoords="offset points", fontsize=8, color=colour)
-    axis.set(xlabel="variance of ∂ζ/∂q", ylabel="mean distance |ζ - z|", ylim=(0, None))
+    axis.set(xlabel="variance of ∂ζ/∂q", ylabel="mean distance |ζ - z|")
+    axis.margins(0.08)
+    axis.set_ylim(bottom=0)
     axis.legend()
     return figure
 
@@ -173,10 +183,6 @@ def _family(method: str) -> str:
 
 def _source(meta: Mapping[str, Any]) -> str:
     return f"softspin {meta['commit']}, {meta.get('device', '?')}, {str(meta.get('date', '?'))[:10]}"
-
-
-def _mark(figure: Figure, marks: list[str]) -> None:
-    figure.suptitle("not as in the paper: " + "; ".join(marks), color=ORANGE, fontsize=9, wrap=True)
 
 
 def _figure(width: float, height: float) -> Figure:

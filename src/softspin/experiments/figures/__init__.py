@@ -4,9 +4,9 @@
 on them, `arrays` is how numbers are stored together with where they come from.
 """
 
-ONE_BIT = ("fig1", "appendix")
 TRAINED = ("fig2a", "fig2b", "fig2c")
+"""Those that train models."""
 NAMES = ("fig1", *TRAINED, "appendix")
 """In the order of the paper."""
 
-__all__ = ["NAMES", "ONE_BIT", "TRAINED"]
+__all__ = ["NAMES", "TRAINED"]
