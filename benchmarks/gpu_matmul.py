@@ -83,7 +83,7 @@ def row(kind: str, replicas: int, m: int, n: int, k: int) -> dict[str, Any]:
     ways: dict[str, Callable[[bool], Tensor]] = {
         "parts": lambda tf32: launch(a, b, tile, tf32),
         "ours": lambda tf32: launch(a, b, tile, tf32).sum(0) if tile.shares > 1 else launch(a, b, tile, tf32)[0],
-        "torch": lambda tf32: torch.bmm(a, b),
+        "bmm": lambda tf32: torch.bmm(a, b),
     }
     for tf32, (name, multiply) in itertools.product((False, True), ways.items()):
         torch.backends.cuda.matmul.fp32_precision = "tf32" if tf32 else "ieee"
@@ -108,7 +108,7 @@ def tuned(kind: str, replicas: list[int], m: int, n: int, k: int, tf32: bool) ->
     best = sorted(times, key=lambda tile: math.prod(times[tile]))[:3]
     return {
         "what": {"kind": kind, "replicas": replicas, "M": m, "N": n, "K": k, "tf32": tf32},
-        "torch": [microseconds(lambda a=a, b=b: torch.bmm(a, b), 3)[1] for a, b in pairs],
+        "bmm": [microseconds(lambda a=a, b=b: torch.bmm(a, b), 3)[1] for a, b in pairs],
         "now": {str([*now]): times[now]},
         "best": {str([*tile]): times[tile] for tile in best},
     }
@@ -118,7 +118,7 @@ def show(found: dict[str, Any]) -> None:
     what = found["what"]
     head = f"{what['kind']}  R {what['replicas']}  {what['M']} x {what['N']} x {what['K']}"
     if "best" in found:
-        print(f"{head}: torch {found['torch']}, now {found['now']}, best {found['best']}", flush=True)
+        print(f"{head}: bmm {found['bmm']}, now {found['now']}, best {found['best']}", flush=True)
         return
     ways = {name: found[name] for name in found if name not in ("what", "tile")}
     told = (f"{name} {way['us']['median']:.1f}" + (f" ({way['error']:.0e})" if "error" in way else "")
@@ -145,8 +145,9 @@ def main() -> None:
         ]
     rows = []
     for job in jobs:
-        rows.append(job() | where)
-        show(rows[-1])
+        found = job()
+        show(found)
+        rows.append(found | where)
         if options.out:  # after every case: a run that is cut off keeps what it has
             options.out.write_text(json.dumps(rows, indent=1) + "\n")
 

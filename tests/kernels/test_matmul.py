@@ -113,8 +113,8 @@ def test_gradients(m: int, n: int, k: int) -> None:
 
 
 def test_a_replica_alone_is_a_replica_among_others() -> None:
-    a, b = normal(3, 30, 200), normal(3, 200, 40, seed=1)
-    assert gpu_matmul.tile_for(30, 40, 200).shares > 1
+    a, b = normal(3, 30, 600), normal(3, 600, 40, seed=1)
+    assert gpu_matmul.tile_for(30, 40, 600).shares > 1
     together = matmul.joined(a, b)
     for own in (slice(0, 1), slice(1, 3)):
         assert torch.equal(matmul.joined(a[own], b[own]), together[own])
@@ -135,6 +135,8 @@ def test_tiles_cover_what_a_net_asks_for(rows: int) -> None:
 def test_a_compiled_layer_has_the_products_and_their_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     """One whole graph, forward and backward, of a layer in two parts."""
     monkeypatch.setattr(matmul, "latency_bound", lambda rows, weight: True)
+    # The compiler turns the checks of all distributions off, for good.
+    monkeypatch.setattr(torch.distributions.Distribution, "_validate_args", True)
     layer = Linear(50, 12, [torch.Generator().manual_seed(s) for s in range(2)]).to(DEVICE)
     parts = [normal(2, 1, 7, 20).requires_grad_(), normal(2, 3, 7, 30, seed=1).requires_grad_()]
     wanted = [*parts, layer.weight]
@@ -147,13 +149,11 @@ def test_a_compiled_layer_has_the_products_and_their_gradients(monkeypatch: pyte
         assert torch.allclose(got.double(), right.double(), rtol=1e-4, atol=1e-4)
 
 
-def test_on_a_cpu_and_without_gradients_it_is_torchs_product() -> None:
+def test_on_a_cpu_it_is_torchs_product() -> None:
     a, b = normal(2, 30, 20).cpu().requires_grad_(), normal(2, 20, 10).cpu()
     assert not matmul.latency_bound(a, b)
     assert torch.equal(matmul.product(a, b), a @ b)
-    near = a.detach().to(DEVICE)
-    assert not matmul.latency_bound(near, b.to(DEVICE))
-    assert not matmul.latency_bound(near.double().requires_grad_(), b.double().to(DEVICE))
+    assert not matmul.latency_bound(a.double().to(DEVICE), b.double().to(DEVICE))
     far = torch.empty(2, 5000, 20, device=DEVICE).requires_grad_()
     assert not matmul.latency_bound(far, b.to(DEVICE))
     assert matmul.latency_bound(far[:, :100], b.to(DEVICE)) == (DEVICE == "cuda")

@@ -14,6 +14,7 @@ from torch.distributions import Distribution, constraints
 from softspin.distributions.enumeration import Moments, exact_moments
 from softspin.distributions.graph import colour_classes
 from softspin.errors import ShapeError, SupportError
+from softspin.kernels.matmul import product
 from softspin.numerics import align, carry_gradient, replica_matmul
 
 
@@ -197,11 +198,13 @@ class BipartiteBoltzmann(Boltzmann):
 
     def block_field(self, block: int, z: Tensor) -> Tensor:
         if block == 0:
-            return align(self.bias[..., self.left :], z.ndim) + replica_matmul(z[..., : self.left], self.weight)
-        return align(self.bias[..., : self.left], z.ndim) + replica_matmul(z[..., self.left :], self.weight.mT)
+            return align(self.bias[..., self.left :], z.ndim) + replica_matmul(
+                z[..., : self.left], self.weight, product
+            )
+        return align(self.bias[..., : self.left], z.ndim) + replica_matmul(z[..., self.left :], self.weight.mT, product)
 
     def energy(self, z: Tensor) -> Tensor:
-        driven = replica_matmul(z[..., : self.left], self.weight)
+        driven = replica_matmul(z[..., : self.left], self.weight, product)
         return -(align(self.bias, z.ndim) * z).sum(-1) - (driven * z[..., self.left :]).sum(-1)
 
     def field(self, z: Tensor) -> Tensor:

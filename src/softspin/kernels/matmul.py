@@ -27,7 +27,7 @@ def latency_bound(rows: Tensor, weight: Tensor) -> bool:
     """Whether this is a product of a training step, on a GPU.
 
     There cuBLAS multiplies float32 without tensor cores, in so few tiles that most of the time is spent waiting. Many
-    rows, as in an evaluation, keep it busy; and a kernel that is compiled for a shape should be used more than once.
+    rows, as in an evaluation, keep it busy.
     """
     return (
         TRITON
@@ -35,9 +35,12 @@ def latency_bound(rows: Tensor, weight: Tensor) -> bool:
         and rows.dtype == weight.dtype == torch.float32
         and rows.ndim == weight.ndim == 3
         and 0 < rows.shape[1] <= ROWS
-        and torch.is_grad_enabled()
-        and (rows.requires_grad or weight.requires_grad)
     )
+
+
+def tf32_allowed() -> bool:
+    """As in cuBLAS, the switch counts when the product runs, and a captured graph keeps it."""
+    return bool(torch.backends.cuda.matmul.fp32_precision == "tf32")
 
 
 class _Product(torch.autograd.Function):
@@ -65,9 +68,7 @@ def partial_products(a: Tensor, b: Tensor) -> Tensor:
     """`(shares, R, M, N)`, whose sum over the first dimension is a `(R, M, K)` @ b `(R, K, N)`."""
     from softspin.kernels import gpu_matmul
 
-    # As in cuBLAS, the switch counts when the product runs, and a captured graph keeps it.
-    tf32 = torch.backends.cuda.matmul.fp32_precision == "tf32"
-    return gpu_matmul.launch(a, b, gpu_matmul.tile_for(a.shape[1], b.shape[2], a.shape[2]), tf32)
+    return gpu_matmul.launch(a, b, gpu_matmul.tile_for(a.shape[1], b.shape[2], a.shape[2]), tf32_allowed())
 
 
 @partial_products.register_fake

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import torch
 from torch import Tensor
 
-_TRITON = importlib.util.find_spec("triton") is not None
+from softspin.kernels.matmul import TRITON, tf32_allowed
 
 
 def is_fused(evidence: Tensor) -> bool:
     """Whether :func:`mean_field` runs for evidence like this: float32, on a GPU, with Triton."""
-    return _TRITON and evidence.device.type == "cuda" and evidence.dtype == torch.float32
+    return TRITON and evidence.device.type == "cuda" and evidence.dtype == torch.float32
 
 
 @torch.library.custom_op("softspin::mean_field", mutates_args=())
@@ -24,7 +22,8 @@ def mean_field(evidence: Tensor, bias: Tensor, weight: Tensor, steps: int) -> Te
     """
     from softspin.kernels import gpu_mean_field
 
-    return gpu_mean_field.mean_field(evidence.contiguous(), bias.contiguous(), weight.contiguous(), steps)
+    whole = evidence.contiguous(), bias.contiguous(), weight.contiguous()
+    return gpu_mean_field.launch(*whole, steps, tf32_allowed())
 
 
 @mean_field.register_fake

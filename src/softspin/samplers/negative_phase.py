@@ -9,6 +9,7 @@ from torch import Tensor
 
 from softspin.distributions import BipartiteBoltzmann, Boltzmann
 from softspin.errors import ShapeError
+from softspin.kernels.matmul import product
 from softspin.numerics import carry_gradient
 from softspin.samplers.machines import check_chains
 
@@ -44,7 +45,7 @@ def negative_phase(machine: Boltzmann, z: Tensor) -> NegativePhase:
     mean = soft.mean(-2)
     if isinstance(machine, BipartiteBoltzmann):
         n = machine.left
-        both = soft[..., :n].mT @ hard[..., n:] + hard[..., :n].mT @ soft[..., n:]
+        both = product(soft[..., :n].mT, hard[..., n:]) + product(hard[..., :n].mT, soft[..., n:])
         return NegativePhase(mean, both / (2 * count))
     cross = soft.mT @ hard / count
     pair = (cross + cross.mT) / 2
