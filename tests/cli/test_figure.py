@@ -8,10 +8,16 @@ from pathlib import Path
 import pytest
 from cli.command import Call
 
+from softspin import provenance
 from softspin.experiments.figures import arrays, one_bit
 
 TINY = ["data=bars-and-stripes-3x3", "bits=1", "layers=0", "batch=2", "chains=4", "sweeps=1"]
 SETS = [word for setting in TINY for word in ("--set", setting)]
+
+
+@pytest.fixture(autouse=True)
+def known_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provenance, "commit", lambda: "abc123")
 
 
 def test_computed_stored_drawn_and_drawn_again(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from softspin import provenance
 from softspin.config import Config
 from softspin.data import load
 from softspin.distributions import BipartiteBoltzmann, SmoothedBernoulli
@@ -31,6 +32,12 @@ from truth import PRINTED, quadrature
 
 SIGMAS = 4.9
 """Standard errors that a normal exceeds one time in a million."""
+
+
+@pytest.fixture(autouse=True)
+def known_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provenance, "commit", lambda: "abc123")
+
 
 # One bit -------------------------------------------------------------------------------------------------
 
@@ -286,12 +293,20 @@ def test_settings_that_are_the_figures_own() -> None:
 
 def test_arrays_come_back_with_their_origin(tmp_path: Path) -> None:
     meta = arrays.about("fig1", "softspin figure fig1 --compute", torch.device("cpu"), {"q": 0.5})
-    arrays.save(tmp_path, {"x": np.arange(3)}, meta | {"commit": "abc"})
+    arrays.save(tmp_path, {"x": np.arange(3)}, meta)
     values, read = arrays.load(tmp_path, "fig1")
     assert values["x"].tolist() == [0, 1, 2]
     assert set(values) == {"x"}
-    assert read == meta | {"commit": "abc"}
+    assert read == meta
+    assert read["commit"] == "abc123"
     assert [path.name for path in tmp_path.iterdir()] == ["fig1.npz"]
+
+
+def test_nothing_is_computed_that_would_be_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provenance, "commit", lambda: None)
+    monkeypatch.setattr(training, "Probe", None)
+    with pytest.raises(FigureError, match="nobody could tell by what fig2c was made: this is no git checkout"):
+        compute(tmp_path, ["fig2c"])
 
 
 def test_arrays_of_unknown_origin_are_refused(tmp_path: Path) -> None:

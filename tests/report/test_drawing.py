@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from softspin.errors import FigureError
 from softspin.experiments.figures import NAMES
-from softspin.experiments.figures.arrays import Arrays, save
+from softspin.experiments.figures.arrays import Arrays, load, save
 from softspin.report.figures import caption, compose, draw
 
 RANDOM = np.random.default_rng(0)
@@ -86,6 +86,16 @@ def test_what_is_not_as_in_the_paper_is_in_the_picture_and_its_caption(name: str
     assert compose(short).get_suptitle() == text
     assert "Not as in the paper: 40 steps instead of 100,000; on digits instead of mnist." in caption(short)
     assert "paper" not in caption(arrays(name))
+
+
+def test_the_stored_arrays_are_of_a_known_commit_and_can_be_drawn() -> None:
+    folder = Path(__file__).parents[2] / "experiments" / "figures"
+    names = [path.stem for path in sorted(folder.glob("*.npz"))]
+    assert {"appendix", "fig1"} <= set(names) <= set(NAMES)
+    for name in names:
+        stored = load(folder, name)
+        assert stored.meta["command"].startswith("softspin figure")
+        assert compose(stored).axes
 
 
 def test_pictures_are_files_that_come_out_the_same_again(tmp_path: Path) -> None:

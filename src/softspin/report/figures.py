@@ -27,7 +27,7 @@ ENDINGS = ("png", "svg")
 CAPTIONS = {
     "fig1": (
         "Inverse CDF of the mixture q(ζ) = Σ q(z) r(ζ|z) at q = 1/2 against the noise ρ (above), and its derivative "
-        "with respect to q (below), for three smoothings. β: the values among which the authors chose."
+        "with respect to q (below, on a log scale), for three smoothings. β: the values among which the authors chose."
     ),
     "fig2a": (
         "KL(m ‖ p(z|ζ)) between the mean field and the Boltzmann machine that is given ζ, against the number of "

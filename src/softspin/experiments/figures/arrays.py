@@ -30,9 +30,11 @@ class Arrays(NamedTuple):
 
 
 def about(figure: str, command: str, device: torch.device, config: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-    """The record of arrays that are made here and now."""
+    """The record of arrays that are made here and now, by a commit that others can look up."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     made_by = provenance(device)
+    if made_by["commit"] is None:
+        raise FigureError(f"nobody could tell by what {figure} was made: this is no git checkout; compute in a clone")
     return {"figure": figure, "command": command, **made_by, "date": now, "config": dict(config), "marks": [], **more}
 
 
@@ -74,7 +76,7 @@ def load(folder: Path, figure: str) -> Arrays:
     for part in ("commit", "config"):
         if not meta.get(part):
             raise FigureError(
-                f"{path} does not say of what {part} its numbers are; compute them in a git checkout: "
+                f"{path} does not say of what {part} its numbers are; make them anew in a clone: "
                 f"softspin figure {figure} --compute"
             )
     return Arrays(values, meta)

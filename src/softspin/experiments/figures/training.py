@@ -150,25 +150,21 @@ def compute(
     """
     configs = _configs(names, steps, device, settings)
     where, data = find_device(device), load(configs[0].data)
+    chosen = {"training": [config.to_dict() for config in configs], "measuring": asdict(measuring)}
+    origin = {name: arrays.about(name, command, where, chosen, fingerprint=data.fingerprint) for name in names}
     began = time.monotonic()
     probes = [Probe(config, data, where) for config in configs]
     every, cost = max(1, steps // measuring.points), 0.0
     points: list[Point] = []
 
     def store(done: int, over: bool) -> None:
-        meta: dict[str, Any] = {
-            "config": {"training": [config.to_dict() for config in configs], "measuring": asdict(measuring)},
-            "steps": steps, "steps_done": done, "seconds": round(time.monotonic() - began, 1),
-            "marks": _marks(steps, done, data.name, settings),
-        }  # fmt: skip
-        for name in names:
+        how_far = {"steps": steps, "steps_done": done, "seconds": round(time.monotonic() - began, 1)}
+        marks = _marks(steps, done, data.name, settings)
+        for name, about in origin.items():
             if name != "fig2a":
-                values = _history(name, probes, points)
+                arrays.save(folder, _history(name, probes, points), about | how_far | {"marks": marks})
             elif over:  # it is of the model at the end
-                values = _curves(probes, measuring)
-            else:
-                continue
-            arrays.save(folder, values, arrays.about(name, command, where, **meta))
+                arrays.save(folder, _curves(probes, measuring), about | how_far | {"marks": marks})
 
     with interrupts_wait() as waiting:
         for step in range(1, steps + 1):
