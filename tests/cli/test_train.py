@@ -17,6 +17,7 @@ from cli.command import TINY, Call
 from softspin.cli import demo as demo_command
 from softspin.cli.settings import QUICK, make_config
 from softspin.config import Config
+from softspin.training.trainer import STOPPING
 
 
 def softspin(*words: object) -> list[str]:
@@ -92,7 +93,7 @@ def test_ctrl_c_leaves_a_run_that_resumes(call: Call, tmp_path: Path) -> None:
         wait_for(folder / "journal.jsonl")
         child.send_signal(signal.SIGINT)
         out, err = child.communicate(timeout=60)
-    assert (child.returncode, err) == (130, "")
+    assert (child.returncode, err) == (130, f"{STOPPING}\n")
     assert out.endswith(f"resume with: softspin train --resume '{folder}'\n")
     about = call("info", folder, "--json").json
     assert 0 < about["checkpoint_step"] < 10**6

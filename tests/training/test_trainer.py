@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import functools
@@ -29,7 +30,7 @@ from softspin.errors import CheckpointError, ConfigError, JournalError, RunError
 from softspin.training import checkpoint, journal
 from softspin.training.engine import TERMS
 from softspin.training.results import RESULT
-from softspin.training.trainer import Trainer, interrupts_wait
+from softspin.training.trainer import STOPPING, Trainer, interrupts_wait
 
 TIMES = ("seconds", "training_seconds", "commit")
 
@@ -279,6 +280,55 @@ def test_ctrl_c_waits_for_the_step_and_saves_it(tmp_path: Path) -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     trainer(config, tmp_path / "broken").train(resume=True)
     assert_same_run(tmp_path / "whole", tmp_path / "broken")
+
+
+def test_ctrl_c_in_a_validation_is_answered_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = trainer(small(checkpoint_every=100, evaluate_every=3), tmp_path)
+    validate = made._validate
+
+    def interrupted() -> dict[str, Any]:
+        signal.raise_signal(signal.SIGINT)
+        assert capsys.readouterr().err == f"{STOPPING}\n"
+        return validate()
+
+    made._validate = interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        made.train()
+    assert checkpoint.load_meta(tmp_path, "last")["step"] == 3
+    assert journal.read(tmp_path)[-1]["kind"] == "valid", "the validation was finished"
+
+
+def test_ctrl_c_after_the_decision_to_save_nothing_waits_for_the_next_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Late(list[int]):
+        """Empty when it is asked for the first time, and not from then on."""
+
+        asked = 0
+
+        def __bool__(self) -> bool:
+            self.asked += 1
+            return self.asked > 1
+
+    monkeypatch.setattr("softspin.training.trainer.interrupts_wait", lambda: contextlib.nullcontext(Late()))
+    with pytest.raises(KeyboardInterrupt):
+        trainer(small(checkpoint_every=100), tmp_path).train()
+    assert checkpoint.load_meta(tmp_path, "last")["step"] == 2
+
+
+def test_ctrl_c_in_the_last_save_leaves_the_test_set_for_later(tmp_path: Path) -> None:
+    made = trainer(small(checkpoint_every=100), tmp_path)
+    save = made._save
+
+    def interrupted() -> None:
+        save()
+        signal.raise_signal(signal.SIGINT)
+
+    made._save = interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        made.train()
+    assert checkpoint.load_meta(tmp_path, "last")["step"] == 10
+    assert not (tmp_path / RESULT).exists()
 
 
 def test_a_second_ctrl_c_stops_at_once_and_threads_are_left_alone() -> None:

@@ -12,6 +12,7 @@ import fcntl
 import math
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -34,6 +35,7 @@ from softspin.training.results import RESULT, RUN, describe, read_about, result_
 
 MAY_CHANGE = ("data", "device", "compile", "tf32")
 """Settings that a resumed run may have otherwise: where it runs, and the name of data that are known by their bits."""
+STOPPING = "stopping after this step and its validation, with a checkpoint; Ctrl-C again stops at once, without"
 
 
 class Watcher(Protocol):
@@ -112,12 +114,15 @@ class Trainer:
                 if step % every.evaluate == 0 or step == last:
                     self._write(journal, self._validate())
                 late = step < last and time.monotonic() >= self.deadline
-                if step % every.checkpoint == 0 or step == last or waiting or late:
+                stop = bool(waiting)  # asked once: what comes after this has no checkpoint yet
+                if step % every.checkpoint == 0 or step == last or stop or late:
                     self._save()
-                if waiting:
+                if stop:
                     raise KeyboardInterrupt
                 if late:
                     raise OutOfTimeError(f"out of time at step {step:,} of {last:,}, with a checkpoint")
+            if waiting:  # since the last step
+                raise KeyboardInterrupt
 
     def _step(self) -> None:
         try:
@@ -268,7 +273,8 @@ def is_replicated(name: str) -> bool:
 def interrupts_wait() -> Iterator[list[int]]:
     """The first Ctrl-C is only noted in the list, so that an update is never cut in two; a second one stops at once.
 
-    Outside of the main thread, where Python lets nobody handle signals, this does nothing.
+    It is answered by a line on stderr: a validation that is under way may take minutes. Outside of the main thread,
+    where Python lets nobody handle signals, this does nothing.
     """
     noted: list[int] = []
     if threading.current_thread() is not threading.main_thread():
@@ -279,6 +285,8 @@ def interrupts_wait() -> Iterator[list[int]]:
         if noted:
             raise KeyboardInterrupt
         noted.append(number)
+        with contextlib.suppress(OSError, RuntimeError):  # stderr may be closed, or in the middle of a line
+            print(STOPPING, file=sys.stderr, flush=True)
 
     before = signal.signal(signal.SIGINT, note)
     try:
