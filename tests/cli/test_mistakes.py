@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 from cli.command import TINY, Call
+
+from softspin.cli import main
 
 
 @pytest.mark.parametrize(
@@ -88,6 +93,61 @@ def test_wrong_usage_is_code_2_and_suggests(call: Call) -> None:
         ended = call(*words)
         assert ended.code == 2
         assert hint in ended.err
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (MemoryError("Unable to allocate 9 GiB"), "out of memory (Unable to allocate 9 GiB); take fewer samples"),
+        (RuntimeError("can't allocate\nmemory"), "out of memory (can't allocate memory); take fewer samples"),
+        (PermissionError(errno.EACCES, "Permission denied", "a/b"), "a/b: Permission denied\n"),
+        (OSError(errno.ENOSPC, "No space left on device"), "[Errno 28] No space left on device\n"),
+    ],
+)
+def test_a_full_memory_or_disk_is_one_line(
+    call: Call, monkeypatch: pytest.MonkeyPatch, error: Exception, line: str
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("softspin.cli.data.datasets.available", fails)
+    ended = call("data", "list")
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.startswith(f"error: {line}")
+    assert ended.err.count("\n") == 1
+
+
+def test_an_error_of_the_program_itself_is_not_hidden(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("softspin.cli.data.datasets.available", lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        call("data", "list")
+
+
+def test_a_warning_is_one_line(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def warns() -> list[str]:
+        warnings.warn("the population\ncollapsed", UserWarning, stacklevel=1)
+        return []
+
+    monkeypatch.setattr("softspin.cli.data.datasets.available", warns)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        ended = call("data", "list", "--json")
+    assert (ended.code, ended.out, ended.err) == (0, "[]\n", "warning: the population collapsed\n")
+
+
+def test_ctrl_c_while_torch_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("softspin.cli.app.run", interrupted)
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        with pytest.raises(SystemExit) as end:
+            main()
+        assert end.value.code == 130
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_help_groups_the_commands(call: Call) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 
 import typer
 
@@ -54,9 +55,30 @@ def _root(
 
 
 def run() -> None:
-    """Run the command line: mistakes and disk errors end in one line and exit code 1, not in a traceback."""
+    """Run the command line: mistakes, a full disk or memory end in one line and exit code 1, not in a traceback."""
     try:
-        app()
-    except (SoftspinError, OSError) as error:
-        typer.secho(f"error: {' '.join(str(error).split())}", fg="red", err=True)
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            app()
+    except (SoftspinError, OSError, MemoryError, RuntimeError) as error:
+        line = _one_line(error)
+        if line is None:
+            raise
+        typer.secho(f"error: {line}", fg="red", err=True)
         sys.exit(1)
+
+
+def _one_line(error: Exception) -> str | None:
+    """What to tell the user; None of an error that is the program's own."""
+    text = " ".join(str(error).split())
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, SoftspinError | OSError):
+        return text
+    if isinstance(error, MemoryError) or "allocate" in text:  # torch has a RuntimeError for it
+        return f"out of memory ({text}); take fewer samples, chains, bits, models or a smaller width or batch"
+    return None
+
+
+def _warn(message: Warning | str, category: type[Warning], *where: object, **more: object) -> None:
+    typer.echo(f"warning: {' '.join(str(message).split())}", err=True)
