@@ -139,6 +139,11 @@ def test_every_field_survives_the_round_trips(tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text("".join(f"{n} = {json.dumps(v)}\n" for n, v in config.to_dict().items()))
     assert Config.from_toml(tmp_path / "run.toml") == config
     assert hash(config) == hash(Config(**OTHER))
+    (tmp_path / "run.toml").write_text(
+        'seeds = "0-2"\nmethod = "dvae#-exp"\nbeta = 0.5\nbits = "none"\nsteps = "1e4"\n'
+    )
+    told = Config(seeds=(0, 1, 2), method="dvae#-exp", beta=0.5, steps=10_000)
+    assert Config.from_toml(tmp_path / "run.toml") == told, "texts as on the command line"
 
 
 def range_of(n: int) -> tuple[int, ...]:
@@ -177,6 +182,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"chains": "many"}, f"chains = 'many' is not possible; {COUNT}"),
     ({"chains": None}, f"chains = None is not possible; {COUNT}"),
     ({"chains": 2**31}, f"chains = 2147483648 is not possible; {COUNT}"),
+    ({"chains": 1}, "chains = 1 is not possible; population annealing (sampler = pa) needs at least 2"),
+    ({"test_chains": 1}, "test_chains = 1 is not possible; it must be an integer from 2 to 2147483647"),
     ({"steps": math.inf}, f"steps = inf is not possible; {COUNT}"),
     ({"groups": -1}, f"groups = -1 is not possible; {COUNT}"),
     ({"rate": math.nan}, "rate = nan is not possible; it must be a finite number above 0"),
@@ -196,7 +203,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"betas": [30, 30]}, "betas = [30, 30] is not possible; it must be different finite numbers above 0"),
     ({"betas": 30}, "betas = 30 is not possible; it must be different finite numbers above 0, as in 20,30,40"),
     ({"beta": 30, "betas": [20]}, "beta = 30 and betas = [20.0] exclude each other"),
-    ({"seeds": []}, "seeds = [] is not possible; it must be one or more different integers from 0 up, as in 0-4"),
+    ({"seeds": []}, "seeds = [] is not possible; it must be one or more different integers from 0 to 2147483647"),
     ({"seeds": [1, 1]}, "seeds = [1, 1] is not possible"),
     ({"seeds": [-1]}, "seeds = [-1] is not possible"),
     ({"seeds": "0-4"}, "seeds = '0-4' is not possible"),
@@ -271,6 +278,7 @@ def test_a_bad_file_is_named(tmp_path: Path) -> None:
         (b"beta = ", r"config file .*run\.toml is not TOML: Invalid value"),
         (b"\xff\xfe", r"config file .*run\.toml is not TOML: "),
         (b"betta = 3", r"run\.toml: unknown setting 'betta'; did you mean 'beta'\?"),
+        (b'seeds = "4-0"', r"run\.toml: seeds = '4-0' is not possible; it must be a range that rises"),
         (b"beta = true", r"run\.toml: beta = True is not possible"),
         (b"[beta]\nvalue = 3", r"run\.toml: beta = \{'value': 3\} is not possible"),
     ):

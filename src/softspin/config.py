@@ -19,6 +19,7 @@ from softspin.recipe import RATE_SCHEDULE, STRUCTURES, Shape
 from softspin.typed import Rule, convert, parse
 
 Count = Annotated[int, Rule("an integer from 1 to 2147483647", lambda v: 1 <= v < 2**31)]
+Several = Annotated[int, Rule("an integer from 2 to 2147483647", lambda v: 2 <= v < 2**31)]
 Natural = Annotated[int, Rule("an integer from 0 to 2147483647", lambda v: 0 <= v < 2**31)]
 Positive = Annotated[float, Rule("a finite number above 0", lambda v: v > 0)]
 NotNegative = Annotated[float, Rule("a finite number, 0 or above", lambda v: v >= 0)]
@@ -28,7 +29,7 @@ Inside = Annotated[float, Rule("a number above 0 and below 1", lambda v: 0 < v <
 Clamp = Annotated[float, Rule("0 (exact) or small, such as 1e-7 (the authors' program)", lambda v: 0 <= v < 0.5)]
 Seeds = Annotated[
     tuple[Natural, ...],
-    Rule("one or more different integers from 0 up, as in 0-4", lambda v: 0 < len(v) == len(set(v))),
+    Rule("one or more different integers from 0 to 2147483647, as in 0-4", lambda v: 0 < len(v) == len(set(v))),
 ]
 Betas = Annotated[
     tuple[Positive, ...], Rule("different finite numbers above 0, as in 20,30,40", lambda v: len(v) == len(set(v)))
@@ -143,10 +144,10 @@ class Config:
     # Evaluation: on the validation set as training goes, on the test set at its end
     validation_samples: Count = 100
     validation_temperatures: Count = 1000
-    validation_chains: Count = 1024
+    validation_chains: Several = 1024
     test_samples: Count = 4000
     test_temperatures: Count = 10_000
-    test_chains: Count = 1000
+    test_chains: Several = 1000
 
     # The machine
     device: Device = "auto"
@@ -183,6 +184,8 @@ class Config:
             raise ConfigError(
                 f"clamp = {self.clamp:g} is not possible for '{self.method}'; only power smoothings have one"
             )
+        if self.sampler == "pa" and self.chains < 2:
+            raise ConfigError("chains = 1 is not possible; population annealing (sampler = pa) needs at least 2")
         if self.shape.units % 2:
             groups, bits = self.shape.groups, self.shape.bits
             raise ConfigError(f"groups x bits = {groups} x {bits} is odd; an RBM of two equal halves needs it even")
@@ -216,9 +219,13 @@ class Config:
 
     @classmethod
     def from_toml(cls, path: str | os.PathLike[str]) -> Config:
-        """From a TOML file of `key = value` lines; keys left out keep their defaults."""
+        """From a TOML file of `key = value` lines; keys left out keep their defaults.
+
+        Values are TOML's, or texts as :meth:`with_settings` takes them: `seeds = [0, 1, 2]` or `seeds = "0-2"`.
+        """
         try:
-            return cls.from_dict(tomllib.loads(Path(path).read_text(encoding="utf-8")))
+            values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+            return cls.from_dict({k: _parsed(_known(k), v) if isinstance(v, str) else v for k, v in values.items()})
         except FileNotFoundError:
             raise ConfigError(f"no config file {path}") from None
         except OSError as error:
@@ -240,10 +247,7 @@ class Config:
             name = _known(name.strip())
             if not equals:
                 raise ConfigError(f"setting '{setting}' has no value; write {name}=VALUE")
-            try:
-                changes[name] = parse(_hints()[name], text)
-            except ValueError as error:
-                raise _impossible(name, text, str(error)) from None
+            changes[name] = _parsed(name, text)
         return dataclasses.replace(self, **changes)
 
 
@@ -256,6 +260,13 @@ def _known(name: str) -> str:
     if name not in _hints():
         raise unknown_name("setting", name, _hints())
     return name
+
+
+def _parsed(name: str, text: str) -> Any:
+    try:
+        return parse(_hints()[name], text)
+    except ValueError as error:
+        raise _impossible(name, text, str(error)) from None
 
 
 def _impossible(name: str, value: object, right: str) -> ConfigError:
