@@ -30,6 +30,8 @@ from softspin.cli import main
         (["--beta", "20,x"], "betas = [20, 'x'] is not possible"),
         (["--seeds", "4-0"], "seeds = '4-0' is not possible"),
         (["--device", "gpu"], "device = 'gpu' is not possible; it must be auto, cpu, cuda or cuda:N"),
+        (["--steps", "3", "--set", "steps=4"], "--steps 3 and --set steps=4 contradict each other; give one of them"),
+        (["--beta", "3", "--set", "betas=4,5"], "--beta 3 and --set betas=4,5 contradict each other"),
         (["--config", "no.toml"], "no config file no.toml"),
     ],
 )

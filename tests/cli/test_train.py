@@ -75,6 +75,18 @@ def test_settings_reach_the_config(tmp_path: Path) -> None:
     assert quick == []
 
 
+@pytest.mark.parametrize("how", ["--data", "--set", "--config"])
+def test_own_data_are_found_from_any_folder(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "c.toml"
+    file.write_text('data = "own.npy"\n')
+    config, _ = make_config(
+        {"data": "own.npy" if how == "--data" else None}, ["data=own.npy"] if how == "--set" else [],
+        file if how == "--config" else None, False,
+    )  # fmt: skip
+    assert config.data == str(tmp_path / "own.npy")
+
+
 def test_a_bare_train_works_in_an_empty_home(tmp_path: Path) -> None:
     env = {**os.environ, "HOME": str(tmp_path), "XDG_CACHE_HOME": ""}
     fast = ["--set", "validation_samples=2", "--set", "test_samples=2", "--set", "test_temperatures=20"]
@@ -129,6 +141,9 @@ def test_resume_takes_nothing_but_the_folder(call: Call, tmp_path: Path) -> None
     refused = call("train", "--resume", folder, "--set", "width=9")
     assert refused.code == 1
     assert refused.err.startswith("error: width = 9 cannot be set in a resumed run, which has width = 8")
+    for words, flag in ((["--recipe"], "--recipe"), (["--config", "c.toml"], "--config")):
+        refused = call("train", "--resume", folder, *words)
+        assert refused.err == f"error: {flag} and --resume exclude each other; {folder} has its own config\n"
 
 
 def test_the_demo(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,27 +34,30 @@ QUICK: dict[str, Any] = {
 def make_config(
     flags: Mapping[str, str | None], sets: Sequence[str], file: Path | None, recipe: bool
 ) -> tuple[Config, list[str]]:
-    """The config of a new run, and which of its settings are the quick ones; later words win over earlier ones."""
+    """The config of a new run, and which of its settings are the quick ones; flags and --set win over the file."""
     settings = _settings(flags, sets)
     base = Config() if file is None else Config.from_toml(file)
     config = base.with_settings(settings)
     if recipe or file is not None or config.data in PUBLISHED:
-        return config, []
+        return _found_from_anywhere(config), []
     chosen = {setting.partition("=")[0].strip() for setting in settings}
     quick = {name: value for name, value in QUICK.items() if name not in chosen}
     if "steps" in chosen:  # as often as in a quick run, however long it is
         for name in ("evaluate_every", "checkpoint_every"):
             quick = quick | {name: max(1, config.steps // 10)} if name in quick else quick
     config = Config(**quick).with_settings(settings)
-    return config, [f"{name}={value}" for name, value in quick.items()]
+    return _found_from_anywhere(config), [f"{name}={value}" for name, value in quick.items()]
 
 
-def resumed_config(folder: Path, flags: Mapping[str, str | None], sets: Sequence[str], file: Path | None) -> Config:
+def resumed_config(
+    folder: Path, flags: Mapping[str, str | None], sets: Sequence[str], file: Path | None, recipe: bool
+) -> Config:
     """The config that a run began with; only where it runs may be another."""
-    if file is not None:
-        raise ConfigError(f"--config and --resume exclude each other; {folder} has its own config")
+    if file is not None or recipe:
+        name = "--recipe" if file is None else "--config"
+        raise ConfigError(f"{name} and --resume exclude each other; {folder} has its own config")
     config = Config.from_dict(read_about(folder)["config"])
-    changed = config.with_settings(_settings(flags, sets))
+    changed = _found_from_anywhere(config.with_settings(_settings(flags, sets)))
     before, after = config.to_dict(), changed.to_dict()
     for name, value in after.items():
         if value != before[name] and name not in MAY_CHANGE:
@@ -78,15 +82,20 @@ def default_folder(config: Config) -> Path:
 
 def _settings(flags: Mapping[str, str | None], sets: Sequence[str]) -> list[str]:
     """All as `key=value`. `beta` holds one value or a grid; either takes the place of the other."""
-    settings = []
-    for name, text in flags.items():
-        if text is None:
-            continue
-        if name == "beta":
-            one, grid = (text, "") if "," not in text else ("none", text)
-            settings += [f"beta={one}", f"betas={grid}"]
-        elif name == "data" and text.endswith((".npy", ".npz")):
-            settings.append(f"data={Path(text).expanduser().resolve()}")  # found again from any folder
-        else:
-            settings.append(f"{name}={text}")
-    return [*settings, *sets]
+    given = {name: text for name, text in flags.items() if text is not None}
+    for setting in sets:
+        name, _, text = (part.strip() for part in setting.partition("="))
+        flag = "beta" if name == "betas" else name
+        if given.get(flag, text) != text:
+            raise ConfigError(f"--{flag} {given[flag]} and --set {setting} contradict each other; give one of them")
+    if "beta" in given:
+        grid = "," in given["beta"]
+        given |= {"beta": "none" if grid else given["beta"], "betas": given["beta"] if grid else ""}
+    return [*(f"{name}={text}" for name, text in given.items()), *sets]
+
+
+def _found_from_anywhere(config: Config) -> Config:
+    """With the whole path of own data, so that the run can be resumed from another folder."""
+    if not config.data.endswith((".npy", ".npz")):
+        return config
+    return dataclasses.replace(config, data=str(Path(config.data).expanduser().resolve()))

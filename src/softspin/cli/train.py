@@ -75,7 +75,7 @@ def train(
         if folder is None:
             raise typer.BadParameter(f"it needs the folder of a run; {known_runs()}", param_hint="--resume")
         check_run(folder)
-        chosen = resumed_config(folder, flags, sets or [], config)
+        chosen = resumed_config(folder, flags, sets or [], config, recipe)
     else:
         chosen, quick = make_config(flags, sets or [], config, recipe)
         folder = new_folder(folder, chosen)
