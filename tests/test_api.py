@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from evaluation.models import small_model, some_images
+from training.runs import small
 
 import softspin
+from softspin import data as datasets
 from softspin.api import Model
 from softspin.config import Config
 from softspin.errors import RunError, ShapeError, SupportError
@@ -36,7 +40,8 @@ def test_encoded_bits_follow_the_posterior() -> None:
     assert not torch.equal(z, made.encode(x, replica=1, seed=4))
 
 
-def test_decoded_bits_are_pixel_probabilities() -> None:
+def test_decoded_bits_are_pixel_probabilities(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("softspin.api.ROWS", 2)  # so that five images go in three parts
     made = model()
     z = made.encode(some_images(5))
     for replica in range(2):
@@ -67,14 +72,30 @@ def test_the_likelihood_agrees_with_the_exact_one() -> None:
 
 def test_wrong_input_is_named() -> None:
     made = model()
-    with pytest.raises(ShapeError, match=r"images of shape \(2, 8\); they must be \(N, 9\)"):
+    with pytest.raises(ShapeError, match=r"images of shape \(2, 8\); they must be \(at least 1, 9\)"):
         made.encode(torch.zeros(2, 8))
+    with pytest.raises(ShapeError, match=r"images of shape \(0, 9\)"):
+        made.encode(torch.zeros(0, 9))
+    with pytest.raises(ShapeError, match=r"images of shape \(3,\)"):
+        made.encode([0, 1, 0])  # type: ignore[arg-type]
+    with pytest.raises(SupportError, match="0 samples; at least 1 is needed"):
+        made.nll(torch.zeros(2, 9), samples=0)
+    with pytest.raises(SupportError, match="-1 samples; at least 1 is needed"):
+        made.sample(-1)
     with pytest.raises(SupportError, match="images must be binary"):
         made.nll(torch.full((2, 9), 0.5))
     with pytest.raises(ShapeError, match=r"bits of shape \(2, 9\); they must be \(N, 8\)"):
         made.decode(torch.zeros(2, 9))
     with pytest.raises(SupportError, match="replica 2; this model has 2, counted from 0"):
         made.sample(1, replica=2)
+
+
+@pytest.mark.parametrize("given", ["bars-and-stripes-3x3", datasets.load("bars-and-stripes-3x3")])
+def test_data_that_are_given_are_those_of_the_config(given: Any, tmp_path: Path) -> None:
+    """So the recipe's beta is theirs, and the folder says where they are."""
+    made = softspin.fit(dataclasses.replace(small(steps=1), data="mnist"), given, tmp_path)
+    assert made.config.data == "bars-and-stripes-3x3"
+    assert softspin.load(tmp_path).config == made.config
 
 
 def test_a_folder_without_a_checkpoint(tmp_path: Path) -> None:

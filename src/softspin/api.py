@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from collections.abc import Sequence
@@ -22,9 +23,13 @@ from softspin.model import DiscreteVAE, build
 from softspin.nn import RBM
 from softspin.provenance import find_device
 from softspin.samplers import GibbsState, LogZ, anneal_population, gibbs
+from softspin.samplers.machines import check_count
 from softspin.training import checkpoint
 from softspin.training.results import RESULT, read_about
 from softspin.training.trainer import Trainer, Watcher
+
+ROWS = 1024
+"""Images that go through the nets at a time."""
 
 
 class Model:
@@ -48,6 +53,7 @@ class Model:
     def sample_bits(self, n: int, *, replica: int = 0, seed: int = 0) -> Tensor:
         """Latent bits `(n, D)` from the prior, by population annealing and 100 sweeps after it."""
         self._check_replica(replica)
+        check_count("samples", n)
         machine = self.net.prior()
         one = type(machine)(machine.bias[replica].detach(), machine.weight[replica].detach())
         _, members, _ = anneal_population(one, max(n, 100), seed, sweeps=2)
@@ -63,7 +69,7 @@ class Model:
         first = torch.zeros(1, dtype=torch.int64, device=rows.device)
         parts = []
         with evaluating(self.net):
-            for some in torch.arange(len(rows), device=rows.device).split(1024):
+            for some in torch.arange(len(rows), device=rows.device).split(ROWS):
                 u = uniforms(keys, some, first, self.net.units)
                 z, _ = self.net.infer_bits(rows[some].expand(self.net.replicas, -1, -1), u)
                 parts.append(z[replica, 0])
@@ -75,8 +81,8 @@ class Model:
         if z.ndim != 2 or z.shape[1] != self.net.units:
             raise ShapeError(f"bits of shape {tuple(z.shape)}; they must be (N, {self.net.units})")
         with evaluating(self.net):
-            bits = z.to(self.net.mean).expand(self.net.replicas, 1, -1, -1)
-            return torch.sigmoid(self.net.decode(bits))[replica, 0]
+            parts = [some.to(self.net.mean).expand(self.net.replicas, 1, -1, -1) for some in z.split(ROWS)]
+            return torch.cat([torch.sigmoid(self.net.decode(some))[replica, 0] for some in parts])
 
     def reconstruct(self, x: Tensor, *, replica: int = 0, seed: int = 0) -> Tensor:
         """Pixel probabilities `(N, pixels)` of images sent through their bits."""
@@ -87,17 +93,17 @@ class Model:
         config = self.config
         return log_z_for(
             self.net,
-            temperatures=temperatures or config.test_temperatures,
-            chains=chains or config.test_chains,
+            temperatures=config.test_temperatures if temperatures is None else temperatures,
+            chains=config.test_chains if chains is None else chains,
             seed=seed,
         )
 
     def nll(self, x: Tensor, *, samples: int | None = None, log_z: LogZ | None = None, seed: int = 0) -> Likelihood:
         """Negative log-likelihood of binary images `(N, pixels)`, with its error bars; log Z is estimated once."""
+        rows, samples = self._images(x), self.config.test_samples if samples is None else samples
         if log_z is None:
             log_z = self._log_z = self._log_z or self.log_z(seed=seed)
-        rows = self._images(x)
-        return evaluate(self.net, rows, log_z=log_z, samples=samples or self.config.test_samples, seed=seed)
+        return evaluate(self.net, rows, log_z=log_z, samples=samples, seed=seed)
 
     @property
     def result(self) -> list[dict[str, Any]] | None:
@@ -109,9 +115,10 @@ class Model:
         return rows
 
     def _images(self, x: Tensor) -> Tensor:
-        rows = torch.as_tensor(x).flatten(1) if torch.as_tensor(x).ndim > 2 else torch.as_tensor(x)
-        if rows.ndim != 2 or rows.shape[1] != len(self.net.mean):
-            raise ShapeError(f"images of shape {tuple(x.shape)}; they must be (N, {len(self.net.mean)})")
+        given = torch.as_tensor(x)
+        rows = given.flatten(1) if given.ndim > 2 else given
+        if rows.ndim != 2 or rows.shape[1] != len(self.net.mean) or not len(rows):
+            raise ShapeError(f"images of shape {tuple(given.shape)}; they must be (at least 1, {len(self.net.mean)})")
         if not bool(((rows == 0) | (rows == 1)).all()):
             raise SupportError("images must be binary, 0 or 1; threshold or sample grey levels first")
         return rows.to(self.net.mean)
@@ -123,7 +130,7 @@ class Model:
 
 def fit(
     config: Config | None = None,
-    data: Dataset | str | None = None,
+    data: Dataset | str | os.PathLike[str] | None = None,
     folder: str | os.PathLike[str] = "runs/model",
     *,
     encoder: Sequence[nn.Module] | None = None,
@@ -132,13 +139,20 @@ def fit(
     watcher: Watcher | None = None,
     tensorboard: bool = False,
 ) -> Model:
-    """Train in a folder and return the best model. Own nets may be given: one per group, and one that decodes.
+    """Train in a folder and return the best model. Data are those of the config unless given, by name or as they are.
 
-    The nets map rows of features: that of group g takes the centred image and the bits of the groups before, joined,
-    and gives the group's logits; the decoder takes all bits and gives the pixels' logits.
+    Own nets may be given: one per group, and one that decodes. They map rows of features: that of group g takes the
+    centred image and the bits of the groups before, joined, and gives the group's logits; the decoder takes all bits
+    and gives the pixels' logits. Their parameters called weight have the recipe's weight decay, and frozen ones stay
+    as they are. Nets that draw random numbers, as dropout does, take them from torch's global generator, which is not
+    in the checkpoint: resumed, such a run goes on, but not bit for bit as if it had never stopped.
     """
     config = config or Config()
     dataset = load_data(config, data)
+    if not isinstance(data, Dataset | None):
+        config = dataclasses.replace(config, data=os.fspath(data))
+    elif {dataset.name, config.data} <= {*datasets.available()}:  # not that data and the recipe's beta are two sets'
+        config = dataclasses.replace(config, data=dataset.name)
     net = build(config, dataset.pixel_mean()) if encoder is None and decoder is None else None
     if net is None:
         net = with_nets(config, dataset.pixel_mean(), encoder, decoder)
@@ -152,13 +166,14 @@ def load(folder: str | os.PathLike[str], which: str = "best", *, device: str = "
 
     A model with own nets cannot be made from the folder alone; build it, and use `softspin.training.checkpoint`.
     """
-    path = Path(folder)
+    path, device = Path(folder), Config(device=device).device
     about = read_about(path)
     config = Config.from_dict(about["config"])
     if which not in ("best", "last"):
         raise ConfigError(f"'{which}' is not a checkpoint; it must be best or last")
     if not checkpoint.exists(path, which):
-        raise RunError(f"no checkpoint '{which}' in {path} yet; training writes one after each checkpoint interval")
+        hint = "there is 'last'" if checkpoint.exists(path, "last") else "training has not written one"
+        raise RunError(f"no checkpoint '{which}' in {path} yet; {hint}")
     tensors, _ = checkpoint.load(path, which)
     if which == "last":
         tensors = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
@@ -166,11 +181,14 @@ def load(folder: str | os.PathLike[str], which: str = "best", *, device: str = "
     try:
         net.load_state_dict(tensors)
     except RuntimeError as error:
-        raise RunError(f"the checkpoint in {path} does not fit its config: {str(error).splitlines()[-1]}") from None
+        what = str(error).splitlines()[-1].strip()
+        raise RunError(
+            f"the checkpoint in {path} does not fit its config (was it made with own nets?): {what}"
+        ) from None
     return Model(net.to(find_device(device)), config, tuple(about["data"]["shape"]), path)
 
 
-def load_data(config: Config, data: Dataset | str | None = None) -> Dataset:
+def load_data(config: Config, data: Dataset | str | os.PathLike[str] | None = None) -> Dataset:
     """The data of a run: given, or named by the config."""
     return data if isinstance(data, Dataset) else datasets.load(data or config.data)
 

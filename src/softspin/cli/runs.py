@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from softspin import api
-from softspin.config import Config
 from softspin.data import Dataset
 from softspin.errors import DataError, RunError, ShapeError, UnknownNameError, unknown_name
 from softspin.training.results import RUN, read_about
@@ -47,9 +46,9 @@ def free_folder(wanted: Path) -> Path:
 
 
 def open_model(run: Path, which: str = "best", device: str = "auto") -> api.Model:
-    """The model of a run, on a device whose name is checked first."""
+    """The model of a run."""
     check_run(run)
-    return api.load(run, which, device=Config(device=device).device)
+    return api.load(run, which, device=device)
 
 
 def open_data(model: api.Model, other: str | None = None) -> Dataset:
