@@ -534,6 +534,15 @@ def test_own_modules_train_resume_and_keep_their_best(tmp_path: Path) -> None:
     assert_same_run(tmp_path / "whole", tmp_path / "broken")
 
 
+def test_frozen_parameters_of_own_modules_stay_as_they_are(tmp_path: Path) -> None:
+    """Without a gradient, weight decay would still pull them to 0."""
+    decoder = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 9))
+    decoder[0].requires_grad_(False)
+    before = [p.detach().clone() for p in decoder.parameters()]
+    softspin.fit(small(groups=1, bits=6, weight_decay=1.0), bars(), tmp_path, decoder=decoder)
+    assert [torch.equal(a, b) for a, b in zip(before, decoder.parameters(), strict=True)] == [True, True, False, False]
+
+
 def test_own_modules_of_the_wrong_number_or_size(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="1 encoder nets for 2 groups; there is one for each"):
         softspin.fit(small(), bars(), tmp_path, encoder=[nn.Linear(9, 3)])

@@ -284,13 +284,13 @@ def tf32(allowed: bool) -> Iterator[None]:
 
 
 def decayed(model: DiscreteVAE, decay: float) -> list[tuple[torch.nn.Parameter, float]]:
-    """All parameters with their weight decay: kernels, batch-norm scales and couplings have it, biases do not."""
+    """Trained parameters with their weight decay: kernels, batch-norm scales and couplings have it, biases do not."""
     kernels = {id(m.weight) for m in model.modules() if isinstance(m, Linear)}
     scales = {id(m.scale) for m in model.modules() if isinstance(m, BatchNorm)}
     # Ordinary modules call both of these weight, and all else bias.
     theirs = {id(p) for m in model.modules() if isinstance(m, PlainNet) for n, p in m.named_parameters() if _weighs(n)}
     with_decay = kernels | scales | theirs | {id(model.rbm.weight)}
-    return [(p, decay if id(p) in with_decay else 0.0) for p in model.parameters()]
+    return [(p, decay if id(p) in with_decay else 0.0) for p in model.parameters() if p.requires_grad]
 
 
 def _weighs(name: str) -> bool:
