@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import softspin
 from softspin import data as datasets
 from softspin.api import Model
 from softspin.config import Config
-from softspin.errors import RunError, ShapeError, SupportError
+from softspin.errors import ConfigError, RunError, ShapeError, SupportError
 from softspin.evaluation import exact_nll
 
 
@@ -99,9 +100,25 @@ def test_data_that_are_given_are_those_of_the_config(given: Any, tmp_path: Path)
 
 
 def test_a_folder_without_a_checkpoint(tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text('{"config": {}, "data": {"shape": [3, 3]}}')
-    with pytest.raises(RunError, match=r"no checkpoint 'best' in .* yet"):
+    data = {"name": "x", "source": "x", "fingerprint": "x", "shape": [3, 3], "images": [1, 1, 1]}
+    about = {"config": {}, "data": data, "made_by": {}}
+    (tmp_path / "run.json").write_text(json.dumps(about))
+    with pytest.raises(RunError, match=r"no checkpoint 'best' in .* yet; training has not written one"):
         softspin.load(tmp_path)
-    (tmp_path / "run.json").write_text("{")
-    with pytest.raises(RunError, match=r"run\.json cannot be read"):
-        softspin.load(tmp_path)
+    with pytest.raises(ConfigError, match="device = 'gpu' is not possible"):
+        softspin.load(tmp_path, device="gpu")
+    for text in ("{", "", "\xff", "[" * 100_000):
+        (tmp_path / "run.json").write_text(text, encoding="latin1")
+        with pytest.raises(RunError, match=r"run\.json cannot be read"):
+            softspin.load(tmp_path)
+    for wrong, missing in (
+        (5, "config"),
+        ([], "config"),
+        (about | {"config": 3}, "config"),
+        (about | {"made_by": None}, "made_by"),
+        (about | {"data": "x"}, "data"),
+        (about | {"data": data | {"shape": 9}}, "data.shape"),
+    ):
+        (tmp_path / "run.json").write_text(json.dumps(wrong))
+        with pytest.raises(RunError, match=f"has no '{missing}'; it is not what training wrote"):
+            softspin.load(tmp_path)

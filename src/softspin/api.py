@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +24,7 @@ from softspin.provenance import find_device
 from softspin.samplers import GibbsState, LogZ, anneal_population, gibbs
 from softspin.samplers.machines import check_count
 from softspin.training import checkpoint
-from softspin.training.results import RESULT, read_about
+from softspin.training.results import RUN, difference, read_about, read_result
 from softspin.training.trainer import Trainer, Watcher
 
 ROWS = 1024
@@ -108,11 +107,7 @@ class Model:
     @property
     def result(self) -> list[dict[str, Any]] | None:
         """The rows that training ended with, or None if it has not ended."""
-        path = None if self.folder is None else self.folder / RESULT
-        if path is None or not path.exists():
-            return None
-        rows: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
-        return rows
+        return None if self.folder is None else read_result(self.folder)
 
     def _images(self, x: Tensor) -> Tensor:
         given = torch.as_tensor(x)
@@ -174,7 +169,9 @@ def load(folder: str | os.PathLike[str], which: str = "best", *, device: str = "
     if not checkpoint.exists(path, which):
         hint = "there is 'last'" if checkpoint.exists(path, "last") else "training has not written one"
         raise RunError(f"no checkpoint '{which}' in {path} yet; {hint}")
-    tensors, _ = checkpoint.load(path, which)
+    tensors, meta = checkpoint.load(path, which)
+    if name := difference(about["config"], meta.get("config", {})):
+        raise RunError(f"{path / RUN} has {name} = {about['config'][name]}, its checkpoint {meta['config'][name]}")
     if which == "last":
         tensors = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
     net = build(config, tensors["mean"])

@@ -43,6 +43,13 @@ def test_info_of_a_run_that_was_killed(call: Call, tiny: Path, tmp_path: Path) -
     assert call("info", folder, "--json").json["checkpoint_step"] == 0
     (folder / "journal.jsonl").write_text("no json\n")
     assert "damage" in call("info", folder).out
+    (folder / "journal.jsonl").write_text('{"step": 1}\n')
+    for text in ("5", "[1]", "[{", "{}"):
+        (folder / "result.json").write_text(text)
+        ended = call("info", folder)
+        assert ended.code == 0
+        assert f"damage  {folder / 'result.json'}" in ended.out
+        assert "not finished" in ended.out
 
 
 def test_evaluate(call: Call, tiny: Path) -> None:

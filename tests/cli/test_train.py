@@ -17,7 +17,7 @@ from cli.command import TINY, Call
 from softspin.cli import demo as demo_command
 from softspin.cli.settings import QUICK, make_config
 from softspin.config import Config
-from softspin.training.trainer import STOPPING
+from softspin.training.process import STOPPING
 
 
 def softspin(*words: object) -> list[str]:

@@ -7,11 +7,13 @@ import dataclasses
 import errno
 import functools
 import json
+import math
 import mmap
 import os
 import random
 import signal
 import struct
+import sys
 import threading
 import time
 import traceback
@@ -22,15 +24,26 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._inductor.exc import InductorError
 from training.runs import bars, small, trainer
 
 import softspin
 from softspin.data import load
-from softspin.errors import CheckpointError, ConfigError, JournalError, RunError, ShapeError, TrainingError
+from softspin.errors import (
+    CheckpointError,
+    ConfigError,
+    DeviceError,
+    JournalError,
+    MissingExtraError,
+    RunError,
+    ShapeError,
+    TrainingError,
+)
 from softspin.training import checkpoint, journal
 from softspin.training.engine import TERMS
+from softspin.training.process import STOPPING, interrupts_wait, is_training
 from softspin.training.results import RESULT
-from softspin.training.trainer import STOPPING, Trainer, interrupts_wait
+from softspin.training.trainer import Trainer
 
 TIMES = ("seconds", "training_seconds", "commit")
 
@@ -486,6 +499,79 @@ def test_another_config_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"has rate = 0.003, not 0.01; a run goes on as it began"):
         trainer(small(rate=0.01), tmp_path).train(resume=True)
     trainer(small(compile="off"), tmp_path).train(resume=True)
+
+
+def test_data_of_another_name_do_not_change_the_recipe_s_beta(tmp_path: Path) -> None:
+    """The name may change where the bits are the same; the beta that goes by it may not."""
+    omniglot = dataclasses.replace(bars(), name="omniglot")
+    with pytest.raises(Killed):
+        trainer(small(data="omniglot"), tmp_path, omniglot, watcher=Stop(3, kill)).train()
+    with pytest.raises(RunError, match=r"has beta = 20, the recipe's for 'omniglot', and not the one for 'copy.npz'"):
+        trainer(small(data="copy.npz"), tmp_path, omniglot).train(resume=True)
+
+
+def test_a_run_json_that_was_edited_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        trainer(small(), tmp_path, watcher=Stop(7, kill)).train()
+    path = tmp_path / "run.json"
+    path.write_text(path.read_text().replace('"steps": 10', '"steps": 20'))
+    with pytest.raises(RunError, match=r"run.json has steps = 20, but its checkpoint was made with 10; a run goes on"):
+        trainer(small(steps=20), tmp_path).train(resume=True)
+    with pytest.raises(RunError, match=r"run.json has steps = 20, its checkpoint 10"):
+        softspin.load(tmp_path)
+
+
+def test_a_finished_run_without_its_last_checkpoint_is_not_begun_anew(tmp_path: Path) -> None:
+    trainer(small(), tmp_path).train()
+    for path in tmp_path.glob("last*"):
+        path.unlink()
+    before = (tmp_path / RESULT).read_bytes(), checkpoint.load_meta(tmp_path, "best")
+    with pytest.raises(RunError, match="is finished, and its checkpoint 'last' is gone; it cannot go on"):
+        trainer(small(), tmp_path).train(resume=True)
+    assert ((tmp_path / RESULT).read_bytes(), checkpoint.load_meta(tmp_path, "best")) == before
+
+
+@pytest.mark.parametrize("name", ["journal.jsonl", "result.json", "last.json", "best.json"])
+def test_files_of_something_else_are_not_overwritten(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(RunError, match=f"holds a {name} of something else; give another folder"):
+        trainer(small(), tmp_path).train()
+    assert (tmp_path / name).read_text() == "mine"
+    assert not (tmp_path / "run.json").exists()
+
+
+def test_a_result_that_is_not_finite_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "softspin.training.trainer.result_rows",
+        lambda *_: [dict.fromkeys(("nll", "log_z", "elbo"), 1.0) | {"kl": math.inf, "seed": 7}],
+    )
+    with pytest.raises(TrainingError, match="'kl' on the test set of the replica with seed 7 is not finite"):
+        trainer(small(), tmp_path).train()
+    assert not (tmp_path / RESULT).exists()
+
+
+def test_a_step_that_cannot_be_compiled_says_what_to_set(tmp_path: Path) -> None:
+    made = trainer(small(), tmp_path)
+
+    def fails() -> None:
+        raise InductorError(ValueError("no working C++ compiler\nand much more"), None)
+
+    made.engine._update = fails  # type: ignore[method-assign]
+    with pytest.raises(DeviceError, match=r"could not be compiled \(.*no working C\+\+ compiler\); set compile=off"):
+        made.train()
+
+
+def test_a_missing_tensorboard_leaves_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(MissingExtraError, match=r"softspin\[tensorboard\]"):
+        trainer(small(), tmp_path / "run", tensorboard=True).train()
+    assert not (tmp_path / "run").exists()
+
+
+def test_whether_a_run_is_being_trained(tmp_path: Path) -> None:
+    seen: list[bool] = [is_training(tmp_path)]
+    trainer(small(), tmp_path, watcher=Stop(2, lambda: seen.append(is_training(tmp_path)))).train()
+    assert [*seen, is_training(tmp_path)] == [False, True, False]
 
 
 def test_a_checkpoint_of_other_shapes_or_parts_is_refused(tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json as jsonlib
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +11,10 @@ from softspin.cli.progress import mean_text
 from softspin.cli.runs import check_run
 from softspin.cli.train import resume_hint
 from softspin.config import Config
-from softspin.errors import CheckpointError, JournalError
+from softspin.errors import CheckpointError, JournalError, RunError
 from softspin.training import checkpoint, journal
-from softspin.training.results import RESULT, read_about
+from softspin.training.process import is_training
+from softspin.training.results import read_about, read_result
 
 
 def info(run: Run, json: Json = False) -> None:
@@ -44,12 +43,14 @@ def describe_run(run: Path) -> dict[str, Any]:
     except CheckpointError as error:
         damage.append(str(error))
     rows = None
-    if (run / RESULT).exists():
-        with contextlib.suppress(OSError, ValueError):
-            rows = jsonlib.loads((run / RESULT).read_text(encoding="utf-8"))
+    try:
+        rows = read_result(run)
+    except RunError as error:
+        damage.append(str(error))
+    state = "finished" if rows else "not finished"
     return {
         "folder": str(run),
-        "state": "finished" if rows else "not finished",
+        "state": "being trained" if is_training(run) else state,
         "data": about["data"],
         "made_by": about["made_by"],
         "config": config.to_dict(),
@@ -59,8 +60,8 @@ def describe_run(run: Path) -> dict[str, Any]:
         "checkpoint_step": saved.get("step", 0),
         "seconds": saved.get("seconds", 0.0),
         "best": saved.get("best"),
-        "last_train": next((line for line in reversed(lines) if line["kind"] == "train"), None),
-        "last_valid": next((line for line in reversed(lines) if line["kind"] == "valid"), None),
+        "last_train": next((line for line in reversed(lines) if line.get("kind") == "train"), None),
+        "last_valid": next((line for line in reversed(lines) if line.get("kind") == "valid"), None),
         "result": rows,
         "damage": damage,
         "files": sorted(path.name for path in run.iterdir() if path.is_file() and not path.name.startswith(".")),
@@ -90,7 +91,7 @@ def _show(about: dict[str, Any]) -> None:
         say(f"result  {replica_name(row)}: {result_line(row)}")
     for damage in about["damage"]:
         say(f"damage  {damage}")
-    if not about["result"]:
+    if about["state"] == "not finished":
         say(f"next    {resume_hint(Path(about['folder']))}")
     say(f"files   {', '.join(about['files'])}")
 

@@ -11,8 +11,7 @@ from typing import Any
 from softspin.cli.runs import RUNS
 from softspin.config import Config
 from softspin.errors import ConfigError, RunError
-from softspin.training.results import read_about
-from softspin.training.trainer import MAY_CHANGE
+from softspin.training.results import MAY_CHANGE, difference, read_about
 
 PUBLISHED = ("mnist", "omniglot")
 """Data of the published experiments: these get the recipe as it is."""
@@ -59,13 +58,11 @@ def resumed_config(
     config = Config.from_dict(read_about(folder)["config"])
     changed = _found_from_anywhere(config.with_settings(_settings(flags, sets)))
     before, after = config.to_dict(), changed.to_dict()
-    for name, value in after.items():
-        if value != before[name] and name not in MAY_CHANGE:
-            may = ", ".join(MAY_CHANGE)
-            raise RunError(
-                f"{name} = {value} cannot be set in a resumed run, which has {name} = {before[name]} and goes on as it "
-                f"began (only {may} may change); train in another folder instead"
-            )
+    if other := difference(before, after):
+        raise RunError(
+            f"{other} = {after[other]} cannot be set in a resumed run, which has {other} = {before[other]} and goes on "
+            f"as it began (only {', '.join(MAY_CHANGE)} may change); train in another folder instead"
+        )
     return changed
 
 

@@ -122,15 +122,20 @@ def _scalars(value: Any, tag: str = "") -> list[tuple[str, float]]:
     return [scalar for key, one in pairs for scalar in _scalars(one, f"{tag}/{key}" if tag else str(key))]
 
 
-def _board(folder: Path, step: int | None) -> Any:
+def summary_writer() -> Any:
+    """TensorBoard's writer, which is an extra."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise MissingExtraError(
             "TensorBoard's files need tensorboard; install it with: pip install 'softspin[tensorboard]'"
         ) from None
+    return SummaryWriter
+
+
+def _board(folder: Path, step: int | None) -> Any:
     # What an earlier run, or a part of this one that is done again, wrote from here on is hidden.
-    return SummaryWriter(str(folder), purge_step=0 if step is None else step + 1)
+    return summary_writer()(str(folder), purge_step=0 if step is None else step + 1)
 
 
 def _unwritable(path: Path, error: OSError) -> JournalError:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,13 @@ from softspin.model import DiscreteVAE
 from softspin.provenance import provenance
 
 RUN, RESULT = "run.json", "result.json"
+MAY_CHANGE = ("data", "device", "compile", "tf32")
+"""Settings that a resumed run may have otherwise: where it runs, and the name of data that are known by their bits."""
+WRITTEN = {
+    "config": dict, "made_by": dict, "data": dict, "data.name": str, "data.source": str, "data.fingerprint": str,
+    "data.shape": list, "data.images": list,
+}  # fmt: skip
+"""What `run.json` must have for others to read it."""
 
 
 def result_rows(model: DiscreteVAE, data: Dataset, config: Config) -> list[dict[str, Any]]:
@@ -77,24 +86,58 @@ def describe(data: Dataset) -> dict[str, Any]:
 
 
 def read_about(folder: Path) -> dict[str, Any]:
-    """What a run is, from its folder."""
+    """What a run is, from its folder: its config, data and origin as plain data."""
+    path = folder / RUN
     try:
-        about: dict[str, Any] = json.loads((folder / RUN).read_text(encoding="utf-8"))
+        about = _read_json(path)
     except FileNotFoundError:
         raise RunError(f"no run in {folder}: there is no {RUN}") from None
-    except (OSError, ValueError) as error:
-        raise RunError(f"{folder / RUN} cannot be read: {error}") from None
-    missing = [part for part in ("config", "data") if part not in about]
-    if missing:
-        raise RunError(f"{folder / RUN} has no '{missing[0]}'; it is not what training wrote")
-    return about
+    for name, kind in WRITTEN.items():
+        value = about
+        for part in name.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        if not isinstance(value, kind):
+            raise RunError(f"{path} has no '{name}'; it is not what training wrote")
+    return dict(about)
+
+
+def read_result(folder: Path) -> list[dict[str, Any]] | None:
+    """The rows that training ended with; None if it has not ended."""
+    path = folder / RESULT
+    try:
+        rows = _read_json(path)
+    except FileNotFoundError:
+        return None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) and {"seed", "nll"} <= row.keys() for row in rows):
+        raise RunError(f"{path} does not hold rows; resume the run, and it is written again")
+    return rows
+
+
+def difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
+    """A setting by which two configs, as plain data, are not those of one run; None if there is none."""
+    names = (name for name in one if name in other and name not in MAY_CHANGE)
+    return next((name for name in names if one[name] != other[name]), None)
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise RunError(f"{path} cannot be read: {error}") from None
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Replace a JSON file in one step."""
+    """Replace a JSON file in one step, and not before it is on the disk."""
     temporary = path.with_suffix(".part")
     try:
-        temporary.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(json.dumps(content, indent=1, allow_nan=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
         with contextlib.suppress(OSError):

@@ -8,14 +8,10 @@ happened.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import math
 import os
-import signal
-import sys
-import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,18 +20,15 @@ from torch import Tensor
 
 from softspin.config import Config
 from softspin.data import Dataset
-from softspin.errors import CheckpointError, OutOfTimeError, RunError, SupportError, TrainingError
+from softspin.errors import CheckpointError, DeviceError, OutOfTimeError, RunError, SupportError, TrainingError
 from softspin.evaluation import evaluate, log_z_for
 from softspin.model import DiscreteVAE
 from softspin.provenance import find_device, provenance
 from softspin.training import checkpoint
 from softspin.training.engine import TERMS, Engine
-from softspin.training.journal import Journal
-from softspin.training.results import RESULT, RUN, describe, read_about, result_rows, write_json
-
-MAY_CHANGE = ("data", "device", "compile", "tf32")
-"""Settings that a resumed run may have otherwise: where it runs, and the name of data that are known by their bits."""
-STOPPING = "stopping after this step and its validation, with a checkpoint; Ctrl-C again stops at once, without"
+from softspin.training.journal import NAME, Journal, summary_writer
+from softspin.training.process import interrupts_wait, locked
+from softspin.training.results import RESULT, RUN, describe, difference, read_about, result_rows, write_json
 
 
 class Watcher(Protocol):
@@ -63,6 +56,8 @@ class Trainer:
     ) -> None:
         self.config, self.data, self.folder = config, data, Path(folder)
         self.watcher, self.tensorboard = watcher, tensorboard
+        if tensorboard:
+            summary_writer()  # a missing extra is known before there is a run
         self.device = find_device(config.device)
         self.engine = Engine(config, model, data, self.device)
         self.seeds = [replica.seed for replica in config.replicas]
@@ -78,7 +73,7 @@ class Trainer:
 
     def train(self, *, resume: bool = False) -> list[dict[str, Any]]:
         """Train to the end, or go on from the last checkpoint; the rows of the result, one for each replica."""
-        with self._lock():
+        with locked(self.folder):
             self._open(resume)
             with Journal.open(self.folder, self.engine.steps if resume else None, self.tensorboard) as journal:
                 self._loop(journal)
@@ -93,9 +88,16 @@ class Trainer:
             self._check_same()
             if checkpoint.exists(self.folder, "last"):
                 self._load()
+            elif (self.folder / RESULT).exists():
+                raise RunError(
+                    f"the run in {self.folder} is finished, and its checkpoint 'last' is gone; it cannot go on"
+                )
             return
         if is_run:
             raise RunError(f"{self.folder} already holds a run; resume it, or give another folder")
+        for name in (NAME, RESULT, "last.json", "best.json"):
+            if (self.folder / name).exists():
+                raise RunError(f"{self.folder} holds a {name} of something else; give another folder")
         about = {"config": self.config.to_dict(), "data": describe(self.data), "made_by": provenance(self.device)}
         write_json(self.folder / RUN, about)
 
@@ -130,6 +132,11 @@ class Trainer:
         except SupportError:  # the samplers of the CPU refuse NaN: say where it came from
             self._check(self.engine.broken.cpu())
             raise
+        except RuntimeError as error:
+            if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+                raise
+            what = str(error).strip().splitlines()[0]
+            raise DeviceError(f"the step could not be compiled ({what}); set compile=off") from error
 
     def _write(self, journal: Journal, line: dict[str, Any]) -> None:
         journal.write(line)
@@ -206,6 +213,9 @@ class Trainer:
         model.load_state_dict(self.best_model)
         rows = result_rows(model, self.data, config)
         for row, best in zip(rows, self.best, strict=True):
+            for name in ("nll", "log_z", "elbo", "kl", "reconstruction", "effective_sample_size"):
+                if not math.isfinite(row[name]):
+                    raise self._broke(config.steps, f"'{name}' on the test set", row["seed"])
             row |= {
                 "best_step": None if best is None else best["step"],
                 "valid_nll": None if best is None else best["nll"],
@@ -219,7 +229,9 @@ class Trainer:
 
     def _save(self) -> None:
         self._check(self.engine.broken.cpu())  # what is on the disk is good
-        meta = {"step": self.engine.steps, "seconds": self.seconds, "best": self.best}
+        meta = {
+            "step": self.engine.steps, "seconds": self.seconds, "best": self.best, "config": self.config.to_dict(),
+        }  # fmt: skip
         if self.best_model:
             checkpoint.save(self.folder, "best", self.best_model, meta)
         checkpoint.save(self.folder, "last", self.engine.state(), meta)
@@ -231,16 +243,27 @@ class Trainer:
             raise RunError(
                 f"the data set '{self.data.name}' is not the one that the run in {self.folder} was trained on"
             )
-        mine = self.config.to_dict()
-        for name, value in about["config"].items():
-            if name not in MAY_CHANGE and mine[name] != value:
-                raise RunError(
-                    f"the run in {self.folder} has {name} = {value}, not {mine[name]}; a run goes on as it began, "
-                    "so resume it with its own config or train in another folder"
-                )
+        mine, theirs = self.config.to_dict(), about["config"]
+        if name := difference(mine, theirs):
+            raise RunError(
+                f"the run in {self.folder} has {name} = {theirs[name]}, not {mine[name]}; a run goes on as it began, "
+                "so resume it with its own config or train in another folder"
+            )
+        betas = [replica.beta for replica in Config.from_dict(theirs).replicas]
+        if betas != [replica.beta for replica in self.config.replicas]:  # the recipe's goes by the name of the data
+            raise RunError(
+                f"the run in {self.folder} has beta = {betas[0]:g}, the recipe's for '{theirs['data']}', and not "
+                f"the one for '{self.config.data}'; name the data as before"
+            )
 
     def _load(self) -> None:
         state, meta = checkpoint.load(self.folder, "last")
+        mine, theirs = self.config.to_dict(), meta.get("config", {})
+        if name := difference(mine, theirs):
+            raise RunError(
+                f"{self.folder / RUN} has {name} = {mine[name]}, but its checkpoint was made with {theirs[name]}; "
+                "a run goes on as it began, so put that back"
+            )
         self.engine.load(state)
         self.seconds, self.best = meta["seconds"], meta["best"]
         if any(best is not None for best in self.best):
@@ -248,48 +271,7 @@ class Trainer:
             self.best_model, meta = checkpoint.load(self.folder, "best")
             self.best = meta["best"]
 
-    @contextlib.contextmanager
-    def _lock(self) -> Iterator[None]:
-        """Two processes in one folder would overwrite each other's checkpoints."""
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            file = (self.folder / "lock").open("w")
-        except OSError as error:
-            raise RunError(f"folder {self.folder} cannot be written: {error.strerror}") from error
-        with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise RunError(f"another process is training in {self.folder}; wait for it, or stop it") from None
-            yield
-
 
 def is_replicated(name: str) -> bool:
     """Whether a tensor of the model has a row for each replica; the pixel means are the same for all."""
     return name not in ("mean", "base_logit")
-
-
-@contextlib.contextmanager
-def interrupts_wait() -> Iterator[list[int]]:
-    """The first Ctrl-C is only noted in the list, so that an update is never cut in two; a second one stops at once.
-
-    It is answered by a line on stderr: a validation that is under way may take minutes. Outside of the main thread,
-    where Python lets nobody handle signals, this does nothing.
-    """
-    noted: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield noted
-        return
-
-    def note(number: int, frame: object) -> None:
-        if noted:
-            raise KeyboardInterrupt
-        noted.append(number)
-        with contextlib.suppress(OSError, RuntimeError):  # stderr may be closed, or in the middle of a line
-            print(STOPPING, file=sys.stderr, flush=True)
-
-    before = signal.signal(signal.SIGINT, note)
-    try:
-        yield noted
-    finally:
-        signal.signal(signal.SIGINT, before)

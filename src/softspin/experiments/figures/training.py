@@ -29,7 +29,7 @@ from softspin.kernels.streams import streams
 from softspin.model import build
 from softspin.provenance import find_device
 from softspin.training.engine import TERMS, Engine
-from softspin.training.trainer import interrupts_wait
+from softspin.training.process import interrupts_wait
 
 STEPS, BATCH = 100_000, 1000
 """The paper's, for these figures."""
