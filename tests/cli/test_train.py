@@ -52,7 +52,7 @@ def test_json_is_json_only_and_pictures_change_nothing(
     assert len(with_pictures[-1]["written"]) == 5
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     ended = call("train", tmp_path / "b", *TINY, "--json")
-    assert ended.err == "no pictures: pictures need matplotlib; install it with: pip install 'softspin[plot]'\n"
+    assert ended.err == "no picture: pictures need matplotlib; install it with: pip install 'softspin[plot]'\n"
     without = [json.loads(line) for line in ended.out.splitlines()]
     assert len(without[-1]["written"]) == 1
     for one, other in zip(with_pictures[1:-1], without[1:-1], strict=True):
@@ -157,3 +157,15 @@ def test_the_demo(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         assert ended.code == 0
         assert f"Look at {folder}/samples.png" in ended.out
         assert Path(folder, "softbits.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_no_picture_is_worth_a_run(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one picture dies of is said once; the other pictures, and the run, go on."""
+
+    def fails(*_: object, **__: object) -> Path:
+        raise ValueError("image too large")
+
+    monkeypatch.setattr("softspin.evaluation.pictures.samples", fails)
+    ended = call("train", tmp_path / "run", *TINY)
+    assert (ended.code, ended.err) == (0, "no picture: image too large\n")
+    assert ended.out.splitlines()[-1].endswith("with result.json, reconstructions.png, curves.png, couplings.png")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import subprocess
 import sys
@@ -36,6 +37,30 @@ def test_samples(tmp_path: Path) -> None:
         pictures.samples(model, z[:1], (3, 3), tmp_path / "a.png")
     with pytest.raises(SupportError, match="replica 2; this model has replicas 0 to 1"):
         pictures.samples(model, z, (3, 3), tmp_path / "a.png", replica=2)
+
+
+def test_a_grid_is_about_a_square_and_never_huge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, z = small_model(), torch.zeros(2, 9, 8)
+    flat = pixels(pictures.samples(model, z, (1, 9), tmp_path / "flat.png"))
+    assert 0.3 < flat.shape[0] / flat.shape[1] < 3, "nine strips stand below each other"
+    monkeypatch.setattr(pictures, "LARGEST", 30)
+    (tmp_path / "flat.png").unlink()
+    with pytest.raises(ShapeError, match=r"9 images of 9 x 1 make a picture of more than 30 dots a side; take fewer"):
+        pictures.samples(model, z, (9, 1), tmp_path / "tall.png")
+
+
+def test_a_full_disk_leaves_the_picture_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = pictures.couplings(small_model(), tmp_path / "w.png")
+    before = path.read_bytes()
+
+    def fails(_: Path, __: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", fails)
+    with pytest.raises(OSError, match="No space left"):
+        pictures.couplings(small_model(seeds=(3,)), path)
+    assert path.read_bytes() == before
+    assert [one.name for one in tmp_path.iterdir()] == ["w.png"]
 
 
 def test_reconstructions_leave_the_model_in_training(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from torch import Tensor
 from softspin.api import Model
 from softspin.cli.console import warn
 from softspin.cli.runs import picture_shape
-from softspin.errors import SoftspinError
 from softspin.evaluation import pictures
 from softspin.training import journal
 from softspin.training.trainer import Trainer
@@ -29,7 +28,7 @@ class Gallery:
     def __init__(self, trainer: Trainer) -> None:
         self.trainer = trainer
         self.paths: list[Path] = []
-        self.on = True
+        self._told: set[str] = set()
         self._rested, self._cost = time.monotonic(), 0.0
 
     def report(self, line: Mapping[str, Any]) -> None:
@@ -43,27 +42,40 @@ class Gallery:
 
     def finish(self, model: Model) -> None:
         """The best model, with samples that are annealed anew."""
-        if self.on:
+        try:
             z = model.sample_bits(SAMPLES)
+        except Exception as error:
+            self._complain(error)
+        else:
             self._draw(z.expand(model.net.replicas, *z.shape))
 
     def _draw(self, z: Tensor) -> None:
-        if not self.on:
-            return
         began = time.monotonic()
         trainer, model = self.trainer, self.trainer.engine.model
         folder, shape = trainer.folder, picture_shape(trainer.data.shape)
-        rows = [{name: row[name] for name in CURVES if name in row} for row in journal.read(folder)]
         drawings: list[Callable[[], Path]] = [
             lambda: pictures.samples(model, z, shape, folder / "samples.png"),
             lambda: pictures.reconstructions(model, trainer.data.test[:IMAGES], shape, folder / "reconstructions.png"),
-            lambda: pictures.curves(rows, folder / "curves.png"),
+            lambda: pictures.curves(_curves(folder), folder / "curves.png"),
             lambda: pictures.couplings(model, folder / "couplings.png"),
         ]
-        try:
-            self.paths = [draw() for draw in drawings]
-        except (SoftspinError, OSError) as error:
-            self.on = False
-            warn(f"no pictures: {error}")
+        self.paths = []
+        for draw in drawings:
+            try:
+                self.paths.append(draw())
+            except Exception as error:  # whatever it is, no picture is worth a run
+                self._complain(error)
         self._rested = time.monotonic()
         self._cost = self._rested - began
+
+    def _complain(self, error: Exception) -> None:
+        """Of each trouble once: the next validation has the same."""
+        text = " ".join(str(error).split()) or type(error).__name__
+        if text not in self._told:
+            self._told.add(text)
+            warn(f"no picture: {text}")
+
+
+def _curves(folder: Path) -> list[dict[str, Any]]:
+    """The lines of the journal, and of those what has a curve."""
+    return [{name: row[name] for name in CURVES if name in row} for row in journal.read(folder)]

@@ -24,6 +24,8 @@ StrPath = str | os.PathLike[str]
 # Okabe and Ito's colours, which stay apart for colour-blind readers; yellow is left out, it is too light for a line.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 _DPI = 110
+LARGEST = 20_000
+"""Dots of a mosaic's longer side, at two or more for each pixel: beyond that it takes gigabytes to draw."""
 
 
 def samples(model: DiscreteVAE, z: Tensor, shape: tuple[int, int], path: StrPath, *, replica: int = 0) -> Path:
@@ -31,9 +33,10 @@ def samples(model: DiscreteVAE, z: Tensor, shape: tuple[int, int], path: StrPath
     _check_replica(model, replica)
     if z.ndim != 3 or (z.shape[0], z.shape[2]) != (model.replicas, model.units) or not z.shape[1]:
         raise ShapeError(f"states of shape {tuple(z.shape)}; this model takes ({model.replicas}, n, {model.units})")
+    columns = max(1, min(z.shape[1], math.ceil(math.sqrt(z.shape[1] * shape[0] / shape[1]))))  # about a square
+    _canvas(z.shape[1], shape, columns)
     with evaluating(model):
         images = model.decode(z[:, None].to(model.mean))[replica, 0].sigmoid()
-    columns = math.ceil(math.sqrt(len(images)))
     return _save(_mosaic(images, shape, columns, f"decoded samples of the prior{_name(model, replica)}"), path)
 
 
@@ -143,8 +146,7 @@ def _mosaic(images: Tensor, shape: tuple[int, int], columns: int, title: str) ->
     height, width = shape
     if height * width != images.shape[1]:
         raise ShapeError(f"images of {images.shape[1]} pixels are not {height} x {width}")
-    rows = math.ceil(len(images) / columns)
-    canvas = torch.full((rows * (height + 1) + 1, columns * (width + 1) + 1), torch.nan)
+    canvas = torch.full(_canvas(len(images), shape, columns), torch.nan)
     for index, image in enumerate(images.detach().to("cpu", torch.float32)):
         top, left = index // columns * (height + 1) + 1, index % columns * (width + 1) + 1
         canvas[top : top + height, left : left + width] = image.reshape(height, width)
@@ -156,6 +158,17 @@ def _mosaic(images: Tensor, shape: tuple[int, int], columns: int, title: str) ->
     axis.set(xticks=[], yticks=[])
     axis.set_title(title, fontsize=10)
     return figure
+
+
+def _canvas(count: int, shape: tuple[int, int], columns: int) -> tuple[int, int]:
+    """Height and width of a mosaic in pixels of its images and the lines between them."""
+    size = math.ceil(count / columns) * (shape[0] + 1) + 1, columns * (shape[1] + 1) + 1
+    if max(size) * 2 > LARGEST:
+        raise ShapeError(
+            f"{count} images of {shape[0]} x {shape[1]} make a picture of more than {LARGEST} dots a side; "
+            "take fewer of them, or an array (.npy)"
+        )
+    return size
 
 
 def _figure(width: float, height: float) -> Figure:
@@ -175,8 +188,11 @@ def _save(figure: Figure, path: StrPath) -> Path:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     half = path.with_name(f".{path.name}.part")
-    figure.savefig(half, format="png")
-    half.replace(path)
+    try:
+        figure.savefig(half, format="png")
+        half.replace(path)
+    finally:
+        half.unlink(missing_ok=True)
     return path
 
 
