@@ -60,12 +60,35 @@ def test_wrong_places(call: Call, tiny: Path, tmp_path: Path, monkeypatch: pytes
         (["sample", tiny, "--out", "no/a.png"], "--out no/a.png: there is no folder no"),
         (["sample", tiny, "--replica", 2, "--out", "a.npy"], "replica 2; this model has 2, counted from 0"),
         (["encode", tiny, "--out", tmp_path], f"--out {tmp_path} has no ending"),
+        (
+            ["evaluate", tiny, "--exact", "--chains", 3],
+            "--exact and --chains exclude each other; a sum over all states",
+        ),
+        (
+            ["data", "verify", "digits", "--folder", "x"],
+            "--folder is for mnist and omniglot; 'digits' is not looked for",
+        ),
         (["data", "fetch", "omniglott"], "unknown data set 'omniglott'; did you mean 'omniglot'?"),
     ):
         ended = call(*words)
         assert ended.code == 1, ended
         assert ended.err.count("\n") == 1
         assert ended.err.startswith(f"error: {message}"), ended.err
+
+
+def test_a_full_disk_leaves_the_array_before(
+    call: Call, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "bits.npy"
+    out.write_text("before")
+
+    def full(*_: object) -> None:
+        raise OSError("7 requested and 0 written")  # what numpy says
+
+    monkeypatch.setattr(np, "save", full)
+    ended = call("encode", tiny, "--out", out)
+    assert (ended.code, ended.err) == (1, f"error: --out {out} cannot be written: 7 requested and 0 written\n")
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("bits.npy", "before")]
 
 
 def test_images_of_another_size(call: Call, tiny: Path, tmp_path: Path) -> None:

@@ -52,13 +52,18 @@ def test_info_of_a_run_that_was_killed(call: Call, tiny: Path, tmp_path: Path) -
         assert "not finished" in ended.out
 
 
-def test_evaluate(call: Call, tiny: Path) -> None:
+def test_evaluate(call: Call, tiny: Path, tmp_path: Path) -> None:
     rows = call("evaluate", tiny, "--json", "--samples", "2000").json
     exact = call("evaluate", tiny, "--json", "--exact").json
     for row, truth in zip(rows, exact, strict=True):
         assert row["importance_samples"] == 2000
         assert row["nll"] == pytest.approx(truth["nll"], abs=0.05)
         assert row["baseline_nll"] == pytest.approx(truth["baseline_nll"])
+    own = tmp_path / "own.npz"
+    np.savez(own, train=np.eye(9), valid=np.eye(9), test=np.eye(1, 9))
+    (row, _) = call("evaluate", tiny, "--json", "--exact", "--data", own).json
+    assert (row["images"], row["standard_error"]) == (1, None)
+    assert "+-" not in call("evaluate", tiny, "--exact", "--data", own).out
     text = call("evaluate", tiny, "--split", "valid").out
     assert "seed 1, beta 40: valid NLL " in text
     assert "(exact); independent pixels: 6.24" in text

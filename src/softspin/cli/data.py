@@ -11,6 +11,7 @@ from softspin import data as datasets
 from softspin.cli.console import say, say_json, show_table
 from softspin.cli.options import Json
 from softspin.data import Dataset
+from softspin.data.sources import PUBLIC_SETS
 from softspin.errors import DataError, MissingExtraError
 
 app = typer.Typer(help="Data sets: list, fetch, verify.", no_args_is_help=True)
@@ -56,6 +57,8 @@ def verify(
     json: Json = False,
 ) -> None:
     """Check the files of a data set against their digests, without network."""
+    if folder is not None and name not in PUBLIC_SETS:
+        raise DataError(f"--folder is for {' and '.join(PUBLIC_SETS)}; '{name}' is not looked for in folders")
     _say(datasets.load(name, folder, download=False), json)
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import torch
 import typer
 
 from softspin.cli.console import say, say_json
 from softspin.cli.options import Data, Device, Json, Replica, Run, Seed, Split, Which
-from softspin.cli.runs import check_ending, images_of, open_data, open_model
+from softspin.cli.runs import check_ending, images_of, open_data, open_model, write_array
 
 
 def encode(
@@ -29,7 +28,7 @@ def encode(
     model = open_model(run, which, device)
     check_ending(out, (".npy",))
     z = model.encode(images_of(open_data(model, data), split, seed), replica=replica, seed=seed)
-    np.save(out, z.to(torch.uint8).cpu().numpy())
+    write_array(out, z.to(torch.uint8))
     if json:
         say_json({"written": out, "images": z.shape[0], "bits": z.shape[1], "split": split})
     else:

@@ -9,11 +9,12 @@ import typer
 
 from softspin.api import Model
 from softspin.cli.console import log_z_text, replica_name, result_line, say, say_json
-from softspin.cli.options import Chains, Device, Json, Run, Temperatures, Which
+from softspin.cli.options import Chains, Data, Device, Json, Run, Temperatures, Which
 from softspin.cli.runs import check_split, open_data, open_model
 from softspin.data import Dataset
+from softspin.errors import ConfigError
 from softspin.evaluation import bernoulli_nll, exact_nll
-from softspin.training.results import result_rows
+from softspin.training.results import finite, result_rows
 
 
 def evaluate(
@@ -25,19 +26,23 @@ def evaluate(
     chains: Chains = None,
     split: Annotated[str, typer.Option(help="Part of the data: test or valid.")] = "test",
     exact: Annotated[bool, typer.Option("--exact", help="Sum over all states instead, up to 20 bits.")] = False,
+    data: Data = None,
     which: Which = "best",
     device: Device = "auto",
     json: Json = False,
 ) -> None:
     """Estimate the likelihood of a run's model, next to that of independent pixels."""
     check_split(split, ("test", "valid"))
+    wanted = {"samples": samples, "temperatures": temperatures, "chains": chains}
+    given = {name: value for name, value in wanted.items() if value is not None}
+    if exact and given:
+        raise ConfigError(f"--exact and --{next(iter(given))} exclude each other; a sum over all states needs none")
     model = open_model(run, which, device)
-    data = open_data(model)
+    images = open_data(model, data)
     if split == "valid":
-        data = dataclasses.replace(data, test=data.valid)
-    given = {"test_samples": samples, "test_temperatures": temperatures, "test_chains": chains}
-    config = dataclasses.replace(model.config, **{k: v for k, v in given.items() if v is not None})  # type: ignore[arg-type]
-    rows = exact_rows(model, data) if exact else result_rows(model.net, data, config)
+        images = dataclasses.replace(images, test=images.valid)
+    config = model.config.with_settings(f"test_{name}={value}" for name, value in given.items())
+    rows = exact_rows(model, images) if exact else result_rows(model.net, images, config)
     if json:
         say_json([{"split": split, "checkpoint": which, **row} for row in rows])
         return
@@ -57,7 +62,7 @@ def exact_rows(model: Model, data: Dataset) -> list[dict[str, Any]]:
             "seed": replica.seed,
             "beta": replica.beta,
             "nll": float(found.nll[i]),
-            "standard_error": float(found.standard_error[i]),
+            "standard_error": finite(found.standard_error[i]),
             "log_z": float(log_z.value[i]),
             "log_z_low": float(log_z.lower[i]),
             "log_z_high": float(log_z.upper[i]),

@@ -15,7 +15,12 @@ Replica = Annotated[int, typer.Option(help="Which model of the run, from 0.", mi
 Which = Annotated[str, typer.Option(help="Checkpoint: best (by validation NLL) or last.")]
 Split = Annotated[str, typer.Option(help="Part of the data: train, valid or test.")]
 Data = Annotated[
-    str | None, typer.Option(help="Other data than the run's: a name, a .npy or a .npz file.", show_default=False)
+    str | None,
+    typer.Option(
+        help="Other data than the run's, or the same elsewhere: a name, a .npz file (its parts keep their order) or a "
+        ".npy file (shuffled and split).",
+        show_default=False,
+    ),
 ]
 Temperatures = Annotated[
     int | None, typer.Option(help="Temperatures of the annealing for log Z.", min=1, show_default="the run's")

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
 
 from softspin.cli.console import say, say_json
 from softspin.cli.options import Data, Device, Json, Replica, Run, Seed, Split, Which
-from softspin.cli.runs import check_ending, images_of, open_data, open_model, picture_shape
+from softspin.cli.runs import check_ending, images_of, open_data, open_model, picture_shape, write_array
 from softspin.evaluation import pictures
 
 
@@ -38,7 +37,7 @@ def reconstruct(
         pictures.reconstructions(model.net, x, picture_shape(model.shape), out, replica=replica, seed=seed)
     else:
         found = model.reconstruct(x, replica=replica, seed=seed)
-        np.save(out, found.reshape(len(x), *model.shape).cpu().numpy())
+        write_array(out, found.reshape(len(x), *model.shape))
     if json:
         say_json({"written": out, "images": len(x), "split": split})
     else:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,7 +28,9 @@ def check_run(folder: Path) -> None:
 
 
 def _nearest(folder: Path) -> str:
-    near = {str(path.parent) for place in {folder.parent, RUNS, folder} for path in place.glob(f"*/{RUN}")}
+    near = {str(path.parent) for place in {folder.parent, RUNS, folder} for path in place.glob(f"*/{RUN}")} - {
+        str(folder)
+    }
     names = {Path(path).name: path for path in sorted(near)}
     close = difflib.get_close_matches(folder.name, names, n=1)
     if close:
@@ -89,6 +93,19 @@ def check_ending(out: Path, known: tuple[str, ...]) -> None:
         raise RunError(f"--out {out} is a folder; give a file, such as {out / ('out' + known[0])}")
     if not out.parent.is_dir():
         raise RunError(f"--out {out}: there is no folder {out.parent}")
+
+
+def write_array(out: Path, values: Tensor) -> None:
+    """Replace a .npy file in one step: what was there stays until the new one is whole."""
+    half = out.with_name(f".{out.name}.part")
+    try:
+        with half.open("wb") as file:
+            np.save(file, values.cpu().numpy())
+        half.replace(out)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            half.unlink()
+        raise RunError(f"--out {out} cannot be written: {error.strerror or error}") from error
 
 
 def picture_shape(shape: tuple[int, ...]) -> tuple[int, int]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
 
 from softspin.cli.console import say, say_json
 from softspin.cli.options import Device, Json, Replica, Run, Seed, Which
-from softspin.cli.runs import check_ending, open_model, picture_shape
+from softspin.cli.runs import check_ending, open_model, picture_shape, write_array
 from softspin.evaluation import pictures
 
 
@@ -35,7 +34,7 @@ def sample(
         states = z.expand(model.net.replicas, *z.shape)
         pictures.samples(model.net, states, picture_shape(model.shape), out, replica=replica)
     else:
-        np.save(out, model.decode(z, replica=replica).reshape(n, *model.shape).cpu().numpy())
+        write_array(out, model.decode(z, replica=replica).reshape(n, *model.shape))
     if json:
         say_json({"written": out, "samples": n, "seed": seed})
     else:

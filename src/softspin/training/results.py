@@ -45,18 +45,18 @@ def result_rows(model: DiscreteVAE, data: Dataset, config: Config) -> list[dict[
             "seed": replica.seed,
             "beta": replica.beta,
             "nll": found.nll[i].item(),
-            "standard_error": _finite(found.standard_error[i]),
-            "nll_low": _finite(found.lower[i]),
-            "nll_high": _finite(found.upper[i]),
+            "standard_error": finite(found.standard_error[i]),
+            "nll_low": finite(found.lower[i]),
+            "nll_high": finite(found.upper[i]),
             "log_z": log_z.value[i].item(),
-            "log_z_low": _finite(log_z.lower[i]),
-            "log_z_high": _finite(log_z.upper[i]),
+            "log_z_low": finite(log_z.lower[i]),
+            "log_z_high": finite(log_z.upper[i]),
             "log_z_method": log_z.method,
             "elbo": found.elbo[i].item(),
             "kl": found.kl[i].item(),
             "reconstruction": found.reconstruction[i].item(),
             "effective_sample_size": found.effective_sample_size[i].item(),
-            "active_bits": _finite(found.active_bits[i]),
+            "active_bits": finite(found.active_bits[i]),
             "images": found.images,
             "importance_samples": found.samples,
             "baseline_nll": float(baseline.nll),
@@ -67,7 +67,7 @@ def result_rows(model: DiscreteVAE, data: Dataset, config: Config) -> list[dict[
     ]
 
 
-def _finite(value: Tensor) -> float | None:
+def finite(value: Tensor) -> float | None:
     """A number, or None where JSON has none."""
     number = float(value)
     return number if abs(number) < float("inf") else None
