@@ -70,6 +70,14 @@ def test_evaluate(call: Call, tiny: Path, tmp_path: Path) -> None:
     assert "active bits" in text
 
 
+def test_evaluate_counts_the_images_on_a_terminal(call: Call, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert call("evaluate", tiny).err == ""
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes this for a terminal
+    ended = call("evaluate", tiny, "--json")
+    assert "14/14" in ended.err
+    assert len(ended.json) == 2
+
+
 def test_logz(call: Call, tiny: Path) -> None:
     assert call("logz", tiny).out.count("(exact)") == 2
     (first, _) = call("logz", tiny, "--json").json

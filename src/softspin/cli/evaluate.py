@@ -10,6 +10,7 @@ import typer
 from softspin.api import Model
 from softspin.cli.console import log_z_text, replica_name, result_line, say, say_json
 from softspin.cli.options import Chains, Data, Device, Json, Run, Temperatures, Which
+from softspin.cli.progress import counting
 from softspin.cli.runs import check_split, open_data, open_model
 from softspin.data import Dataset
 from softspin.errors import ConfigError
@@ -42,7 +43,11 @@ def evaluate(
     if split == "valid":
         images = dataclasses.replace(images, test=images.valid)
     config = model.config.with_settings(f"test_{name}={value}" for name, value in given.items())
-    rows = exact_rows(model, images) if exact else result_rows(model.net, images, config)
+    if exact:
+        rows = exact_rows(model, images)
+    else:
+        with counting(len(images.test)) as progress:
+            rows = result_rows(model.net, images, config, progress)
     if json:
         say_json([{"split": split, "checkpoint": which, **row} for row in rows])
         return

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -103,6 +104,19 @@ class Bar:
     def stop(self) -> None:
         """Leave the line as it is."""
         self.progress.stop()
+
+
+@contextlib.contextmanager
+def counting(images: int) -> Iterator[Callable[[int], None] | None]:
+    """How far an evaluation is, on stderr, for a person: nothing where nobody looks. log Z comes first."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield None
+        return
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("log Z", total=images)
+        yield lambda done: bar.update(task, completed=done, description="images")
 
 
 class _RateColumn(TextColumn):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,13 @@ WRITTEN = {
 """What `run.json` must have for others to read it."""
 
 
-def result_rows(model: DiscreteVAE, data: Dataset, config: Config) -> list[dict[str, Any]]:
-    """The test likelihood of every replica, with its error bars, as plain rows."""
+def result_rows(
+    model: DiscreteVAE, data: Dataset, config: Config, progress: Callable[[int], None] | None = None
+) -> list[dict[str, Any]]:
+    """The test likelihood of every replica, with its error bars, as plain rows; `progress` counts the images."""
     seeds = [replica.seed for replica in config.replicas]
     log_z = log_z_for(model, temperatures=config.test_temperatures, chains=config.test_chains, seed=seeds)
-    found = evaluate(model, data.test, log_z=log_z, samples=config.test_samples, seed=seeds)
+    found = evaluate(model, data.test, log_z=log_z, samples=config.test_samples, seed=seeds, progress=progress)
     baseline = bernoulli_nll(data.train, data.test)
     made_by = provenance(model.mean.device)
     return [
