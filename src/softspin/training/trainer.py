@@ -2,7 +2,7 @@
 
 A run is a folder: `run.json` (what it is), `journal.jsonl` (how it goes), checkpoints `last` and `best`, `result.json`
 (what came out) and pictures. Killed at any moment, it goes on from `last`; on a CPU, bit for bit as if nothing had
-happened.
+happened, unless own nets draw from torch's global generator.
 """
 
 from __future__ import annotations
