@@ -17,6 +17,7 @@ from softspin.cli.grid import grid
 from softspin.cli.info import info
 from softspin.cli.logz import logz
 from softspin.cli.reconstruct import reconstruct
+from softspin.cli.report import report
 from softspin.cli.sample import sample
 from softspin.cli.train import train
 from softspin.errors import SoftspinError
@@ -34,7 +35,7 @@ for title, commands in {
     "Train": (demo, train),
     "Judge a run": (info, evaluate, logz),
     "Use a run": (sample, reconstruct, encode),
-    "Reproduce the paper": (grid, figure),
+    "Reproduce the paper": (grid, figure, report),
 }.items():
     for command in commands:
         app.command(rich_help_panel=title)(command)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -196,16 +197,24 @@ def _figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(rect=(0, 0.025, 1, 0.975)))
 
 
-def _save(figure: Figure, path: Path) -> Path:
-    """First beside its place, so that nobody sees half a picture; the same arrays give the same bytes."""
+def picture(figure: Figure, ending: str) -> bytes:
+    """A figure as the bytes of a file, png or svg; the same arrays give the same bytes."""
     import matplotlib as mpl
 
+    content = io.BytesIO()
+    metadata = {"Date": None} if ending == "svg" else {"Software": None}
+    with mpl.rc_context({"svg.hashsalt": "softspin"}):
+        figure.savefig(content, format=ending, dpi=160, metadata=metadata)
+    return content.getvalue()
+
+
+def _save(figure: Figure, path: Path) -> Path:
+    """First beside its place, so that nobody sees half a picture."""
     half = path.with_name(f".{path.name}.part")
-    metadata = {"Date": None} if path.suffix == ".svg" else {"Software": None}
+    content = picture(figure, path.suffix[1:])
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with mpl.rc_context({"svg.hashsalt": "softspin"}):
-            figure.savefig(half, format=path.suffix[1:], dpi=160, metadata=metadata)
+        half.write_bytes(content)
         half.replace(path)
     except OSError as error:
         raise FigureError(f"{path} cannot be written: {error.strerror}") from error

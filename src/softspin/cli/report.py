@@ -1,0 +1,119 @@
+"""`softspin report`: the paper's tables and figures, obtained and printed, on one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from softspin.cli.console import say, say_json, warn
+from softspin.cli.options import Json
+from softspin.errors import RowsError
+from softspin.experiments.cells import find_table, read_cells
+from softspin.experiments.rows import read_rows
+from softspin.report.claims import OUTCOMES
+from softspin.report.content import Report, gather
+from softspin.report.markdown import markdown
+from softspin.report.page import page
+
+
+def report(
+    out: Annotated[Path, typer.Option(help="The page, one HTML file.")] = Path("report.html"),
+    results: Annotated[Path, typer.Option(help="The same as Markdown.")] = Path("docs/results.md"),
+    rows: Annotated[Path, typer.Option(help="Result rows of a grid.")] = Path("experiments/rows.jsonl"),
+    source: Annotated[Path, typer.Option("--arrays", help="Folder of the figures' arrays.")] = Path(
+        "experiments/figures"
+    ),
+    pictures: Annotated[Path, typer.Option(help="Folder of their pictures, for the Markdown.")] = Path("docs/figures"),
+    json: Json = False,
+) -> None:
+    """Write one page with the paper's tables, observations and figures, from stored rows and arrays alone.
+
+    Rows whose commit or config is unknown, or whose code was not committed, are refused, and listed with the reason.
+    Exit code 1: every result was refused.
+    """
+    if out.resolve() == results.resolve():
+        raise typer.BadParameter("it is the file of --results too", param_hint="--out")
+    if not rows.is_file():
+        raise RowsError(f"no rows {rows}; make them with softspin grid, or give another file: --rows FILE")
+    tables = {name: read_cells(find_table(name)) for name in ("table1", "table2")}
+    found = gather(tables, read_rows(rows, warn), source)
+    _write(out, page(found))
+    _write(results, markdown(found, results.parent, pictures))
+    if json:
+        say_json(_told(found, [out, results]))
+    else:
+        _say(found, [out, results])
+    if found.results.refused and not found.results.accepted:
+        warn("every result was refused; see the end of the page for why")
+        raise typer.Exit(1)
+
+
+def _write(path: Path, text: str) -> None:
+    """First beside its place, so that nobody sees half a page."""
+    half = path.with_name(f".{path.name}.part")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    half.write_text(text, encoding="utf-8")
+    half.replace(path)
+
+
+def _say(found: Report, written: list[Path]) -> None:
+    counts, rows = found.summary, found.results
+    say(f"{counts['run']} of {counts['cells']} cells run, {counts['all_seeds']} with all seeds")
+    for one in found.judged:
+        made = sum(len(tally.findings) for tally in one.tallies)
+        say(f"observation {one.observation.name}: {one.verdict} ({made} of {one.cases} comparisons)")
+    missing = [picture.name for picture in found.pictures if picture.arrays is None]
+    if missing:
+        say(f"figures missing: {', '.join(missing)}")
+    for name, number in {"failed": len(rows.failed), "refused": len(rows.refused)}.items():
+        if number:
+            say(f"rows {name}: {number}")
+    say(f"written: {', '.join(map(str, written))}")
+
+
+def _told(found: Report, written: list[Path]) -> dict[str, Any]:
+    return {
+        "written": written,
+        "summary": found.summary,
+        "cells": [
+            {
+                "cell": entry.cell.id,
+                "printed": entry.cell.nll,
+                "printed_std": entry.cell.std,
+                "nll": entry.found and entry.found.mean,
+                "std": entry.found and entry.found.std,
+                "nll_low": entry.found and entry.found.low,
+                "nll_high": entry.found and entry.found.high,
+                "seeds": list(entry.found.seeds) if entry.found else [],
+                "difference": entry.difference,
+                "standard_errors": entry.apart,
+                "marks": entry.marks,
+            }
+            for entry in found.entries
+        ],
+        "observations": [
+            {
+                "observation": one.observation.name,
+                "verdict": one.verdict,
+                "claims": [
+                    {
+                        "claim": claim.rule,
+                        "verdict": tally.verdict,
+                        "comparisons": tally.cases,
+                        "needed": tally.needed,
+                        **{outcome: tally.count(outcome) for outcome in OUTCOMES},
+                    }
+                    for claim, tally, _ in one.claims
+                ],
+            }
+            for one in found.judged
+        ],
+        "figures": {picture.name: picture.arrays is not None for picture in found.pictures},
+        "other_runs": len(found.results.others),
+        "failed": [
+            {"cell": row["cell"], "seed": row["seed"], "error": row["error"]} for row, _ in found.results.failed
+        ],
+        "refused": [{"cell": row["cell"], "seed": row["seed"], "why": why} for row, why in found.results.refused],
+    }

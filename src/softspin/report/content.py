@@ -1,0 +1,198 @@
+"""Everything that a report says, gathered from cells, rows and arrays; `page` and `markdown` put it into words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from softspin.errors import FigureError
+from softspin.experiments.cells import Cell
+from softspin.experiments.figures import NAMES
+from softspin.experiments.figures.arrays import Arrays, load, place
+from softspin.experiments.rows import Row
+from softspin.report.claims import Case, Claim, Difference, Measured, Observation, Tally, Verdict
+from softspin.report.figures import caption, compose, picture
+from softspin.report.observations import observations
+from softspin.report.results import SEEDS, Group, Results, sort_rows, unknown_origin
+from softspin.report.tables import Block, Entry, blocks
+
+TITLES = {
+    "fig1": "Figure 1: inverse CDFs and their gradients",
+    "fig2a": "Figure 2a: the mean field converges",
+    "fig2b": "Figure 2b: the mean field during training",
+    "fig2c": "Figure 2c: variance of the gradient",
+    "appendix": "Appendix: nearness to bits against variance",
+}
+
+WIDE = 7.0
+"""Inches from which on a picture has several panels, and would be too small to read on a phone."""
+
+
+class Picture(NamedTuple):
+    """A figure, or why there is none."""
+
+    name: str
+    arrays: Arrays | None
+    svg: bytes
+    wide: bool
+    words: str
+    """Its caption, or why it is not there."""
+
+    @property
+    def title(self) -> str:
+        """As in the paper."""
+        return TITLES[self.name]
+
+    @property
+    def commands(self) -> list[str]:
+        """How to make the numbers, and how to draw them again."""
+        made = f"softspin figure {self.name} --compute" if self.arrays is None else str(self.arrays.meta["command"])
+        return [made, f"softspin figure {self.name}"]
+
+    @property
+    def origin(self) -> list[tuple[str, str]]:
+        """Where its numbers come from."""
+        meta: dict[str, Any] = {} if self.arrays is None else self.arrays.meta
+        steps = f"{meta['steps_done']:,} of {meta['steps']:,}" if {"steps", "steps_done"} <= meta.keys() else "none"
+        return [
+            ("commit", str(meta.get("commit"))),
+            ("device", str(meta.get("device"))),
+            ("training steps", steps),
+            ("date", str(meta.get("date"))[:10]),
+        ]
+
+
+class Judged(NamedTuple):
+    """An observation, what rows say of it, and what the values in print do."""
+
+    observation: Observation
+    verdict: Verdict
+    tallies: list[Tally]
+    in_print: list[Tally]
+
+    @property
+    def cases(self) -> int:
+        """Comparisons that there are to make."""
+        return sum(tally.cases for tally in self.tallies)
+
+    @property
+    def claims(self) -> list[tuple[Claim, Tally, Tally]]:
+        """Each with its comparisons, ours and those in print."""
+        return list(zip(self.observation.claims, self.tallies, self.in_print, strict=True))
+
+
+class Origin(NamedTuple):
+    """Rows that one program made on one machine."""
+
+    commit: str
+    device: str
+    torch: str
+    data: str
+    fingerprint: str
+    rows: int
+    first: str
+    last: str
+
+    @property
+    def days(self) -> str:
+        """From when to when."""
+        return self.first if self.first == self.last else f"{self.first} to {self.last}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What there is to say."""
+
+    tables: dict[str, list[Cell]]
+    results: Results
+    blocks: list[Block]
+    judged: list[Judged]
+    pictures: list[Picture]
+
+    @property
+    def entries(self) -> list[Entry]:
+        """Each cell once; Table 2 repeats some of Table 1."""
+        return list({entry.cell.id: entry for block in self.blocks for entry in block.entries}.values())
+
+    @property
+    def summary(self) -> dict[str, int]:
+        """Counts for the first lines."""
+        found = [entry for entry in self.entries if entry.found is not None]
+        compared = [entry for entry in found if entry.difference is not None]
+        return {
+            "cells": len(self.entries),
+            "run": len(found),
+            "all_seeds": sum(len(entry.found.rows) >= SEEDS for entry in found if entry.found),
+            "compared": len(compared),
+            "near": sum(not entry.far for entry in compared),
+        }
+
+    @property
+    def origins(self) -> list[Origin]:
+        """Who made the rows that are shown, newest first."""
+        names = ("commit", "device", "torch", "data", "fingerprint")
+        dates: dict[tuple[str, ...], list[str]] = {}
+        for row in self.results.accepted:
+            key = tuple(str(row.get(name, "unknown")) for name in names)
+            dates.setdefault(key, []).append(str(row.get("date", "unknown")))
+        found = [Origin._make((*key, len(each), min(each)[:10], max(each)[:10])) for key, each in dates.items()]
+        return sorted(found, key=lambda origin: (origin.last, origin.first), reverse=True)
+
+    def against_recipe(self, group: Group) -> Difference | None:
+        """A variant less the recipe at the same length, on the same data; None if one of them has no spread."""
+        alike = [
+            other
+            for other in (*self.results.cells.values(), *self.results.others)
+            if (other.cell, other.steps, other.source, other.variant) == (group.cell, group.steps, group.source, {})
+        ]
+        if not group.variant or not alike or alike[0].error is None or group.error is None:
+            return None
+        return Difference(group.mean - alike[0].mean, math.hypot(group.error, alike[0].error))
+
+    def marks(self, case: Case) -> list[str]:
+        """What must stand at a comparison: marks of any of its cells."""
+        found = [self.results.cells[cell].marks for cell in case.cells if cell in self.results.cells]
+        return sorted({mark for marks in found for mark in marks})
+
+
+def gather(tables: dict[str, list[Cell]], rows: Iterable[Row], arrays: Path) -> Report:
+    """Judge the rows by the two tables, and draw the arrays of a folder."""
+    cells = {cell.id: cell for each in tables.values() for cell in each}
+    results = sort_rows(rows, cells)
+    ours = {
+        name: Measured(group.mean, group.error, group.source)
+        for name, group in results.cells.items()
+        if group.error is not None
+    }
+    printed = {
+        name: Measured(cell.nll, cell.std / math.sqrt(SEEDS), "print")
+        for name, cell in cells.items()
+        if cell.nll is not None and cell.std is not None
+    }
+    judged = [
+        Judged(one, *one.judge(ours), one.judge(printed)[1]) for one in observations(tables["table1"], tables["table2"])
+    ]
+    shown = [block for name, each in tables.items() for block in blocks(name, each, results)]
+    return Report(tables, results, shown, judged, pictures(arrays, NAMES))
+
+
+def pictures(folder: Path, names: Sequence[str]) -> list[Picture]:
+    """The figures that have arrays of known origin, and why others are not there."""
+    found = []
+    for name in names:
+        if not place(folder, name).exists():
+            found.append(Picture(name, None, b"", False, "Not yet computed."))
+            continue
+        try:
+            stored = load(folder, name)
+            if (why := unknown_origin(stored.meta)) is not None:
+                raise FigureError(f"the arrays of {name} are refused: {why}")
+            figure = compose(stored)
+            wide = figure.get_size_inches()[0] > WIDE
+            found.append(Picture(name, stored, picture(figure, "svg"), bool(wide), caption(stored)))
+        except FigureError as error:
+            found.append(Picture(name, None, b"", False, f"Not shown: {error}"))
+    return found

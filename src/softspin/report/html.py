@@ -1,0 +1,68 @@
+"""HTML as values: text is escaped where it enters, so nothing in a row can become markup."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+
+VOID = ("img", "meta", "br")
+
+
+class Html(str):
+    """Markup, as opposed to text."""
+
+    __slots__ = ()
+
+
+Child = str | Iterable["Child"]
+"""Text, markup, or several of these."""
+
+
+def tag(name: str, /, *children: Child, **attributes: str | bool | int | None) -> Html:
+    """An element. Attributes lose a last underscore and have dashes for the others; None and False are left out.
+
+    >>> tag("p", "1 < 2, ", tag("b", "really"), class_="note", data_cell="a&b")
+    '<p class="note" data-cell="a&amp;b">1 &lt; 2, <b>really</b></p>'
+    """
+    words = [name]
+    for key, value in attributes.items():
+        if value is not None and value is not False:
+            word = key.removesuffix("_").replace("_", "-")
+            words.append(word if value is True else f'{word}="{html.escape(str(value))}"')
+    start = f"<{' '.join(words)}>"
+    return Html(start) if name in VOID else Html(f"{start}{join(children)}</{name}>")
+
+
+def join(children: Child) -> Html:
+    """Children in a row; what is not markup yet is escaped."""
+    if isinstance(children, Html):
+        return children
+    if isinstance(children, str):
+        return Html(html.escape(children, quote=False))
+    return Html("".join(join(child) for child in children))
+
+
+def table(caption: str, head: Iterable[Child], body: Iterable[Child]) -> Html:
+    """A table that scrolls in a frame of its own, also by keyboard."""
+    content = tag("table", tag("caption", caption), tag("thead", head), body)
+    return tag("div", content, class_="scroll", role="region", tabindex="0", aria_label=caption)
+
+
+def plain_table(caption: str, columns: Iterable[str], rows: Iterable[Iterable[Child]]) -> Html:
+    """A table with one line of headings; the first cell of each row names it."""
+    head = tag("tr", [tag("th", name, scope="col") for name in columns])
+    lines = []
+    for row in rows:
+        first, *rest = row
+        lines.append(tag("tr", tag("th", first, scope="row"), [tag("td", cell) for cell in rest]))
+    return table(caption, head, tag("tbody", lines))
+
+
+def code(text: str) -> Html:
+    """A command, or a name."""
+    return tag("code", text)
+
+
+def commands(lines: Iterable[str]) -> Html:
+    """Commands to copy, one a line."""
+    return tag("pre", tag("code", "\n".join(lines)), tabindex="0")

@@ -1,0 +1,218 @@
+"""Which rows count, and what they come to: a cell's mean over seeds, never mixed with anything else."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any, NamedTuple
+
+from softspin.config import Config
+from softspin.errors import SoftspinError
+from softspin.experiments.cells import Cell
+from softspin.experiments.rows import Row, key_of, latest
+
+SEEDS = 5
+"""Training runs behind each value in print; fewer seeds of ours are marked."""
+
+RECONSTRUCTED = "f0835aecff37e6d8457f8420b187d29f00913ed65134dd247d5bb2b9c1d4e5d3"
+"""Fingerprint of the OMNIGLOT that was rebuilt from the official drawings; rows that name their source need it not."""
+
+_NUMBERS = ("nll_low", "nll_high", "standard_error", "training_seconds")
+"""What may be missing or null in a row, but is a number otherwise."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Seeds of one cell at one length of training, variant of the recipe, and copy of the data."""
+
+    rows: tuple[Row, ...]
+
+    @property
+    def cell(self) -> str:
+        """Its id."""
+        return str(self.rows[0]["cell"])
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """In order."""
+        return tuple(sorted(row["seed"] for row in self.rows))
+
+    @property
+    def steps(self) -> int:
+        """Of training."""
+        return int(self.rows[0]["steps"])
+
+    @property
+    def variant(self) -> dict[str, Any]:
+        """Settings that are not the recipe's."""
+        return dict(self.rows[0]["variant"])
+
+    @property
+    def recipe(self) -> bool:
+        """Whether this is what the paper did: all steps, and no setting changed."""
+        return not self.variant and not self.rows[0]["short"]
+
+    @property
+    def source(self) -> str:
+        """Which data, as far as the rows tell: a fingerprint, which no two copies share."""
+        return str(self.rows[0].get("fingerprint"))
+
+    @property
+    def mean(self) -> float:
+        """Test NLL, over seeds."""
+        return fmean(row["nll"] for row in self.rows)
+
+    @property
+    def std(self) -> float | None:
+        """Standard deviation over seeds, with n - 1; None of a single one."""
+        return stdev(row["nll"] for row in self.rows) if len(self.rows) > 1 else None
+
+    @property
+    def error(self) -> float | None:
+        """Standard error of the mean."""
+        return None if self.std is None else self.std / math.sqrt(len(self.rows))
+
+    @property
+    def low(self) -> float | None:
+        """The mean if every log Z were at the lower end of its interval; None if there is no such end."""
+        return self._end("nll_low")
+
+    @property
+    def high(self) -> float | None:
+        """The mean if every log Z were at the upper end of its interval; None if there is no such end."""
+        return self._end("nll_high")
+
+    def _end(self, name: str) -> float | None:
+        ends = [row.get(name) for row in self.rows]
+        return None if None in ends else fmean(float(end) for end in ends if end is not None)
+
+    @property
+    def log_z_method(self) -> str:
+        """How log Z was found."""
+        return ", ".join(dict.fromkeys(str(row.get("log_z_method", "unknown")) for row in self.rows))
+
+    @property
+    def data_mark(self) -> str | None:
+        """What is to be said of the data; MNIST is known by the digests of its files."""
+        row = self.rows[0]
+        if str(row.get("source", "")).startswith("OMNIGLOT (original"):
+            return None
+        if row.get("fingerprint") == RECONSTRUCTED or "reconstructed" in str(row.get("source", "")):
+            return "reconstructed OMNIGLOT"
+        return "OMNIGLOT of unknown origin" if self.cell.startswith("omniglot/") else None
+
+    @property
+    def marks(self) -> list[str]:
+        """What is not as in the paper, to stand wherever the number does."""
+        found = [f"short: {self.steps:,} steps"] if self.rows[0]["short"] else []
+        found += [setting(name, value) for name, value in self.variant.items()]
+        if len(self.rows) < SEEDS:
+            found.append(f"{len(self.rows)} of {SEEDS} seeds")
+        return found + ([self.data_mark] if self.data_mark else [])
+
+
+def setting(name: str, value: Any) -> str:
+    """A setting as the command line takes it.
+
+    >>> setting("tf32", True), setting("clamp", 1e-7), setting("rate_schedule", [[0.5, 1], [1.0, 0.1]])
+    ('tf32=true', 'clamp=1e-07', 'rate_schedule=0.5:1,1.0:0.1')
+    """
+    return f"{name}={_text(value)}"
+
+
+def _text(value: Any, between: str = ",") -> str:
+    if isinstance(value, list):
+        return between.join(_text(one, ":") for one in value)
+    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
+
+
+class Failed(NamedTuple):
+    """A row that says why there is no result."""
+
+    row: Row
+    retried: bool
+    """Whether there is a result by now."""
+
+
+class Refused(NamedTuple):
+    """A result that does not count, and why."""
+
+    row: Row
+    why: str
+
+
+@dataclass(frozen=True)
+class Results:
+    """All rows, each in one of four places."""
+
+    cells: dict[str, Group]
+    """The value of each cell that has one: full length, the recipe, one copy of the data."""
+    others: list[Group]
+    """Short runs, variants, other copies of the data, cells of no table."""
+    failed: list[Failed]
+    refused: list[Refused]
+
+    @property
+    def accepted(self) -> list[Row]:
+        """Every row that is shown as a number."""
+        return [row for group in (*self.cells.values(), *self.others) for row in group.rows]
+
+
+def sort_rows(rows: Iterable[Row], cells: Mapping[str, Cell]) -> Results:
+    """Rows of all kinds, for tables whose cells are given by their ids."""
+    rows = list(rows)
+    last = latest(rows)
+    failed = [Failed(row, last[key_of(row)]["status"] == "ok") for row in rows if row["status"] == "failed"]
+    refused, groups = [], dict[str, list[Row]]()
+    for row in (row for row in rows if row["status"] == "ok"):
+        if (why := refusal(row, cells.get(row["cell"]))) is not None:
+            refused.append(Refused(row, why))
+        else:
+            groups.setdefault(json.dumps([key_of(row)._replace(seed=0), row.get("fingerprint")]), []).append(row)
+    found, others = dict[str, Group](), []
+    # Of two copies of the data the one that is known counts first, then the one with more seeds.
+    for group in sorted(map(Group, map(tuple, groups.values())), key=lambda g: (bool(g.data_mark), -len(g.rows))):
+        if group.recipe and group.cell in cells and group.cell not in found:
+            found[group.cell] = group
+        else:
+            others.append(group)
+    order = {name: number for number, name in enumerate(cells)}
+    others.sort(key=lambda g: (order.get(g.cell, len(order)), g.cell, -g.steps, json.dumps(g.variant, sort_keys=True)))
+    return Results(found, others, failed, refused)
+
+
+def refusal(row: Mapping[str, Any], cell: Cell | None) -> str | None:
+    """Why a result does not count; None if it does. Its config must be known, and be what the row says that it is."""
+    wrong = [f"its {name} is not a number" for name in _NUMBERS if not isinstance(row.get(name), int | float | None)]
+    return unknown_origin(row) or next(iter(wrong), None) or _other_config(row, cell)
+
+
+def _other_config(row: Mapping[str, Any], cell: Cell | None) -> str | None:
+    try:
+        config = Config.from_dict(row["config"])
+        variant = row["variant"] if cell is None else cell.variant(config)
+    except SoftspinError as error:
+        return f"its config cannot be read: {error}"
+    if config.steps != row["steps"] or row["short"] != (config.steps != Config().steps):
+        return f"its config has {config.steps:,} steps, which is not what the row says"
+    if row["seed"] not in config.seeds:
+        return f"its config does not have the seed {row['seed']}"
+    if variant != row["variant"]:
+        settings = ", ".join(setting(*one) for one in variant.items()) or "nothing"
+        return f"its config differs from the cell's by {settings}, which is not what the row says"
+    return None
+
+
+def unknown_origin(record: Mapping[str, Any]) -> str | None:
+    """Why nobody could tell what made a row or the arrays of a figure; None if anybody can."""
+    commit, config = record.get("commit"), record.get("config")
+    if not isinstance(commit, str) or not commit:
+        return "its commit is unknown"
+    if commit.endswith("+"):
+        return f"made by commit {commit.removesuffix('+')} with changes that were not committed"
+    if not isinstance(config, dict) or not config:
+        return "its config is unknown"
+    return None

@@ -1,0 +1,70 @@
+"""What the page and the Markdown say in the same words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from softspin.report.content import Report
+from softspin.report.results import setting
+from softspin.report.tables import ERRORS, MARGIN, Block
+
+HOW_TO_READ = (
+    "Each cell: test NLL in nats (less is better), mean ± standard deviation over seeds; the value in print; the "
+    f"difference, also in standard errors (SE). Here {ERRORS}."
+)
+
+LOG_Z = (
+    "The mean NLL if every log Z were at the lower or at the upper end of its 95% interval. The obtained value rests "
+    "on annealing forward, as the paper's does, and is therefore nearer to the lower end."
+)
+
+OBSERVED_HOW = (
+    "Each is a number of comparisons. One is for the claim where the difference is below zero by more than two "
+    "standard errors of the means, against it where it is above by as much, else level. A claim is seen when enough are "
+    "for it: more than half where the paper says most, usually or generally, three quarters otherwise. It is judged as "
+    "soon as the comparisons that are missing cannot change the verdict."
+)
+
+OTHERS = (
+    "Runs that do not count as a cell's value: shorter schedules, variants of the recipe, a second copy of the data. A "
+    "variant is set against the recipe at the same length, where both were run."
+)
+
+ORIGINS = "Rows of unknown commit or config, or of code that was not committed, are refused. Figures say theirs above."
+
+AGAIN = (
+    "softspin grid table1 --rows again.jsonl   # 192 cells, from the first; --only, --seeds and --minutes choose",
+    "softspin grid table2 --rows again.jsonl   # the 12 cells that Table 1 does not have",
+    "softspin figure all --compute             # trains the models of Fig. 2; without --compute it only draws",
+    "softspin report --rows again.jsonl        # this page, and docs/results.md",
+)
+"""From nothing to this page."""
+
+_TABLES = {"table1": "Table 1", "table2": "Table 2"}
+_SETS = {"mnist": "MNIST", "omniglot": "OMNIGLOT"}
+
+
+def summary(report: Report) -> str:
+    """Where things stand, in a paragraph."""
+    counts = report.summary
+    verdicts = [one.verdict for one in report.judged]
+    return (
+        "Test negative log-likelihoods and figures of Vahdat, Andriyash and Macready, DVAE# (2018), by softspin. "
+        f"Of the {counts['cells']} cells of its two tables {counts['run']} have been run at full length, "
+        f"{counts['all_seeds']} of them with five seeds or more; {counts['near']} of {counts['compared']} are within "
+        f"{MARGIN} nat of print, or within 3 of its standard deviations where that is more. Of {len(verdicts)} "
+        f"observations {verdicts.count('seen')} are seen, {verdicts.count('not seen')} not seen, "
+        f"{verdicts.count('not yet run')} not yet run."
+    )
+
+
+def block_title(block: Block) -> str:
+    """Which table, of which data."""
+    return f"{_TABLES.get(block.table, block.table)}, {_SETS.get(block.data, block.data)}"
+
+
+def which(row: Mapping[str, Any]) -> list[str]:
+    """Cell, seed and kind of run."""
+    kind = [f"{row['steps']:,} steps", *(setting(*one) for one in row["variant"].items())]
+    return [row["cell"], str(row["seed"]), ", ".join(kind)]
