@@ -111,6 +111,11 @@ def test_a_folder_without_a_checkpoint(tmp_path: Path) -> None:
         (tmp_path / "run.json").write_text(text, encoding="latin1")
         with pytest.raises(RunError, match=r"run\.json cannot be read"):
             softspin.load(tmp_path)
+    (tmp_path / "run.json").write_text(json.dumps(about | {"config": {"chainz": 3}, "made_by": {"softspin": "9.1"}}))
+    with pytest.raises(
+        RunError, match=r"was written by softspin 9\.1; this one, .*, cannot use it: unknown setting 'chainz'"
+    ):
+        softspin.load(tmp_path)
     for wrong, missing in (
         (5, "config"),
         ([], "config"),

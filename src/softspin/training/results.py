@@ -11,9 +11,10 @@ from typing import Any
 
 from torch import Tensor
 
+from softspin import __version__
 from softspin.config import Config
 from softspin.data import Dataset
-from softspin.errors import RunError
+from softspin.errors import ConfigError, RunError, UnknownNameError
 from softspin.evaluation import bernoulli_nll, evaluate, log_z_for
 from softspin.model import DiscreteVAE
 from softspin.provenance import provenance
@@ -100,6 +101,13 @@ def read_about(folder: Path) -> dict[str, Any]:
             value = value.get(part) if isinstance(value, dict) else None
         if not isinstance(value, kind):
             raise RunError(f"{path} has no '{name}'; it is not what training wrote")
+    try:
+        Config.from_dict(about["config"])
+    except (ConfigError, UnknownNameError) as error:
+        by = about["made_by"].get("softspin")
+        raise RunError(
+            f"{path} was written by softspin {by}; this one, {__version__}, cannot use it: {error}"
+        ) from None
     return dict(about)
 
 
