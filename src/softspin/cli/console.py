@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
+
+from softspin.training.journal import plain
 
 
 def say(text: str) -> None:
@@ -26,19 +26,6 @@ def warn(text: str) -> None:
 def say_json(value: Any) -> None:
     """A value as one line of strict JSON."""
     typer.echo(json.dumps(plain(value), allow_nan=False))
-
-
-def plain(value: Any) -> Any:
-    """As JSON can hold it: tensors are lists, paths are text, NaN and infinity are null."""
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {str(key): plain(one) for key, one in value.items()}
-    return [plain(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -49,10 +49,10 @@ class Journal:
 
     def write(self, line: Mapping[str, Any]) -> None:
         """Append a line, which must have a `step`. NaN and infinity become null; tensors and arrays become lists."""
-        plain = _plain(line)
-        if type(plain.get("step")) is not int:
-            raise JournalError(f"a line of the journal needs an integer 'step', not {plain.get('step')!r}")
-        raw = json.dumps(plain, allow_nan=False).encode() + b"\n"
+        entry = plain(line)
+        if type(entry.get("step")) is not int:
+            raise JournalError(f"a line of the journal needs an integer 'step', not {entry.get('step')!r}")
+        raw = json.dumps(entry, allow_nan=False).encode() + b"\n"
         try:
             # One unbuffered call a line: a killed process leaves whole lines, except where the disk is full.
             if self._file.write(raw) != len(raw):
@@ -60,8 +60,8 @@ class Journal:
         except OSError as error:
             raise _unwritable(self.path, error) from error
         if self._board is not None:
-            for tag, value in _scalars(plain):
-                self._board.add_scalar(tag, value, plain["step"])
+            for tag, value in _scalars(entry):
+                self._board.add_scalar(tag, value, entry["step"])
             self._board.flush()
 
     def close(self) -> None:
@@ -99,19 +99,25 @@ def _lines(path: Path, content: bytes) -> list[tuple[bytes, dict[str, Any]]]:
         except (ValueError, RecursionError):
             line = None
         if not isinstance(line, dict) or type(line.get("step")) is not int:
-            raise JournalError(f"journal {path} is damaged: line {number} is not an object with a step")
+            raise JournalError(
+                f"journal {path} is damaged: line {number} is not an object with a step; the run can go on without it, "
+                "once it is deleted"
+            )
         lines.append((raw + b"\n", line))
     return lines
 
 
-def _plain(value: Any) -> Any:
-    if hasattr(value, "tolist"):  # tensors and arrays
+def plain(value: Any) -> Any:
+    """As strict JSON can hold it: tensors and arrays are lists, paths are text, NaN and infinity are null."""
+    if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
+    if isinstance(value, Path):
+        return str(value)
     if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
-    return [_plain(one) for one in value] if isinstance(value, (list, tuple)) else value
+        return {str(key): plain(one) for key, one in value.items()}
+    return [plain(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 def _scalars(value: Any, tag: str = "") -> list[tuple[str, float]]:
