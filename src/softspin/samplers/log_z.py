@@ -32,7 +32,7 @@ from softspin.samplers.machines import (
     replica_streams,
     worst_replica,
 )
-from softspin.samplers.population import anneal_population
+from softspin.samplers.population_log_z import anneal_population
 from softspin.samplers.result import NORMAL_95, LogZ, log_mean_error, log_mean_exp, weight_ess
 from softspin.samplers.schedules import check_schedule, linear_schedule
 

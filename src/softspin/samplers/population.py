@@ -3,7 +3,7 @@
 One update from old to new parameters: weights exp(E_old - E_new) per member; log Z grows by the log of their mean;
 the members are resampled by their weights; sweeps at the new parameters. Where that is too far for the weights, it
 goes a part of the way: as many parts as it takes, or one at each update, behind the parameters until it has caught up.
-Annealing from temperature 0 to 1 is the same update from a machine without couplings.
+Annealing from temperature 0 to 1 is the same update from a machine without couplings, see :mod:`population_log_z`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from softspin.samplers.machines import (
     worst_replica,
 )
 from softspin.samplers.resampling import by_family, farthest, systematic, worth
-from softspin.samplers.result import NORMAL_95, LogZ, log_mean_error
+from softspin.samplers.result import log_mean_error
 
 COLLAPSED = 0.9
 """A population has collapsed when one member carries more than this share of the weight, or two families are left."""
@@ -155,7 +155,8 @@ def reset_founders(state: PopulationState) -> PopulationState:
     `reset_founders(state._replace(log_z=...))`. Reads nothing on the host.
 
     >>> from softspin.distributions import BipartiteBoltzmann
-    >>> _, state, info = anneal_population(BipartiteBoltzmann(torch.zeros(5), torch.ones(2, 3)), members=50, seed=0)
+    >>> machine = BipartiteBoltzmann(torch.zeros(5), torch.ones(2, 3))
+    >>> state, info = step(init(machine, members=50, seed=0), machine, sweeps=1)
     >>> bool(info.families < 50), reset_founders(state).founders.unique().numel()
     (True, 50)
     """
@@ -207,51 +208,6 @@ def step(
     if bool(info.collapsed.any()):
         _warn_of_collapse(info)
     return new, info
-
-
-def anneal_population(
-    machine: Boltzmann,
-    members: int,
-    seed: int,
-    *,
-    sweeps: int = 1,
-    base: str | Tensor = "centred",
-    smallest_ess: float = 0.9,
-    largest_parts: int = 1000,
-    implementation: Implementation = "auto",
-) -> tuple[LogZ, PopulationState, PopulationInfo]:
-    """Population annealing from temperature 0 to 1, in steps that keep the effective sample size: samples, and log Z.
-
-    Starts exactly, at independent units with biases `base`. The mean of e^value is Z up to a bias of order 1 /
-    members, so value is a lower bound in expectation, as AIS's. Its standard error is on the safe side, see
-    :attr:`PopulationInfo.standard_error`: on small machines 1.96 of them covered in 98% to 100% of the runs.
-
-    >>> from softspin.distributions import BipartiteBoltzmann
-    >>> machine = BipartiteBoltzmann(torch.zeros(5), torch.ones(2, 3))
-    >>> log_z, state, info = anneal_population(machine, members=4000, seed=0)
-    >>> bool((log_z.value - machine.log_z).abs() < 3 * log_z.standard_error), log_z.kind
-    (True, 'lower bound')
-    """
-    start = init(machine, members, seed, base)
-    state, info = step(
-        start,
-        machine,
-        sweeps,
-        smallest_ess=smallest_ess,
-        largest_parts=largest_parts,
-        implementation=implementation,
-    )
-    error = info.standard_error
-    log_z = LogZ(
-        value=state.log_z,
-        standard_error=error,
-        effective_sample_size=members / info.mean_square_family,
-        lower=state.log_z - NORMAL_95 * error,
-        upper=torch.full_like(state.log_z, torch.inf),
-        method="population",
-        kind="lower bound",
-    )
-    return log_z, state, info
 
 
 class _Part(NamedTuple):

@@ -1,0 +1,56 @@
+"""log Z by population annealing from temperature 0 to 1: one step of the population, from independent units."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from softspin.distributions import Boltzmann
+from softspin.kernels import Implementation
+from softspin.samplers.population import PopulationInfo, PopulationState, init, step
+from softspin.samplers.result import NORMAL_95, LogZ
+
+
+def anneal_population(
+    machine: Boltzmann,
+    members: int,
+    seed: int,
+    *,
+    sweeps: int = 1,
+    base: str | Tensor = "centred",
+    smallest_ess: float = 0.9,
+    largest_parts: int = 1000,
+    implementation: Implementation = "auto",
+) -> tuple[LogZ, PopulationState, PopulationInfo]:
+    """Population annealing from temperature 0 to 1, in steps that keep the effective sample size: samples, and log Z.
+
+    Starts exactly, at independent units with biases `base`. The mean of e^value is Z up to a bias of order 1 /
+    members, so value is a lower bound in expectation, as AIS's. Its standard error is on the safe side, see
+    :attr:`PopulationInfo.standard_error`: on small machines 1.96 of them covered in 98% to 100% of the runs.
+
+    >>> from softspin.distributions import BipartiteBoltzmann
+    >>> machine = BipartiteBoltzmann(torch.zeros(5), torch.ones(2, 3))
+    >>> log_z, state, info = anneal_population(machine, members=4000, seed=0)
+    >>> bool((log_z.value - machine.log_z).abs() < 3 * log_z.standard_error), log_z.kind
+    (True, 'lower bound')
+    """
+    start = init(machine, members, seed, base)
+    state, info = step(
+        start,
+        machine,
+        sweeps,
+        smallest_ess=smallest_ess,
+        largest_parts=largest_parts,
+        implementation=implementation,
+    )
+    error = info.standard_error
+    log_z = LogZ(
+        value=state.log_z,
+        standard_error=error,
+        effective_sample_size=members / info.mean_square_family,
+        lower=state.log_z - NORMAL_95 * error,
+        upper=torch.full_like(state.log_z, torch.inf),
+        method="population",
+        kind="lower bound",
+    )
+    return log_z, state, info
