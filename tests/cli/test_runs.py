@@ -113,6 +113,8 @@ def test_encode(call: Call, tiny: Path, tmp_path: Path) -> None:
     assert call("encode", tiny, "--out", out, "--data", own, "--json").json == {
         "written": str(out), "images": 2, "bits": 6, "split": "test",
     }  # fmt: skip
+    assert call("encode", tiny, "--out", out, "--data", own, "--split", "all").code == 0
+    assert np.load(out).shape == (20, 6)
 
 
 def test_data(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,6 +78,21 @@ def test_a_missing_part_is_taken_from_train_and_the_given_one_is_kept() -> None:
     assert sorted(train + valid) == list(range(40))
 
 
+@pytest.mark.parametrize("sizes", [(37,), (37, 5), (30, 4, 6)])
+def test_every_image_comes_in_the_order_of_the_file(sizes: tuple[int, ...]) -> None:
+    table = numbered(sum(sizes))
+    data = from_arrays(*np.split(table, np.cumsum(sizes)[:-1]))
+    assert np.array_equal(data.every_image().numpy(), table)
+    grey = table * 0.5  # what is black stays black
+    rows = from_arrays(*np.split(grey, np.cumsum(sizes)[:-1])).every_image().numpy()
+    assert not rows[table == 0].any()
+
+
+def test_every_image_of_a_set_that_came_in_parts() -> None:
+    data = load("bars-and-stripes-2x2")
+    assert np.array_equal(data.every_image()[:6].numpy(), data.train.numpy())
+
+
 def test_a_single_array_of_any_name(tmp_path: Path) -> None:
     np.savez(tmp_path / "one.npz", pictures=random_bits(30))
     assert load(tmp_path / "one.npz").fingerprint == from_arrays(random_bits(30)).fingerprint

@@ -13,12 +13,12 @@ Device = Annotated[str, typer.Option(help="auto (a GPU where there is one), cpu,
 Seed = Annotated[int, typer.Option(help="Seed of every random draw.", min=0, max=2**31 - 1)]
 Replica = Annotated[int, typer.Option(help="Which model of the run, from 0.", min=0)]
 Which = Annotated[str, typer.Option(help="Checkpoint: best (by validation NLL) or last.")]
-Split = Annotated[str, typer.Option(help="Part of the data: train, valid or test.")]
+Split = Annotated[str, typer.Option(help="Part of the data: train, valid, test, or all, in the order of a file.")]
 Data = Annotated[
     str | None,
     typer.Option(
         help="Other data than the run's, or the same elsewhere: a name, a .npz file (its parts keep their order) or a "
-        ".npy file (shuffled and split).",
+        ".npy file (shuffled and split; --split all has its order).",
         show_default=False,
     ),
 ]

@@ -70,8 +70,10 @@ def open_data(model: api.Model, other: str | None = None) -> Dataset:
 
 
 def images_of(data: Dataset, split: str, seed: int = 0) -> Tensor:
-    """Binary images of a part of the data; grey training images are drawn once, from the seed."""
-    check_split(split)
+    """Binary images of a part of the data, or of all; grey training images are drawn once, from the seed."""
+    check_split(split, ("train", "valid", "test", "all"))
+    if split == "all":
+        return data.every_image(torch.Generator().manual_seed(seed))
     if split == "train":
         return data.batch(torch.arange(len(data.train)), torch.Generator().manual_seed(seed))
     part: Tensor = getattr(data, split)

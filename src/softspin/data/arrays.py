@@ -37,9 +37,13 @@ def from_arrays(
         _check(part, array, shape)
     static = all(bool(((array == 0) | (array == 1)).all()) for array in given.values())
     flat = {part: array.reshape(len(array), -1) for part, array in _split(given).items()}
+    count = sum(map(len, given.values()))
+    numbers = np.split(np.arange(count), np.cumsum([len(array) for array in given.values()])[:-1])
+    split = _split(dict(zip(given, numbers, strict=True)))
+    places = torch.from_numpy(np.concatenate([split[part] for part in PARTS]))
     if static:
         train_bits, valid_bits, test_bits = (torch.from_numpy(flat[part].astype(np.uint8)) for part in PARTS)
-        return Dataset(name, train_bits, valid_bits, test_bits, shape, "static", source)
+        return Dataset(name, train_bits, valid_bits, test_bits, shape, "static", source, places=places)
     grey = {part: table.astype(np.float32) for part, table in flat.items()}
     return Dataset(
         name,
@@ -49,6 +53,7 @@ def from_arrays(
         shape,
         "per-batch",
         source,
+        places=places,
     )
 
 

@@ -26,7 +26,8 @@ class Dataset:
     is grey levels (float32 in [0, 1]), the probabilities from which :meth:`batch` draws new bits every time.
 
     ``source`` says in words which copy of the data this is, for the result rows that quote it. ``entropy`` is
-    the exact negative log-likelihood, in nats, of the best possible model, where that is known.
+    the exact negative log-likelihood, in nats, of the best possible model, where that is known. ``places`` says where
+    in the user's file each image lay, those of train first, where a split has changed the order.
 
     >>> tiny = Dataset("tiny", *[torch.eye(2, dtype=torch.uint8)] * 3, (1, 2), "static", "an example")
     >>> tiny.batch(torch.tensor([1, 1, 0]))
@@ -43,6 +44,7 @@ class Dataset:
     binarization: Binarization
     source: str
     entropy: float | None = None
+    places: Tensor | None = None
 
     def __post_init__(self) -> None:
         if self.binarization not in get_args(Binarization):
@@ -83,6 +85,12 @@ class Dataset:
         uniform = torch.rand(rows.shape, generator=generator, device=rows.device)
         # rand lies in [0, 1): with "<", level 0 is never ink and level 1 always is.
         return (uniform < rows).to(torch.float32)
+
+    def every_image(self, generator: torch.Generator | None = None) -> Tensor:
+        """All images as bits (images, pixels), float32: in the order of the user's file, or train, valid, test."""
+        first = self.batch(torch.arange(len(self.train)), generator)
+        rows = torch.cat([first, self.valid.to(first), self.test.to(first)])
+        return rows if self.places is None else rows[self.places.argsort()]
 
     def pixel_mean(self) -> Tensor:
         """Mean of every pixel over train, from its grey levels where it has some: (pixels,) float32."""
