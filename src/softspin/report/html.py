@@ -42,9 +42,9 @@ def join(children: Child) -> Html:
     return Html("".join(join(child) for child in children))
 
 
-def table(caption: str, head: Iterable[Child], body: Iterable[Child]) -> Html:
+def table(caption: str, head: Iterable[Child], body: Iterable[Child], kind: str | None = None) -> Html:
     """A table that scrolls in a frame of its own, also by keyboard."""
-    content = tag("table", tag("caption", caption), tag("thead", head), body)
+    content = tag("table", tag("caption", caption), tag("thead", head), body, class_=kind)
     return tag("div", content, class_="scroll", role="region", tabindex="0", aria_label=caption)
 
 
@@ -55,7 +55,7 @@ def plain_table(caption: str, columns: Iterable[str], rows: Iterable[Iterable[Ch
     for row in rows:
         first, *rest = row
         lines.append(tag("tr", tag("th", first, scope="row"), [tag("td", cell) for cell in rest]))
-    return table(caption, head, tag("tbody", lines))
+    return table(caption, head, tag("tbody", lines), "plain")
 
 
 def code(text: str) -> Html:

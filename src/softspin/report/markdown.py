@@ -7,12 +7,14 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from softspin.report.claims import Finding
 from softspin.report.content import Judged, Picture, Report
 from softspin.report.tables import (
     Block,
     Entry,
     count,
     difference_text,
+    grid_command,
     interval_text,
     obtained_text,
     printed_text,
@@ -25,7 +27,7 @@ def markdown(report: Report, folder: Path, pictures: Path) -> str:
     """The text of a file in `folder`, with links to pictures."""
     parts = [
         "# Results",
-        "Written by `softspin report` from `experiments/rows.jsonl` and `experiments/figures`; not by hand.",
+        "Written by `softspin report` from stored rows and arrays, not by hand.",
         summary(report),
         "## Tables",
         f"{HOW_TO_READ} What is not as in the paper stands in bold.",
@@ -35,14 +37,14 @@ def markdown(report: Report, folder: Path, pictures: Path) -> str:
         _table(
             ("Cell", "Obtained", "NLL by log Z"),
             [
-                (f"`{one.cell.id}`", obtained_text(one.found), interval_text(one.found))
+                (f"`{one.cell.id}`", obtained_text(one.found), text(interval_text(one.found)))
                 for one in report.entries
                 if one.found
             ],
         ),
         "## Observations",
         OBSERVED_HOW,
-        *map(_observation, report.judged),
+        *(_observation(report, judged) for judged in report.judged),
         "## Figures",
         *(_figure(picture, folder, pictures) for picture in report.pictures),
         "## Other runs",
@@ -100,17 +102,16 @@ def _cell(entry: Entry | None) -> str:
         return ""
     if entry.found is None:
         return f"not yet run<br>{printed_text(entry.cell)}"
-    marks = f"**{text(', '.join(entry.marks))}**" if entry.marks else ""
     lines = [
         f"{obtained_text(entry.found)} ({count(len(entry.found.rows), 'seed')})",
         printed_text(entry.cell),
         difference_text(entry),
-        marks,
+        _bold(entry.marks),
     ]
     return "<br>".join(line for line in lines if line)
 
 
-def _observation(judged: Judged) -> str:
+def _observation(report: Report, judged: Judged) -> str:
     one = judged.observation
     rows = [
         (
@@ -121,10 +122,17 @@ def _observation(judged: Judged) -> str:
         for claim, tally, in_print in judged.claims
     ]  # fmt: skip
     listed = _table(("Claim", "Run", "Needed", "For", "Level", "Against", "Verdict", "For, in print"), rows)
-    made = [finding for tally in judged.tallies for finding in tally.findings]
-    found = [f"{f.case.text}: {signed(f.difference.value)} ± {f.difference.error:.2f}, {f.outcome}" for f in made]
-    lines = "\n".join(f"- {line}" for line in found)
+    lines = "\n".join(_finding(report, finding) for tally in judged.tallies for finding in tally.findings)
     return "\n\n".join(part for part in (f"### {one.name}: {judged.verdict}", one.text, listed, lines) if part)
+
+
+def _finding(report: Report, finding: Finding) -> str:
+    case, (value, error), outcome = finding
+    return f"- {case.text}: {signed(value)} ± {error:.2f}, {outcome} {_bold(report.marks(case))}".rstrip()
+
+
+def _bold(marks: list[str]) -> str:
+    return f"**{text(', '.join(marks))}**" if marks else ""
 
 
 def _figure(picture: Picture, folder: Path, pictures: Path) -> str:
@@ -143,21 +151,27 @@ def _others(report: Report) -> str:
         rows.append(
             (
                 f"`{text(group.cell)}`",
-                f"**{text(', '.join(group.marks))}**" if group.marks else "",
+                _bold(group.marks),
                 f"{obtained_text(group)} ({count(len(group.rows), 'seed')})",
                 "" if less is None else f"{signed(less.value)} ± {less.error:.2f}",
-                interval_text(group),
+                text(interval_text(group)),
             )
         )
-    return _table(("Cell", "What is different", "Obtained", "Less the recipe (± SE)", "NLL by log Z"), rows)
+    listed = _table(("Cell", "What is different", "Obtained", "Less the recipe (± SE)", "NLL by log Z"), rows)
+    commands = [grid_command(group, report.tables.items()) for group in report.results.others]
+    known = [command for command in commands if command is not None]
+    return f"{listed}\n\n{_code(known)}" if known else listed
 
 
 def _failed(report: Report) -> str:
-    failed = [(*map(text, which(one.row)), text(one.row["error"])) for one in report.results.failed]
+    failed = [
+        (*map(text, which(one.row)), text(one.row["error"]), "yes" if one.retried else "no")
+        for one in report.results.failed
+    ]
     refused = [(*map(text, which(one.row)), text(one.why)) for one in report.results.refused]
     return "\n\n".join(
         (
-            _table(("Cell", "Seed", "Run", "Error"), failed) if failed else "No run failed.",
+            _table(("Cell", "Seed", "Run", "Error", "Result since"), failed) if failed else "No run failed.",
             _table(("Cell", "Seed", "Run", "Refused because"), refused) if refused else "No row is refused.",
         )
     )

@@ -85,7 +85,10 @@ def observations(table1: Sequence[Cell], table2: Sequence[Cell]) -> list[Observa
     similar = Claim(
         "Both are similar",
         f"{' and '.join(GAUSSIAN)} are nearer to each other than the lower of them is to {POWER}",
-        tuple(_case("how similar", place, [*GAUSSIAN, POWER], near_each_other) for place in places),
+        tuple(
+            _case(f"apart, less the lower above {POWER}", place, [*GAUSSIAN, POWER], near_each_other)
+            for place in places
+        ),
         PLAIN,
     )
     pairs = [(other, one) for one in GAUSSIAN for other in SHARP if other not in GAUSSIAN]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from pathlib import Path
 
-from softspin.report import appendix
+from softspin.report import endnotes
 from softspin.report.content import Judged, Picture, Report
 from softspin.report.html import Child, Html, code, commands, join, plain_table, table, tag
 from softspin.report.tables import (
@@ -34,10 +34,10 @@ def page(report: Report) -> str:
             [tag("p", OBSERVED_HOW), *(_observation(report, one) for one in report.judged)],
         ),
         "figures": ("Figures", list(map(_figure, report.pictures))),
-        "others": ("Other runs", appendix.others(report)),
-        "failed": ("Failed and refused", appendix.failed(report)),
-        "provenance": ("Where the numbers come from", appendix.provenance(report)),
-        "commands": ("All of it again", appendix.again()),
+        "others": ("Other runs", endnotes.others(report)),
+        "failed": ("Failed and refused", endnotes.failed(report)),
+        "provenance": ("Where the numbers come from", endnotes.provenance(report)),
+        "commands": ("All of it again", endnotes.again()),
     }
     nav = tag("ul", [tag("li", tag("a", title, href=f"#{name}")) for name, (title, _) in sections.items()])
     body = [
@@ -61,11 +61,11 @@ def page(report: Report) -> str:
 
 def _how_to_read() -> Html:
     keys = [
-        ("lower strong", "▼ lower by more than 4"),
-        ("lower", "▼ lower by more than 2"),
-        ("level", "≈ at most 2 apart"),
-        ("higher", "▲ higher by more than 2"),
-        ("higher strong", "▲ higher by more than 4"),
+        ("lower strong", "▼ lower by more than 4 SE"),
+        ("lower", "▼ lower by more than 2 SE"),
+        ("level", "≈ at most 2 SE apart"),
+        ("higher", "▲ higher by more than 2 SE"),
+        ("higher strong", "▲ higher by more than 4 SE"),
     ]
     return join(
         [
@@ -97,7 +97,7 @@ def _block(block: Block) -> Html:
     bodies = []
     for structure in dict.fromkeys(line.structure for line in block.lines):
         rows = [
-            tag("tr", tag("th", f"{structure}, K = {line.k}", scope="row"), map(_cell, line.entries))
+            tag("tr", tag("th", f"{structure}, ", tag("span", f"K = {line.k}"), scope="row"), map(_cell, line.entries))
             for line in block.lines
             if line.structure == structure
         ]
@@ -110,7 +110,7 @@ def _block(block: Block) -> Html:
 def _cell(entry: Entry | None) -> Html:
     if entry is None:
         return tag("td")
-    printed = tag("span", f"printed {printed_text(entry.cell)}", class_="printed")
+    printed = tag("span", f"print {printed_text(entry.cell)}", class_="printed")
     if entry.found is None:
         return tag("td", tag("span", "not yet run"), printed, data_cell=entry.cell.id)
     return tag(
@@ -118,8 +118,8 @@ def _cell(entry: Entry | None) -> Html:
         tag("span", obtained_text(entry.found), class_="got"),
         tag("span", count(len(entry.found.rows), "seed"), class_="small"),
         printed,
-        tag("span", difference_text(entry)),
-        tag("span", f"by log Z {interval_text(entry.found)}", class_="interval"),
+        tag("span", difference_text(entry), class_="apart"),
+        [tag("span", text, class_="interval") for text in f"log Z: {interval_text(entry.found)}".split("; ")],
         marks(entry.marks),
         data_cell=entry.cell.id,
         class_=direction(entry),
@@ -169,7 +169,7 @@ def _figure(picture: Picture) -> Html:
         how = tag("p", "Compute it with ", code(picture.commands[0]))
         return tag("article", title, tag("p", tag("b", picture.words)), how, id=picture.name)
     data = f"data:image/svg+xml;base64,{base64.b64encode(picture.svg).decode()}"
-    image = tag("img", src=data, alt=f"{picture.title}. {picture.words}", class_=None if picture.wide else "narrow")
+    image = tag("img", src=data, alt=f"{picture.title}. {picture.words}", class_="wide" if picture.wide else "narrow")
     frame = tag("div", image, class_="scroll", role="region", tabindex="0", aria_label=picture.title)
     origin = [(name, join(value)) for name, value in picture.origin]
     origin += [("made by", code(picture.commands[0])), ("drawn again by", code(picture.commands[1]))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Iterable, Mapping
@@ -16,6 +17,9 @@ from softspin.experiments.rows import Row, key_of, latest
 
 SEEDS = 5
 """Training runs behind each value in print; fewer seeds of ours are marked."""
+
+FULL = Config().steps
+"""Of the recipe."""
 
 RECONSTRUCTED = "f0835aecff37e6d8457f8420b187d29f00913ed65134dd247d5bb2b9c1d4e5d3"
 """Fingerprint of the OMNIGLOT that was rebuilt from the official drawings; rows that name their source need it not."""
@@ -179,9 +183,14 @@ def sort_rows(rows: Iterable[Row], cells: Mapping[str, Cell]) -> Results:
             found[group.cell] = group
         else:
             others.append(group)
-    order = {name: number for number, name in enumerate(cells)}
-    others.sort(key=lambda g: (order.get(g.cell, len(order)), g.cell, -g.steps, json.dumps(g.variant, sort_keys=True)))
+    others.sort(key=lambda group: _place(group, list(cells)))
     return Results(found, others, failed, refused)
+
+
+def _place(group: Group, cells: list[str]) -> tuple[int, str, int, int, str]:
+    """Other runs go as the tables do, long before short, the recipe before its variants."""
+    known = cells.index(group.cell) if group.cell in cells else len(cells)
+    return known, group.cell, -group.steps, len(group.variant), json.dumps(group.variant, sort_keys=True)
 
 
 def refusal(row: Mapping[str, Any], cell: Cell | None) -> str | None:
@@ -192,18 +201,24 @@ def refusal(row: Mapping[str, Any], cell: Cell | None) -> str | None:
 
 def _other_config(row: Mapping[str, Any], cell: Cell | None) -> str | None:
     try:
-        config = Config.from_dict(row["config"])
-        variant = row["variant"] if cell is None else cell.variant(config)
+        config, variant = _read(json.dumps(row["config"]), cell)
     except SoftspinError as error:
         return f"its config cannot be read: {error}"
-    if config.steps != row["steps"] or row["short"] != (config.steps != Config().steps):
+    if config.steps != row["steps"] or row["short"] != (config.steps != FULL):
         return f"its config has {config.steps:,} steps, which is not what the row says"
     if row["seed"] not in config.seeds:
         return f"its config does not have the seed {row['seed']}"
-    if variant != row["variant"]:
+    if variant is not None and variant != row["variant"]:
         settings = ", ".join(setting(*one) for one in variant.items()) or "nothing"
         return f"its config differs from the cell's by {settings}, which is not what the row says"
     return None
+
+
+@functools.cache  # the seeds of a run share it
+def _read(text: str, cell: Cell | None) -> tuple[Config, dict[str, Any] | None]:
+    """A config from JSON, and how it differs from its cell's."""
+    config = Config.from_dict(json.loads(text))
+    return config, None if cell is None else cell.variant(config)
 
 
 def unknown_origin(record: Mapping[str, Any]) -> str | None:

@@ -19,6 +19,8 @@ ERRORS = (
 )
 """The formula, in words for the reader."""
 
+SIGNS = {"level": "≈", "lower": "▼", "higher": "▲"}
+
 
 class Entry(NamedTuple):
     """One number of a table, in print and as obtained."""
@@ -141,22 +143,20 @@ def direction(entry: Entry) -> str:
 
 
 def difference_text(entry: Entry) -> str:
-    """Obtained less printed, in nats and in standard errors, and in a word."""
+    """Obtained less printed, in nats and in standard errors; a sign says it without colour."""
     if entry.difference is None:
         return "nothing in print"
     if entry.apart is None:
         return f"{signed(entry.difference)}, spread unknown"
-    word = {"level": "≈", "lower": "▼ lower", "higher": "▲ higher"}[direction(entry).split()[0]]
-    return f"{signed(entry.difference)}, {signed(entry.apart, 1)} SE {word}"
+    return f"{SIGNS[direction(entry).split()[0]]} {signed(entry.difference)} ({signed(entry.apart, 1)} SE)"
 
 
 def interval_text(group: Group) -> str:
     """Between what the NLL lies as far as log Z is known, how wide that is, and how log Z was found."""
     low, high, method = group.low, group.high, group.log_z_method
     if low is None or high is None:
-        ends = f"{'-∞' if low is None else f'{low:.2f}'} to {'∞' if high is None else f'{high:.2f}'}"
-        return f"{ends}, {method}"
-    return f"{low:.2f} to {high:.2f} (width {high - low:.2f}), {method}"
+        return f"{'−∞' if low is None else f'{low:.2f}'} to {'∞' if high is None else f'{high:.2f}'}; {method}"
+    return f"{low:.2f} to {high:.2f}; width {high - low:.2f}, {method}"
 
 
 def signed(number: float, digits: int = 2) -> str:

@@ -11,7 +11,8 @@ from softspin.report.tables import ERRORS, MARGIN, Block
 
 HOW_TO_READ = (
     "Each cell: test NLL in nats (less is better), mean ± standard deviation over seeds; the value in print; the "
-    f"difference, also in standard errors (SE). Here {ERRORS}."
+    f"difference, also in standard errors (SE). Here {ERRORS}. Far from "
+    f"print: by more than {MARGIN} nat and by more than 3 of the printed standard deviations."
 )
 
 LOG_Z = (
@@ -21,9 +22,9 @@ LOG_Z = (
 
 OBSERVED_HOW = (
     "Each is a number of comparisons. One is for the claim where the difference is below zero by more than two "
-    "standard errors of the means, against it where it is above by as much, else level. A claim is seen when enough are "
-    "for it: more than half where the paper says most, usually or generally, three quarters otherwise. It is judged as "
-    "soon as the comparisons that are missing cannot change the verdict."
+    "standard errors of the means, against it where it is above by as much, else level. A claim is seen when enough "
+    "are for it: more than half where the paper says most, usually or generally, three quarters otherwise. It is "
+    "judged as soon as the comparisons that are missing cannot change the verdict."
 )
 
 OTHERS = (

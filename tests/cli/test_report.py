@@ -1,0 +1,108 @@
+"""`softspin report`, from the words typed to the files written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cli.command import Call
+from report.made_up import CELLS, ROOT, row, rows
+
+POWER = CELLS["mnist/1-linear/k1/dvae#-power/pa"]
+
+
+@pytest.fixture(autouse=True)
+def checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+def options(folder: Path, *lines: object, arrays: object = "none") -> list[object]:
+    path = folder / "rows.jsonl"
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return ["--rows", path, "--out", folder / "a" / "page.html", "--results", folder / "b.md", "--arrays", arrays]
+
+
+def test_the_committed_rows_and_arrays_make_a_page(call: Call, tmp_path: Path) -> None:
+    ended = call("report", "--out", tmp_path / "page.html", "--results", tmp_path / "results.md")
+    assert ended.code == 0, ended.err
+    assert ended.out.splitlines()[-1] == f"written: {tmp_path / 'page.html'}, {tmp_path / 'results.md'}"
+    text = (tmp_path / "page.html").read_text()
+    assert text.count("data-cell=") == 192 + 24
+    assert text.count("data:image/svg+xml") >= 2
+    assert len(text) < 1_500_000
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "results.md"]
+    assert (tmp_path / "results.md").read_text().startswith("# Results\n")
+
+
+def test_json_has_every_cell_and_verdict(call: Call, tmp_path: Path) -> None:
+    failed = row(POWER, 0, 0.0, ["steps=7"]) | {"status": "failed", "error": "not finite"}
+    ended = call(
+        "report",
+        "--json",
+        *options(tmp_path, *rows(POWER, 89.6, 0.08), failed, row(POWER, 1, 1.0, ["steps=8"], commit=None)),
+    )
+    assert ended.code == 0, ended.err
+    told = ended.json
+    assert told["summary"] == {"cells": 204, "run": 1, "all_seeds": 1, "compared": 1, "near": 0}
+    (cell,) = [one for one in told["cells"] if one["nll"] is not None]
+    assert cell["cell"] == POWER.id
+    assert [cell[name] for name in ("nll", "std", "difference", "nll_low", "standard_errors")] == pytest.approx(
+        [89.6, 0.08, 0.25, 89.5, 0.25 / (0.1 / 5**0.5)]
+    )
+    assert (cell["seeds"], cell["marks"]) == ([0, 1, 2, 3, 4], ["far from print"])
+    assert [(one["observation"], one["verdict"]) for one in told["observations"]] == [
+        (name, "not yet run") for name in ("i", "ii", "iii", "iv", "v", "vi", "Table 2")
+    ]
+    assert told["failed"] == [{"cell": POWER.id, "seed": 0, "error": "not finite"}]
+    assert told["refused"] == [{"cell": POWER.id, "seed": 1, "why": "its commit is unknown"}]
+    assert set(told["figures"].values()) == {False}
+
+
+def test_for_people(call: Call, tmp_path: Path) -> None:
+    ended = call("report", *options(tmp_path, *rows(POWER, 89.6), row(POWER, 0, 1.0, ["steps=8"], commit="abc+")))
+    assert ended.code == 0
+    lines = ended.out.splitlines()
+    assert lines[0] == "1 of 204 cells run, 1 with all seeds"
+    assert "observation iii: not yet run (0 of 8 comparisons)" in lines
+    assert "figures missing: fig1, fig2a, fig2b, fig2c, appendix" in lines
+    assert "rows refused: 1" in lines
+
+
+def test_no_rows_yet_is_a_page_too(call: Call, tmp_path: Path) -> None:
+    ended = call("report", *options(tmp_path))
+    assert (ended.code, ended.out.splitlines()[0]) == (0, "0 of 204 cells run, 0 with all seeds")
+
+
+def test_only_refused_rows_are_code_1_and_a_page_that_says_why(call: Call, tmp_path: Path) -> None:
+    ended = call("report", *options(tmp_path, row(POWER, 0, 1.0, commit=None)))
+    assert ended.code == 1
+    assert "every result was refused" in ended.err
+    assert "its commit is unknown" in (tmp_path / "a" / "page.html").read_text()
+
+
+def test_a_last_line_that_was_cut_off_is_told(call: Call, tmp_path: Path) -> None:
+    words = options(tmp_path, row(POWER, 0, 89.0))
+    with (tmp_path / "rows.jsonl").open("a") as file:
+        file.write('{"status": "ok", "ce')
+    ended = call("report", *words)
+    assert ended.code == 0
+    assert "was cut off (20 bytes) and does not count" in ended.err
+
+
+def test_mistakes(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = options(tmp_path, row(POWER, 0, 89.0))
+    (tmp_path / "damaged.jsonl").write_text("{}\n")
+    (tmp_path / "file").write_text("")
+    for changes, code, message in (
+        (["--rows", tmp_path / "none.jsonl"], 1, f"no rows {tmp_path / 'none.jsonl'}; make them with softspin grid"),
+        (["--rows", tmp_path / "damaged.jsonl"], 1, "damaged: line 1 has no 'cell' of type str"),
+        (["--out", tmp_path / "b.md"], 2, "it is the file of --results too"),
+        (["--out", tmp_path / "file" / "x.html"], 1, "File exists"),
+    ):
+        ended = call("report", *words, *changes)
+        assert ended.code == code, ended
+        assert message in " ".join(ended.err.replace("│", " ").split()), ended.err
+    monkeypatch.chdir(tmp_path)
+    ended = call("report", *words)
+    assert (ended.code, "go to a checkout" in ended.err) == (1, True)

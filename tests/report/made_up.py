@@ -1,0 +1,69 @@
+"""Rows and cells that somebody made up, with means and spreads known beforehand."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import softspin
+from softspin.experiments.cells import Cell, read_cells
+from softspin.experiments.rows import Row
+
+SPREAD = (-2.0, -1.0, 0.0, 1.0, 2.0)
+"""Five seeds around their mean; their standard deviation is sqrt(2.5)."""
+
+
+def row(cell: Cell, seed: int, nll: float, settings: Iterable[str] = (), **changes: Any) -> Row:
+    """A result as a grid writes it, as far as a report looks."""
+    config, variant = _config(cell, tuple(settings))
+    return {
+        "status": "ok",
+        "cell": cell.id,
+        "seed": seed,
+        "steps": config["steps"],
+        "short": config["steps"] != 1_000_000,
+        "variant": dict(variant),
+        "data": cell.data,
+        "nll": nll,
+        "nll_low": nll - 0.1,
+        "nll_high": nll + 0.3,
+        "log_z_method": "sandwich",
+        "fingerprint": f"bits of {cell.data}",
+        "commit": "0123456789ab",
+        "torch": "2.11.0",
+        "device": "cuda H200",
+        "config": dict(config),
+        "date": "2026-01-02T03:04:05+00:00",
+    } | changes
+
+
+@functools.cache
+def _config(cell: Cell, settings: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
+    config = cell.config(seeds=(0, 1, 2, 3, 4), settings=settings)
+    return config.to_dict(), cell.variant(config)
+
+
+def rows(cell: Cell, mean: float, std: float = 0.05, settings: Iterable[str] = (), **changes: Any) -> Iterator[Row]:
+    """Five seeds with just this mean and standard deviation."""
+    for seed, step in enumerate(SPREAD):
+        yield row(cell, seed, mean + step * std / math.sqrt(2.5), settings, **changes)
+
+
+ROOT = Path(softspin.__file__).parents[2]
+TABLES = {name: read_cells(ROOT / "experiments" / f"{name}.toml") for name in ("table1", "table2")}
+CELLS = {cell.id: cell for cells in TABLES.values() for cell in cells}
+NOWHERE = Path("no-such-folder")
+"""Of arrays: all figures are missing, which saves the time to draw them."""
+
+
+def as_printed(changes: Mapping[str, float] = MappingProxyType({})) -> list[Row]:
+    """Rows of every cell with the mean and spread in print; some with another mean."""
+    return [
+        one
+        for cell in CELLS.values()
+        for one in rows(cell, changes.get(cell.id, cell.nll or math.nan), cell.std or math.nan)
+    ]

@@ -1,0 +1,177 @@
+"""The paper's observations, judged from its own values, from values turned against them, and from too few."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import pytest
+from report.made_up import CELLS, NOWHERE, TABLES, as_printed, rows
+
+from softspin.report.claims import (
+    MOST,
+    PLAIN,
+    Case,
+    Claim,
+    Measured,
+    Observation,
+    against_the_lowest,
+    near_each_other,
+    weighted,
+)
+from softspin.report.content import Report, gather
+
+NAMES = ["i", "ii", "iii", "iv", "v", "vi", "Table 2"]
+
+
+def verdicts(report: Report) -> dict[str, str]:
+    return {one.observation.name: one.verdict for one in report.judged}
+
+
+def tallies(report: Report) -> dict[str, list[tuple[int, int, int, int]]]:
+    return {
+        one.observation.name: [
+            (tally.cases, tally.count("for"), tally.count("level"), tally.count("against")) for tally in one.tallies
+        ]
+        for one in report.judged
+    }
+
+
+@pytest.fixture(scope="module")
+def printed() -> Report:
+    """Rows with the means and spreads in print."""
+    return gather(TABLES, as_printed(), NOWHERE)
+
+
+def test_all_are_seen_by_the_values_in_print(printed: Report) -> None:
+    assert verdicts(printed) == dict.fromkeys(NAMES, "seen")
+    # Counted from the table by a loop of its own, and iii, v and Table 2 by eye.
+    assert tallies(printed) == {
+        "i": [(64, 50, 3, 11), (120, 90, 3, 27)],
+        "ii": [(24, 22, 1, 1)],
+        "iii": [(8, 6, 1, 1)],
+        "iv": [(24, 20, 1, 3), (144, 128, 4, 12)],
+        "v": [(24, 24, 0, 0)],
+        "vi": [(24, 22, 0, 2), (24, 22, 0, 2)],
+        "Table 2": [(6, 6, 0, 0), (6, 6, 0, 0)],
+    }
+
+
+def test_rows_with_the_printed_values_agree_with_print(printed: Report) -> None:
+    for one in printed.judged:
+        for ours, theirs in zip(one.tallies, one.in_print, strict=True):
+            assert [(f.case, f.outcome) for f in ours.findings] == [(f.case, f.outcome) for f in theirs.findings]
+
+
+def swapped(one: str, other: str) -> dict[str, float]:
+    """Two methods, samplers or K that change places in every cell."""
+    found = {}
+    for name in CELLS:
+        parts = name.split("/")
+        if one in parts or other in parts:
+            partner = "/".join({one: other, other: one}.get(part, part) for part in parts)
+            if partner in CELLS:
+                found[name] = CELLS[partner].nll or math.nan
+    return found | {name: cell.nll or math.nan for name, cell in CELLS.items() if name not in found}
+
+
+@pytest.mark.parametrize(
+    ("name", "one", "other"),
+    [
+        ("i", "k1", "k25"),
+        ("ii", "dvae++-power", "dvae++-exp"),
+        ("iii", "dvae#-power", "dvae++-power"),
+        ("iv", "dvae#-gaussian", "dvae#-power"),
+        ("v", "dvae#-un_exp", "dvae#-exp"),
+        ("vi", "dvae#-power", "dvae#-gauss_int"),
+        ("Table 2", "pa", "pcd"),
+    ],
+)
+def test_each_is_not_seen_where_the_opposite_happened(name: str, one: str, other: str) -> None:
+    assert verdicts(gather(TABLES, as_printed(swapped(one, other)), NOWHERE))[name] == "not seen"
+
+
+def test_nothing_is_judged_without_rows() -> None:
+    report = gather(TABLES, [], NOWHERE)
+    assert verdicts(report) == dict.fromkeys(NAMES, "not yet run")
+    assert report.summary == {"cells": 204, "run": 0, "all_seeds": 0, "compared": 0, "near": 0}
+
+
+def test_a_part_of_the_cells_decides_only_where_the_rest_cannot() -> None:
+    names = ["dvae#-power/pa", "dvae++-power/pa"]
+    some = [row for row in as_printed() if row["cell"].split("/", 3)[3] in names]
+    report = gather(TABLES, some, NOWHERE)
+    assert verdicts(report) == dict.fromkeys(NAMES, "not yet run") | {"iii": "seen"}
+    fewer = [row for row in some if row["cell"].startswith("mnist/")]
+    assert tallies(gather(TABLES, fewer, NOWHERE))["iii"] == [(8, 3, 0, 1)]
+    assert verdicts(gather(TABLES, fewer, NOWHERE))["iii"] == "not yet run"
+
+
+def test_short_rows_single_seeds_and_other_data_are_no_evidence() -> None:
+    power, plus = (CELLS[f"mnist/2-nonlinear/k1/{name}/pa"] for name in ("dvae#-power", "dvae++-power"))
+    full = list(rows(power, 83.4))
+    for given in (
+        [*full, *rows(plus, 84.0, settings=["steps=1000"])],
+        [*full, *rows(plus, 84.0, settings=["clamp=1e-7"])],
+        [*full, *list(rows(plus, 84.0))[:1]],
+        [*full, *rows(plus, 84.0, fingerprint="other bits")],
+    ):
+        assert tallies(gather(TABLES, given, NOWHERE))["iii"] == [(8, 0, 0, 0)]
+    assert tallies(gather(TABLES, [*full, *rows(plus, 84.0)], NOWHERE))["iii"] == [(8, 1, 0, 0)]
+
+
+def claim(count: int, share: Fraction, within: float | None = None) -> Claim:
+    cases = tuple(Case(str(n), (f"{n}/a", f"{n}/b"), weighted(1, -1)) for n in range(count))
+    return Claim("a below b", "", cases, share, within)
+
+
+def measured(*differences: float, error: float = 0.1) -> dict[str, Measured]:
+    each = error / math.sqrt(2)
+    pairs = [
+        (f"{n}/{side}", Measured(nll, each, ""))
+        for n, d in enumerate(differences)
+        for side, nll in (("a", d), ("b", 0))
+    ]
+    return dict(pairs)
+
+
+def test_how_many_it_takes() -> None:
+    assert [claim(n, MOST).needed for n in (1, 2, 3, 8, 24)] == [1, 2, 2, 5, 13]
+    assert [claim(n, PLAIN).needed for n in (1, 4, 6, 24)] == [1, 3, 5, 18]
+
+
+def test_two_standard_errors_make_a_difference() -> None:
+    found = claim(4, MOST).judge(measured(-0.21, -0.19, 0.19, 0.21)).findings
+    assert [finding.outcome for finding in found] == ["for", "level", "level", "against"]
+    assert found[0].difference == pytest.approx((-0.21, 0.1))
+    near = claim(4, MOST, within=0.15).judge(measured(-0.16, -0.15, 0.15, 0.16)).findings
+    assert [finding.outcome for finding in near] == ["against", "for", "for", "against"]
+
+
+@pytest.mark.parametrize(
+    ("differences", "verdict"),
+    [
+        ((-1, -1), "not yet run"),
+        ((-1, -1, -1), "seen"),
+        ((1, 1), "not seen"),
+        ((0, 1), "not seen"),
+        ((1,), "not yet run"),
+    ],
+)
+def test_a_verdict_comes_when_it_cannot_change(differences: tuple[float, ...], verdict: str) -> None:
+    assert claim(4, MOST).judge(measured(*differences)).verdict == verdict
+
+
+def test_an_observation_needs_all_of_its_claims() -> None:
+    for differences, verdict in (((-1, -1), "seen"), ((-1,), "not yet run"), ((1,), "not seen")):
+        one = Observation("x", "", (claim(1, MOST), claim(2, MOST)))
+        assert one.judge(measured(*differences))[0] == verdict
+
+
+def test_sums_of_several_likelihoods() -> None:
+    a, b, c, d = (Measured(nll, error, "") for nll, error in ((1.0, 0.1), (5.0, 0.2), (4.0, 0.2), (2.0, 0.4)))
+    assert weighted(1, -1, -1, 1)([a, b, c, d]) == pytest.approx((-6.0, 0.5))
+    assert against_the_lowest([b, c, d]) == pytest.approx((3.0, math.hypot(0.2, 0.4)))
+    # 5 and 4 are 1 apart, and 4 is 3 above 1: -2, whichever of the two comes first.
+    for pair in ([b, c], [c, b]):
+        assert near_each_other([*pair, a]) == pytest.approx((-2.0, math.sqrt(0.2**2 + (2 * 0.2) ** 2 + 0.1**2)))

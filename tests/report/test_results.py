@@ -1,0 +1,121 @@
+"""Which rows count, what they come to, and which are refused."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Any
+
+import pytest
+from report.made_up import CELLS, row, rows
+
+from softspin import data
+from softspin.errors import DataError
+from softspin.experiments.rows import Row
+from softspin.report.results import RECONSTRUCTED, Results, sort_rows
+
+POWER = CELLS["mnist/2-nonlinear/k1/dvae#-power/pa"]
+GLYPHS = CELLS["omniglot/2-nonlinear/k1/dvae#-power/pa"]
+
+
+def sort(*given: Row) -> Results:
+    return sort_rows(given, CELLS)
+
+
+def test_mean_spread_and_interval_of_log_z_over_seeds() -> None:
+    group = sort(*(row(POWER, seed, nll) for seed, nll in enumerate((83.0, 84.0, 88.0)))).cells[POWER.id]
+    assert (group.mean, group.seeds) == (85.0, (0, 1, 2))
+    assert group.std == pytest.approx(math.sqrt(7))  # (4 + 1 + 9) / 2
+    assert group.error == pytest.approx(math.sqrt(7 / 3))
+    assert [group.low, group.high] == pytest.approx([84.9, 85.3])
+    assert group.marks == ["3 of 5 seeds"]
+
+
+def test_one_seed_has_no_spread_and_an_open_interval_no_end() -> None:
+    group = sort(row(POWER, 3, 84.0, nll_high=None)).cells[POWER.id]
+    assert (group.std, group.error, group.low, group.high) == (None, None, 83.9, None)
+
+
+def test_five_seeds_of_the_recipe_have_no_mark() -> None:
+    assert sort(*rows(POWER, 83.4)).cells[POWER.id].marks == []
+
+
+def test_short_runs_and_variants_are_never_mixed_with_the_cell() -> None:
+    full, short = list(rows(POWER, 83.4)), list(rows(POWER, 87.0, settings=["steps=50000"]))
+    fast, clamped = (
+        list(rows(POWER, 87.5, settings=["steps=50000", "tf32=true"])),
+        list(rows(POWER, 83.6, settings=["clamp=1e-7"])),
+    )
+    found = sort(*fast, *short, *full, *clamped)
+    assert found.cells[POWER.id].mean == pytest.approx(83.4)
+    assert [(round(group.mean, 6), group.marks) for group in found.others] == [
+        (83.6, ["clamp=1e-07"]),
+        (87.0, ["short: 50,000 steps"]),
+        (87.5, ["short: 50,000 steps", "tf32=true"]),
+    ]
+    assert sort(*short, *clamped).cells == {}
+    assert len(found.accepted) == 20
+
+
+def test_the_reconstructed_omniglot_is_marked_and_gives_way_to_the_original() -> None:
+    rebuilt = list(rows(GLYPHS, 99.0, fingerprint=RECONSTRUCTED))
+    told = list(rows(GLYPHS, 99.0, source="OMNIGLOT (reconstructed 28 x 28 split)"))
+    original = [row(GLYPHS, seed, 98.0, source="OMNIGLOT (original chardata.mat)") for seed in (5, 6)]
+    for one in original:
+        one["config"]["seeds"] = [5, 6]
+    assert sort(*rebuilt).cells[GLYPHS.id].marks == ["reconstructed OMNIGLOT"]
+    assert sort(*told).cells[GLYPHS.id].marks == ["reconstructed OMNIGLOT"]
+    assert sort(*rows(GLYPHS, 99.0)).cells[GLYPHS.id].marks == ["OMNIGLOT of unknown origin"]
+    both = sort(*rebuilt, *original)
+    assert (both.cells[GLYPHS.id].mean, both.cells[GLYPHS.id].marks) == (98.0, ["2 of 5 seeds"])
+    assert [group.mean for group in both.others] == [pytest.approx(99.0)]
+
+
+def test_the_fingerprint_of_the_reconstruction_is_that_of_its_file() -> None:
+    try:
+        found = data.load("omniglot", folder=os.environ.get("SOFTSPIN_DATA"), download=False)
+    except DataError as error:
+        pytest.skip(f"no OMNIGLOT here: {error}")
+    assert ("reconstructed" in found.source) == (found.fingerprint == RECONSTRUCTED)
+
+
+def test_cells_of_no_table_are_other_runs() -> None:
+    found = sort(*({**one, "cell": "digits/1-linear/k1/dvae#-power/pa"} for one in rows(POWER, 83.4)))
+    assert found.cells == {}
+    assert [group.cell for group in found.others] == ["digits/1-linear/k1/dvae#-power/pa"]
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"commit": None}, "its commit is unknown"),
+    ({"commit": ""}, "its commit is unknown"),
+    ({"commit": "abc123+"}, "made by commit abc123 with changes that were not committed"),
+    ({"config": None}, "its config is unknown"),
+    ({"config": {}}, "its config is unknown"),
+    ({"config": {"chainz": 3}}, "its config cannot be read: unknown setting 'chainz'; did you mean 'chains'?"),
+    ({"steps": 10, "short": True}, "its config has 1,000,000 steps, which is not what the row says"),
+    ({"short": True}, "its config has 1,000,000 steps, which is not what the row says"),
+    ({"seed": 7}, "its config does not have the seed 7"),
+    ({"variant": {"tf32": True}}, "its config differs from the cell's by nothing, which is not what the row says"),
+    ({"nll_low": "83"}, "its nll_low is not a number"),
+]
+
+
+@pytest.mark.parametrize(("changes", "why"), REFUSED, ids=[why[:30] for _, why in REFUSED])
+def test_rows_of_unknown_origin_are_refused(changes: dict[str, Any], why: str) -> None:
+    found = sort(row(POWER, 0, 83.4) | changes, row(POWER, 1, 84.0))
+    assert [one.why for one in found.refused] == [why]
+    assert found.cells[POWER.id].mean == 84.0
+
+
+def test_a_variant_that_the_row_conceals_is_refused() -> None:
+    found = sort(row(POWER, 0, 83.4, ["clamp=1e-7", "tf32=true"], variant={}))
+    assert [one.why for one in found.refused] == [
+        "its config differs from the cell's by clamp=1e-07, tf32=true, which is not what the row says"
+    ]
+
+
+def test_failures_are_kept_also_after_a_retry() -> None:
+    failed = [row(POWER, seed, 0.0) | {"status": "failed", "error": "not finite"} for seed in (0, 1)]
+    found = sort(*failed, row(POWER, 1, 83.4))
+    assert [(one.row["seed"], one.retried) for one in found.failed] == [(0, False), (1, True)]
+    assert found.cells[POWER.id].seeds == (1,)
