@@ -179,8 +179,8 @@ def test_figures_are_inside_with_their_origin_or_missing_with_a_command(tmp_path
     columns = ("beta", "distance", "distance_error", "variance", "variance_error")
     values = {f"{family}_{name}": x for family in ("exp", "power") for name in columns}
     meta = {
-        "figure": "appendix", "commit": "fedcba", "config": {"draws": 9}, "device": 'cpu "> <x86>', "date": "2026-01-02",
-        "command": "softspin figure appendix --compute", "marks": ["9 draws"],
+        "figure": "appendix", "commit": "fedcba", "config": {"draws": 9}, "device": 'cpu "> <x86>',
+        "date": "2026-01-02", "command": "softspin figure appendix --compute", "marks": ["9 draws"],
     }  # fmt: skip
     save(tmp_path, values, meta)
     save(tmp_path, {"rho": x}, {**meta, "figure": "fig1", "commit": "abc+"})
