@@ -52,11 +52,10 @@ def summary(report: Report) -> str:
     verdicts = [one.verdict for one in report.judged]
     return (
         "Test negative log-likelihoods and figures of Vahdat, Andriyash and Macready, DVAE# (2018), by softspin. "
-        f"Of the {counts['cells']} cells of its two tables {counts['run']} have been run at full length, "
-        f"{counts['all_seeds']} of them with five seeds or more; {counts['near']} of {counts['compared']} are within "
-        f"{MARGIN} nat of print, or within 3 of its standard deviations where that is more. Of {len(verdicts)} "
-        f"observations {verdicts.count('seen')} are seen, {verdicts.count('not seen')} not seen, "
-        f"{verdicts.count('not yet run')} not yet run."
+        f"Run at full length: {counts['run']} of the {counts['cells']} cells of its two tables, {counts['all_seeds']} "
+        f"with five seeds or more. Within {MARGIN} nat of print, or 3 of its standard deviations where that is more: "
+        f"{counts['near']} of {counts['compared']}. Observations seen: {verdicts.count('seen')} of {len(verdicts)}; "
+        f"not seen: {verdicts.count('not seen')}; not yet run: {verdicts.count('not yet run')}."
     )
 
 
