@@ -36,11 +36,12 @@ class _ImplicitDraw(torch.autograd.Function):
         smoothing: Smoothing = ctx.smoothing
         place = Place(near, side)
         bits = smoothing.soften(place)
-        log_slope = mixture_log_prob(logits, bits.log_r0, bits.log_r1) + smoothing.log_rate(place)
+        log_off, log_on = logsigmoid(-logits), logsigmoid(logits)
+        log_slope = torch.logaddexp(log_off + bits.log_r0, log_on + bits.log_r1) + smoothing.log_rate(place)
         flow = grad * smoothing.direction(place)
         to_logits = to_beta = None
         if ctx.needs_input_grad[0]:
-            log_weight = logsigmoid(logits) + logsigmoid(-logits) + smoothing.gap(place).log()
+            log_weight = log_on + log_off + smoothing.gap(place).log()
             to_logits = (flow * torch.exp(log_weight - log_slope)).sum_to_size(logits.shape)
         if ctx.needs_input_grad[1]:
             change0, change1 = smoothing.cdf_beta(place)

@@ -43,8 +43,8 @@ class SoftBits(NamedTuple):
 class Place(NamedTuple):
     """Where a draw lies, in the coordinate in which it is exact.
 
-    `side` says which mode (0 or 1, as a boolean) the coordinate `near` is measured from; the meaning
-    of `near` belongs to the family (log distance on the unit interval, displacement on the line).
+    `side` says which mode (0 or 1, as a boolean) the coordinate `near` is measured from, the nearer one where there are
+    two; the meaning of `near` belongs to the family (log distance on the unit interval, displacement on the line).
     """
 
     near: Tensor

@@ -36,8 +36,11 @@ class Gaussian(Mirrored):
     def mass_behind_beta(self, own: Tensor, other: Tensor) -> Tensor:
         return self.log_density(own, other).exp() * own / (2 * self.beta)
 
-    def opposite(self, coordinate: Tensor) -> Tensor:
-        return 1 - coordinate
+    def opposite(self, near: Tensor) -> Tensor:
+        return 1 - near
+
+    def crossed(self, own: Tensor) -> Tensor:
+        return 1 - own
 
     def distance(self, near: Tensor) -> Tensor:
         return near

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from softspin.errors import SupportError
-from softspin.numerics import LOG_HALF, log1mexp
+from softspin.numerics import LOG_HALF
 from softspin.smoothing.base import Place, Smoothing, SoftBits
 
 
@@ -52,8 +52,12 @@ class Mirrored(Smoothing):
     # What a coordinate system says -------------------------------------------------------------------
 
     @abstractmethod
-    def opposite(self, coordinate: Tensor) -> Tensor:
-        """The same point, measured from the other mode."""
+    def opposite(self, near: Tensor) -> Tensor:
+        """A point of the near half, measured from the other mode."""
+
+    @abstractmethod
+    def crossed(self, own: Tensor) -> Tensor:
+        """A point beyond the middle, measured from the other mode; elsewhere the value does not matter."""
 
     @abstractmethod
     def distance(self, near: Tensor) -> Tensor:
@@ -64,8 +68,8 @@ class Mirrored(Smoothing):
     def place(self, z: Tensor, rho: Tensor) -> Place:
         own = self.quantile(rho)
         own, side = torch.broadcast_tensors(own, z.to(torch.bool))
-        crossed = own > self.middle
-        return Place(torch.where(crossed, self.opposite(own), own), side ^ crossed)
+        beyond = own > self.middle
+        return Place(torch.where(beyond, self.crossed(own), own), side ^ beyond)
 
     def soften(self, place: Place) -> SoftBits:
         near, side = place
@@ -135,8 +139,12 @@ class UnitInterval(Mirrored):
 
     middle = LOG_HALF
 
-    def opposite(self, coordinate: Tensor) -> Tensor:
-        return log1mexp(coordinate)
+    # Both are log(1 - e^x): either half has the form that is exact there.
+    def opposite(self, near: Tensor) -> Tensor:
+        return torch.log1p(-near.exp())
+
+    def crossed(self, own: Tensor) -> Tensor:
+        return torch.log(-torch.expm1(own))
 
     def distance(self, near: Tensor) -> Tensor:
         return near.exp()
