@@ -62,7 +62,8 @@ def test_measurements_are_of_rows_and_of_the_benchmark(tmp_path: Path) -> None:
     row = {"status": "ok", "variant": {}, "config": config, "training_seconds": 7.0, "device": "cuda H"}
     failed = {"status": "failed", "variant": {}, "config": config, "error": "x"}
     path = tmp_path / "gpu_step.json"
-    assert measured([row, failed], path) == [took(7, device="cuda H", seeds=(0, 1))]
+    older = {**row, "config": {**config, "a_setting_of_old": 1}}
+    assert measured([older, row, failed], path) == [took(7, device="cuda H", seeds=(0, 1))]
     cases = [
         {"what": {"replicas": 1, "samples": 1, "seeds": 1}, "ms": {"median": 0.5}, "device": "H"},
         {"what": {"replicas": 20, "samples": 1, "tf32": True, "seeds": 20}, "ms": {"median": 2}, "device": "H"},

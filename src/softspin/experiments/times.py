@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Iterable, Mapping
@@ -10,7 +11,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from softspin.config import Config
-from softspin.errors import RowsError
+from softspin.errors import RowsError, SoftspinError
 from softspin.experiments.rows import Row
 
 BENCHMARK = Path("benchmarks", "results", "gpu_step.json")
@@ -56,11 +57,12 @@ def work_of(config: Config, variant: Mapping[str, Any]) -> Work:
 
 def measured(rows: Iterable[Row], benchmark: Path | None = None) -> list[Took]:
     """All measurements: of the rows that are results and, if that file is there, of the benchmark."""
-    found = [
-        Took(work_of(Config.from_dict(row["config"]), row["variant"]), row["training_seconds"], row["device"])
-        for row in rows
-        if row["status"] == "ok" and {"config", "training_seconds", "device"} <= row.keys()
-    ]
+    found = []
+    for row in rows:
+        if row["status"] == "ok" and {"config", "training_seconds", "device"} <= row.keys():
+            with contextlib.suppress(SoftspinError):  # a config of another version says nothing of this one's times
+                work = work_of(Config.from_dict(row["config"]), row["variant"])
+                found.append(Took(work, row["training_seconds"], row["device"]))
     return found + (_benchmark(benchmark) if benchmark is not None and benchmark.is_file() else [])
 
 
