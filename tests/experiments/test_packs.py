@@ -78,7 +78,7 @@ def test_a_row_holds_all_that_it_takes_to_believe_it(cells: dict[str, Cell], dat
         assert (row["beta"], row["sampler"], row["samples"]) == (10.0, "pcd", 5)
         assert row["nll_low"] <= row["nll"] <= row["nll_high"]
         assert row["log_z_low"] <= row["log_z"] <= row["log_z_high"]
-        assert row["fingerprint"] == data.fingerprint
+        assert (row["fingerprint"], row["source"]) == (data.fingerprint, data.source)
         assert {
             "standard_error", "log_z_method", "elbo", "kl", "reconstruction", "effective_sample_size", "active_bits",
             "images", "importance_samples", "baseline_nll", "softspin", "commit", "torch", "device", "best_step",

@@ -63,6 +63,7 @@ def result_rows(
             "images": found.images,
             "importance_samples": found.samples,
             "baseline_nll": float(baseline.nll),
+            "source": data.source,
             "fingerprint": data.fingerprint,
             **made_by,
         }
