@@ -30,7 +30,7 @@ def write_table(path: Path, *cells: str) -> Path:
     return path
 
 
-TIMES = ("training_seconds", "date", "commit")
+TIMES = ("training_seconds", "date", "commit", "began_by")
 
 
 def timeless(row: dict[str, Any]) -> dict[str, Any]:

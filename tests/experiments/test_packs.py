@@ -82,7 +82,7 @@ def test_a_row_holds_all_that_it_takes_to_believe_it(cells: dict[str, Cell], dat
         assert {
             "standard_error", "log_z_method", "elbo", "kl", "reconstruction", "effective_sample_size", "active_bits",
             "images", "importance_samples", "baseline_nll", "softspin", "commit", "torch", "device", "best_step",
-            "valid_nll", "training_seconds", "date",
+            "valid_nll", "training_seconds", "date", "began_by",
         } <= row.keys()  # fmt: skip
     assert needed(cells[EXP], tmp_path, rows).packs == ()
 
@@ -208,6 +208,20 @@ def test_what_is_not_the_cells_fault_is_no_row(cells: dict[str, Cell], data: Dat
     (pack.folder / "last.json").write_text("{")
     with pytest.raises(CheckpointError, match="is damaged"):
         run_pack(pack._replace(resume=True), data)
+
+
+def test_a_run_of_another_recipe_or_code_is_not_taken_for_this_one(
+    cells: dict[str, Cell], data: Dataset, tmp_path: Path
+) -> None:
+    run_pack(only(needed(cells[POWER], tmp_path).packs), data)
+    again = only(needed(cells[POWER], tmp_path).packs)
+    path = again.folder / "run.json"
+    about = json.loads(path.read_text())
+    path.write_text(json.dumps(about | {"made_by": {"commit": "abc+"}}))
+    assert {row["began_by"] for row in run_pack(again, data)} == {"abc+"}
+    path.write_text(json.dumps(about | {"config": about["config"] | {"rate": 0.5}}))
+    with pytest.raises(RunError, match=r"seeds-0-2 began with rate = 0.5, not 0.003; move it away"):
+        needed(cells[POWER], tmp_path)
 
 
 def test_a_device_that_does_not_work(monkeypatch: pytest.MonkeyPatch) -> None:

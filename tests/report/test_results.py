@@ -89,6 +89,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"commit": None}, "its commit is unknown"),
     ({"commit": ""}, "its commit is unknown"),
     ({"commit": "abc123+"}, "made by commit abc123 with changes that were not committed"),
+    ({"began_by": None}, "its commit is unknown"),
+    ({"began_by": "abc123+"}, "made by commit abc123 with changes that were not committed"),
     ({"config": None}, "its config is unknown"),
     ({"config": {}}, "its config is unknown"),
     ({"config": {"chainz": 3}}, "its config cannot be read: unknown setting 'chainz'; did you mean 'chains'?"),

@@ -10,7 +10,6 @@ import dataclasses
 import datetime
 import gc
 import hashlib
-import json
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,7 +34,7 @@ from softspin.experiments.rows import Key, Row, make_key
 from softspin.model import build
 from softspin.provenance import find_device, provenance
 from softspin.training import checkpoint
-from softspin.training.results import RESULT, RUN, read_about
+from softspin.training.results import RUN, difference, read_about, read_result
 from softspin.training.trainer import Trainer, Watcher
 
 NOT_THE_CELLS_FAULT = (CheckpointError, DataError, DeviceError, JournalError, OutOfTimeError, RunError, OSError)
@@ -83,10 +82,16 @@ def need(cell: Cell, config: Config, there: Mapping[Key, Row], folder: Path, *, 
     left = set(missing)
     place = cell_folder(cell, config, folder)
     for run in sorted(path.parent for path in place.glob(f"seeds-*/{RUN}")):
-        began = Config.from_dict(read_about(run)["config"])
+        theirs = read_about(run)["config"]
+        began = Config.from_dict(theirs)
         if left & set(began.seeds):
             keep = {name: getattr(began, name) for name in ("seeds", "report_every", "checkpoint_every")}
-            packs.append(Pack(cell, dataclasses.replace(config, **keep), run, resume=True))
+            ours = dataclasses.replace(config, **keep)
+            if name := difference(ours.to_dict(), theirs):  # the recipe of another version
+                raise RunError(
+                    f"the run in {run} began with {name} = {theirs[name]}, not {getattr(ours, name)}; move it away"
+                )
+            packs.append(Pack(cell, ours, run, resume=True))
             left -= set(began.seeds)
     if left:
         packs.append(new_pack(cell, config, [seed for seed in config.seeds if seed in left], place))
@@ -163,15 +168,14 @@ def _results(
     pack: Pack, data: Dataset, watcher: Watcher | None, deadline: float | None
 ) -> list[tuple[int, dict[str, Any]]]:
     """What came out, by seed."""
-    path = pack.folder / RESULT
-    if pack.resume and path.exists():  # killed between the result and the rows
-        rows = json.loads(path.read_text(encoding="utf-8"))
-    else:
+    rows = read_result(pack.folder) if pack.resume else None  # there is one if a kill came before its rows
+    if rows is None:
         trainer = Trainer(pack.config, data, pack.folder, build(pack.config, data.pixel_mean()), watcher=watcher)
         if deadline is not None:
             trainer.deadline = deadline
         rows = trainer.train(resume=pack.resume)
-    return [(row["seed"], row) for row in rows]
+    began = read_about(pack.folder)["made_by"].get("commit")
+    return [(row["seed"], {**row, "began_by": began}) for row in rows]
 
 
 def _row(pack: Pack, seed: int, found: Mapping[str, Any]) -> Row:

@@ -223,11 +223,13 @@ def _read(text: str, cell: Cell | None) -> tuple[Config, dict[str, Any] | None]:
 
 def unknown_origin(record: Mapping[str, Any]) -> str | None:
     """Why nobody could tell what made a row or the arrays of a figure; None if anybody can."""
-    commit, config = record.get("commit"), record.get("config")
-    if not isinstance(commit, str) or not commit:
-        return "its commit is unknown"
-    if commit.endswith("+"):
-        return f"made by commit {commit.removesuffix('+')} with changes that were not committed"
+    config = record.get("config")
+    # A run that was resumed may have begun with other code; older rows do not say.
+    for commit in (record.get("commit"), record.get("began_by", record.get("commit"))):
+        if not isinstance(commit, str) or not commit:
+            return "its commit is unknown"
+        if commit.endswith("+"):
+            return f"made by commit {commit.removesuffix('+')} with changes that were not committed"
     if not isinstance(config, dict) or not config:
         return "its config is unknown"
     return None
