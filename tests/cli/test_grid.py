@@ -14,6 +14,7 @@ import pytest
 from cli.command import Call
 from experiments.tables import BROKEN, EXP, POWER, SETTINGS, timeless, write_table
 
+from softspin.cli import console
 from softspin.cli import grid as command
 from softspin.experiments.grid import run_pack
 from softspin.experiments.rows import Row, read_rows
@@ -24,6 +25,7 @@ TINY = ["--steps", "8", "--seeds", "0-1", *(word for setting in SETTINGS for wor
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(console, "commit", lambda: "abc")
     Path("experiments").mkdir()
 
 
@@ -120,6 +122,21 @@ def wait_for_a_checkpoint() -> None:
             return
         time.sleep(0.05)
     raise AssertionError("no checkpoint")
+
+
+@pytest.mark.parametrize(
+    ("commit", "why"),
+    [
+        (None, "this is no git checkout, so its commit is unknown"),
+        ("abc+", "the code has changes that are not committed"),
+    ],
+)
+def test_a_grid_whose_rows_will_be_refused_says_so_first(
+    call: Call, monkeypatch: pytest.MonkeyPatch, commit: str | None, why: str
+) -> None:
+    monkeypatch.setattr(console, "commit", lambda: commit)
+    ended = call(*both(), "--minutes", "0")
+    assert ended.err == f"softspin report will refuse what is made now: {why}\n"
 
 
 def test_ctrl_c(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

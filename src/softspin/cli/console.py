@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from softspin.provenance import commit
 from softspin.training.journal import plain
 
 
@@ -21,6 +22,15 @@ def say(text: str) -> None:
 def warn(text: str) -> None:
     """A line that must not get between the results, on stderr."""
     typer.echo(text, err=True)
+
+
+def warn_of_refusal() -> None:
+    """Say beforehand that a report will refuse what is made now."""
+    made_by = commit()
+    if made_by is None:
+        warn("softspin report will refuse what is made now: this is no git checkout, so its commit is unknown")
+    elif made_by.endswith("+"):
+        warn("softspin report will refuse what is made now: the code has changes that are not committed")
 
 
 def say_json(value: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from softspin.cli.console import say, say_json
+from softspin.cli.console import say, say_json, warn_of_refusal
 from softspin.cli.options import Device, Json
 from softspin.errors import unknown_name
 from softspin.experiments.figures import NAMES, TRAINED, arrays, one_bit, training
@@ -56,6 +56,7 @@ def figure(
             raise typer.BadParameter("it is about computing, and needs --compute", param_hint=option)
     ending = "done"
     if compute:
+        warn_of_refusal()
         command = f"softspin {shlex.join(sys.argv[1:])}"
         for name in (name for name in chosen if name not in TRAINED):
             _compute_one_bit(name, source, command)

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from softspin import data as datasets
-from softspin.cli.console import result_line, say, say_json, warn
+from softspin.cli.console import result_line, say, say_json, warn, warn_of_refusal
 from softspin.cli.options import Device, Json
 from softspin.cli.plan import show_plan
 from softspin.cli.progress import Bar, Lines
@@ -101,6 +101,7 @@ class _Grid:
         append_rows(self.file, [])  # a file that cannot be written is found now, not after a day
         data = {name: datasets.load(name) for name in dict.fromkeys(pack.cell.data for pack in self.queue)}
         if self.queue:
+            warn_of_refusal()
             self._say(f"{self._counts()}; runs to make: {len(self.queue)}", {"kind": "grid"})
         try:
             while self.queue:

@@ -163,7 +163,7 @@ def compute(
         for name, about in origin.items():
             if name != "fig2a":
                 arrays.save(folder, _history(name, probes, points), about | how_far | {"marks": marks})
-            elif over:  # it is of the model at the end
+            elif over or len(points) == 1:  # it is of the model at the end; at the first look, to know what it costs
                 arrays.save(folder, _curves(probes, measuring), about | how_far | {"marks": marks})
 
     with interrupts_wait() as waiting:
@@ -176,7 +176,7 @@ def compute(
                 start = time.monotonic()
                 points.append(_measure(names, probes, measuring))
                 store(step, over)
-                cost = time.monotonic() - start
+                cost = max(cost, time.monotonic() - start)
                 say(_line(points[-1], steps, time.monotonic() - began))
             if over:
                 break
