@@ -133,10 +133,9 @@ class Report:
     @property
     def origins(self) -> list[Origin]:
         """Who made the rows that are shown, newest first."""
-        names = ("commit", "device", "torch", "data", "fingerprint")
         dates: dict[tuple[str, ...], list[str]] = {}
         for row in self.results.accepted:
-            key = tuple(str(row.get(name, "unknown")) for name in names)
+            key = _origin(row)
             dates.setdefault(key, []).append(str(row.get("date", "unknown")))
         found = [Origin._make((*key, len(each), min(each)[:10], max(each)[:10])) for key, each in dates.items()]
         return sorted(found, key=lambda origin: (origin.last, origin.first), reverse=True)
@@ -146,16 +145,26 @@ class Report:
         alike = [
             other
             for other in (*self.results.cells.values(), *self.results.others)
-            if (other.cell, other.steps, other.source, other.variant) == (group.cell, group.steps, group.source, {})
+            if (other.cell, other.steps, other.fingerprint, other.variant)
+            == (group.cell, group.steps, group.fingerprint, {})
         ]
         if not group.variant or not alike or alike[0].error is None or group.error is None:
             return None
         return Difference(group.mean - alike[0].mean, math.hypot(group.error, alike[0].error))
 
-    def marks(self, case: Case) -> list[str]:
-        """What must stand at a comparison: marks of any of its cells."""
-        found = [self.results.cells[cell].marks for cell in case.cells if cell in self.results.cells]
+    def marks(self, *cases: Case) -> list[str]:
+        """What must stand at comparisons, and at their verdict: marks of any of their cells."""
+        ids = {cell for case in cases for cell in case.cells}
+        found = [self.results.cells[cell].marks for cell in ids if cell in self.results.cells]
         return sorted({mark for marks in found for mark in marks})
+
+
+def _origin(row: Row) -> tuple[str, ...]:
+    """What tells origins apart; a run that was resumed has two commits."""
+    commits = dict.fromkeys((row.get("began_by", row["commit"]), row["commit"]))
+    data = row.get("source", row.get("data", "unknown"))
+    device, torch, fingerprint = (str(row.get(name, "unknown")) for name in ("device", "torch", "fingerprint"))
+    return " to ".join(commits), device, torch, str(data), fingerprint
 
 
 def gather(tables: dict[str, list[Cell]], rows: Iterable[Row], arrays: Path) -> Report:
@@ -163,7 +172,7 @@ def gather(tables: dict[str, list[Cell]], rows: Iterable[Row], arrays: Path) -> 
     cells = {cell.id: cell for each in tables.values() for cell in each}
     results = sort_rows(rows, cells)
     ours = {
-        name: Measured(group.mean, group.error, group.source)
+        name: Measured(group.mean, group.error, group.fingerprint)
         for name, group in results.cells.items()
         if group.error is not None
     }

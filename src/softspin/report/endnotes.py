@@ -79,5 +79,8 @@ def provenance(report: Report) -> list[Child]:
 
 def again() -> list[Child]:
     """The commands."""
-    about = "In a checkout. Every command goes on where it was stopped; drawing and this page need no GPU."
+    about = (
+        "In a checkout. A grid that was stopped goes on where it was; the training of Fig. 2 begins anew. Drawing and "
+        "this page need no GPU."
+    )
     return [tag("p", about), commands(AGAIN)]

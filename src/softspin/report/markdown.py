@@ -116,7 +116,8 @@ def _observation(report: Report, judged: Judged) -> str:
     rows = [
         (
             f"{claim.text}: {claim.rule}", f"{len(tally.findings)} of {tally.cases}", str(tally.needed),
-            str(tally.count("for")), str(tally.count("level")), str(tally.count("against")), tally.verdict,
+            str(tally.count("for")), str(tally.count("level")), str(tally.count("against")),
+            f"{tally.verdict} {_bold(report.marks(*(finding.case for finding in tally.findings)))}".rstrip(),
             str(in_print.count("for")),
         )
         for claim, tally, in_print in judged.claims

@@ -140,7 +140,8 @@ def _observation(report: Report, judged: Judged) -> Html:
             f"{tally.count('level')} level, {tally.count('against')} against, {tally.needed} needed: {tally.verdict}. "
             f"In print: {in_print.count('for')} for."
         )
-        parts.append(tag("p", tag("b", f"{claim.text}:"), text))
+        about = marks(report.marks(*(finding.case for finding in tally.findings)))
+        parts.append(tag("p", tag("b", f"{claim.text}:"), f"{text} ", about))
         if tally.findings:
             printed = {finding.case.text: finding for finding in in_print.findings}
             rows = []

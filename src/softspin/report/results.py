@@ -60,8 +60,8 @@ class Group:
         return not self.variant and not self.rows[0]["short"]
 
     @property
-    def source(self) -> str:
-        """Which data, as far as the rows tell: a fingerprint, which no two copies share."""
+    def fingerprint(self) -> str:
+        """Of the data, which no two copies share."""
         return str(self.rows[0].get("fingerprint"))
 
     @property

@@ -35,8 +35,8 @@ OTHERS = (
 ORIGINS = "Rows of unknown commit or config, or of code that was not committed, are refused. Figures say theirs above."
 
 AGAIN = (
-    "softspin grid table1 --rows again.jsonl   # 192 cells, from the first; --only, --seeds and --minutes choose",
-    "softspin grid table2 --rows again.jsonl   # the 12 cells that Table 1 does not have",
+    "softspin grid table1 --rows again.jsonl   # every cell, from the first; --only, --seeds and --minutes choose",
+    "softspin grid table2 --rows again.jsonl   # those cells that Table 1 does not have",
     "softspin figure all --compute             # trains the models of Fig. 2; without --compute it only draws",
     "softspin report --rows again.jsonl        # this page, and docs/results.md",
 )
