@@ -262,6 +262,13 @@ def test_what_there_is_when_time_is_up(tmp_path: Path) -> None:
     assert values["beta"].tolist() == [10, 30]
 
 
+def test_time_is_kept_for_what_is_measured_at_the_end(tmp_path: Path) -> None:
+    """Fig. 2a is of the end, but there from the first look on: its cost is known, and a kill leaves something."""
+    steps: list[int] = []
+    compute(tmp_path, ["fig2a"], say=lambda _: steps.append(arrays.load(tmp_path, "fig2a").values["step"].item()))
+    assert steps == [2, 4]
+
+
 def test_ctrl_c_leaves_what_there_is(tmp_path: Path) -> None:
     said: list[str] = []
 

@@ -210,12 +210,13 @@ def test_figures_are_inside_with_their_origin_or_missing_with_a_command(tmp_path
 
 def test_markdown_has_the_same_numbers(some: list[Row]) -> None:
     text = markdown(gather(TABLES, some, NOWHERE), Path("docs"), NOWHERE)
-    cell = "89.60 ± 0.08 (5 seeds)<br>89.35 ± 0.06<br>▲ +0.25 (+5.6 SE)<br>**far from print**"
+    cell = "89.60 ± 0.08 (5 seeds)<br>print 89.35 ± 0.06<br>▲ +0.25 (+5.6 SE)<br>**far from print**"
     assert text.count(cell) == 2
     assert "**2 of 5 seeds**" in text
     assert text.count("not yet run<br>") == 192 + 24 - 4
     assert "| 89.60 ± 0.08 | 89.50 to 89.90; width 0.40, sandwich |" in text
     assert re.search("- mnist/1-linear/k1: dvae#-power − dvae\\+\\+-power: .*, against \\*\\*2 of 5 seeds\\*\\*", text)
+    assert "| not yet run **2 of 5 seeds** | 6 |" in text
     assert "### iii: not yet run" in text
 
 
@@ -225,4 +226,15 @@ def test_observations_show_their_comparisons(shown: Page) -> None:
     # The two first seeds of five are 1.5 steps of 0.05 / sqrt(2.5) below the mean.
     less = 89.60 - (89.12 - 1.5 * 0.05 / 2.5**0.5)
     assert f"+{less:.2f} ± " in text
-    assert "2 of 5 seeds" in text
+    # Also at the verdict, which stands there before anybody opens the list.
+    article = text[text.index("DVAE# usually outperforms") :]
+    assert article.index("2 of 5 seeds") < article.index("1 comparison")
+
+
+def test_a_resumed_run_has_the_commits_of_both_ends_and_its_copy_of_the_data() -> None:
+    first, second = row(POWER, 0, 89.3), row(POWER, 1, 89.4, began_by="fedcba", source="MNIST (a copy)")
+    found = gather(TABLES, [first, second], NOWHERE).origins
+    assert {(one.commit, one.data, one.rows) for one in found} == {
+        ("0123456789ab", "mnist", 1),
+        ("fedcba to 0123456789ab", "MNIST (a copy)", 1),
+    }

@@ -101,10 +101,10 @@ def _cell(entry: Entry | None) -> str:
     if entry is None:
         return ""
     if entry.found is None:
-        return f"not yet run<br>{printed_text(entry.cell)}"
+        return f"not yet run<br>print {printed_text(entry.cell)}"
     lines = [
         f"{obtained_text(entry.found)} ({count(len(entry.found.rows), 'seed')})",
-        printed_text(entry.cell),
+        f"print {printed_text(entry.cell)}",
         difference_text(entry),
         _bold(entry.marks),
     ]

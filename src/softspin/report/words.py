@@ -17,7 +17,8 @@ HOW_TO_READ = (
 
 LOG_Z = (
     "The mean NLL if every log Z were at the lower or at the upper end of its 95% interval. The obtained value rests "
-    "on annealing forward, as the paper's does, and is therefore nearer to the lower end."
+    "on annealing forward, as the paper's does, and is therefore nearer to the lower end. Standard "
+    "errors are those of the seeds alone and leave this out: a difference that fits into the interval may be log Z's."
 )
 
 OBSERVED_HOW = (
