@@ -99,10 +99,12 @@ def test_what_stands_in_a_cell(shown: Page) -> None:
     # 0.25 / sqrt(0.08²/5 + 0.06²/5) = 5.59; short runs of 92 do not count
     for text in shown.cells[POWER.id]:
         assert text.split("\n") == [
-            "89.60 ± 0.08", "5 seeds", "print 89.35 ± 0.06", "▲ +0.25 (+5.6 SE)", "log Z: 89.50 to 89.90",
+            "89.60 ± 0.08", "5 seeds", "print 89.35 ± 0.06", "▲ +0.25 (+5.6 SE)", "by log Z: 89.50 to 89.90",
             "width 0.40, sandwich", "far from print", " ", "",
         ]  # fmt: skip
     assert len(shown.cells[POWER.id]) == 2
+    assert "3 cells of 204 with a value" in shown.text
+    assert shown.text[shown.text.index(POWER.id) + 1] == "89.60 ± 0.08"
     assert "2 of 5 seeds\n" in shown.cells[PLUS.id][0]
     assert "reconstructed OMNIGLOT\n" in shown.cells[GLYPHS.id][0]
     kinds = {attributes.get("data-cell"): attributes.get("class") for attributes in shown.all("td")}

@@ -12,13 +12,10 @@ import torch
 import typer
 
 from softspin.cli.console import say, say_json, warn_of_refusal
-from softspin.cli.options import Device, Json
+from softspin.cli.options import NOT_FINISHED, Device, Json
 from softspin.errors import unknown_name
 from softspin.experiments.figures import NAMES, TRAINED, arrays, one_bit, training
 from softspin.report.figures import caption, draw
-
-NOT_FINISHED = 75
-"""Exit code when time was up."""
 
 
 def figure(

@@ -26,3 +26,6 @@ Temperatures = Annotated[
     int | None, typer.Option(help="Temperatures of the annealing for log Z.", min=1, show_default="the run's")
 ]
 Chains = Annotated[int | None, typer.Option(help="Chains of that annealing.", min=2, show_default="the run's")]
+
+NOT_FINISHED = 75
+"""The exit code for "try again later", EX_TEMPFAIL of sysexits.h."""

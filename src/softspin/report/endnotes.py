@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from softspin.report.content import Report
-from softspin.report.html import Child, code, commands, plain_table, tag
+from softspin.report.html import Child, code, commands, marks, plain_table, tag
 from softspin.report.results import Group
 from softspin.report.tables import count, grid_command, interval_text, obtained_text, printed_text, signed
 from softspin.report.words import AGAIN, ORIGINS, OTHERS, which
@@ -33,7 +33,7 @@ def _other(report: Report, group: Group) -> list[Child]:
     less = report.against_recipe(group)
     return [
         group.cell,
-        [[tag("span", mark, class_="mark"), " "] for mark in group.marks],
+        marks(group.marks),
         f"{obtained_text(group)}, {count(len(group.rows), 'seed')}",
         "" if less is None else f"{signed(less.value)} ± {less.error:.2f} (standard error)",
         interval_text(group),

@@ -58,6 +58,11 @@ def plain_table(caption: str, columns: Iterable[str], rows: Iterable[Iterable[Ch
     return table(caption, head, tag("tbody", lines), "plain")
 
 
+def marks(texts: Iterable[str]) -> list[Child]:
+    """Marks beside a number, a space between them."""
+    return [[tag("span", text, class_="mark"), " "] for text in texts]
+
+
 def code(text: str) -> Html:
     """A command, or a name."""
     return tag("code", text)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from softspin.report import endnotes
 from softspin.report.content import Judged, Picture, Report
-from softspin.report.html import Child, Html, code, commands, join, plain_table, table, tag
+from softspin.report.html import Child, Html, code, commands, join, marks, plain_table, table, tag
 from softspin.report.tables import (
     Block,
     Entry,
@@ -28,7 +28,7 @@ POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 def page(report: Report) -> str:
     """The whole page."""
     sections: dict[str, tuple[str, Child]] = {
-        "tables": ("Tables", [_how_to_read(), *map(_block, report.blocks)]),
+        "tables": ("Tables", [_how_to_read(), _values(report), *map(_block, report.blocks)]),
         "observations": (
             "Observations",
             [tag("p", OBSERVED_HOW), *(_observation(report, one) for one in report.judged)],
@@ -82,6 +82,27 @@ def _how_to_read() -> Html:
     )
 
 
+def _values(report: Report) -> Html:
+    """All that was obtained in one list: in the tables a phone shows two columns of nine."""
+    rows: list[list[Child]] = [
+        [
+            entry.cell.id,
+            obtained_text(entry.found),
+            printed_text(entry.cell),
+            difference_text(entry),
+            interval_text(entry.found),
+            marks(entry.marks),
+        ]
+        for entry in report.entries
+        if entry.found
+    ]
+    if not rows:
+        return tag("p", "No cell has a value yet.")
+    columns = ("Cell", "Obtained", "Print", "Difference", "NLL by log Z", "Marks")
+    title = f"{count(len(rows), 'cell')} of {len(report.entries)} with a value"
+    return tag("details", tag("summary", title), plain_table(title, columns, rows), open=True)
+
+
 def _block(block: Block) -> Html:
     title = block_title(block)
     families = [name.rpartition("-")[0].upper() for name in block.names]
@@ -119,16 +140,11 @@ def _cell(entry: Entry | None) -> Html:
         tag("span", count(len(entry.found.rows), "seed"), class_="small"),
         printed,
         tag("span", difference_text(entry), class_="apart"),
-        [tag("span", text, class_="interval") for text in f"log Z: {interval_text(entry.found)}".split("; ")],
+        [tag("span", text, class_="interval") for text in f"by log Z: {interval_text(entry.found)}".split("; ")],
         marks(entry.marks),
         data_cell=entry.cell.id,
         class_=direction(entry),
     )
-
-
-def marks(texts: list[str]) -> list[Child]:
-    """Marks beside a number, a space between them."""
-    return [[tag("span", text, class_="mark"), " "] for text in texts]
 
 
 def _observation(report: Report, judged: Judged) -> Html:
