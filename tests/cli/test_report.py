@@ -44,7 +44,7 @@ def test_json_has_every_cell_and_verdict(call: Call, tmp_path: Path) -> None:
     )
     assert ended.code == 0, ended.err
     told = ended.json
-    assert told["summary"] == {"cells": 204, "run": 1, "all_seeds": 1, "compared": 1, "near": 0}
+    assert told["summary"] == {"cells": 204, "run": 1, "all_seeds": 1, "marked": 0, "compared": 1, "near": 0}
     (cell,) = [one for one in told["cells"] if one["nll"] is not None]
     assert cell["cell"] == POWER.id
     assert [cell[name] for name in ("nll", "std", "difference", "nll_low", "standard_errors")] == pytest.approx(
@@ -54,7 +54,7 @@ def test_json_has_every_cell_and_verdict(call: Call, tmp_path: Path) -> None:
     assert [(one["observation"], one["verdict"]) for one in told["observations"]] == [
         (name, "not yet run") for name in ("i", "ii", "iii", "iv", "v", "vi", "Table 2")
     ]
-    assert told["failed"] == [{"cell": POWER.id, "seed": 0, "error": "not finite"}]
+    assert told["failed"] == [{"cell": POWER.id, "seed": 0, "error": "not finite", "retried": False}]
     assert told["refused"] == [{"cell": POWER.id, "seed": 1, "why": "its commit is unknown"}]
     assert set(told["figures"].values()) == {False}
 

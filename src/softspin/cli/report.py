@@ -113,7 +113,8 @@ def _told(found: Report, written: list[Path]) -> dict[str, Any]:
         "figures": {picture.name: picture.arrays is not None for picture in found.pictures},
         "other_runs": len(found.results.others),
         "failed": [
-            {"cell": row["cell"], "seed": row["seed"], "error": row["error"]} for row, _ in found.results.failed
+            {"cell": row["cell"], "seed": row["seed"], "error": row["error"], "retried": retried}
+            for row, retried in found.results.failed
         ],
         "refused": [{"cell": row["cell"], "seed": row["seed"], "why": why} for row, why in found.results.refused],
     }

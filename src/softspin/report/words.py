@@ -55,8 +55,9 @@ def summary(report: Report) -> str:
         "Test negative log-likelihoods and figures of Vahdat, Andriyash and Macready, DVAE# (2018), by softspin. "
         f"Run at full length: {counts['run']} of the {counts['cells']} cells of its two tables, {counts['all_seeds']} "
         f"with five seeds or more. Within {MARGIN} nat of print, or 3 of its standard deviations where that is more: "
-        f"{counts['near']} of {counts['compared']}. Observations seen: {verdicts.count('seen')} of {len(verdicts)}; "
-        f"not seen: {verdicts.count('not seen')}; not yet run: {verdicts.count('not yet run')}."
+        f"{counts['near']} of {counts['compared']}. Marked, for fewer seeds or other data: {counts['marked']}. The "
+        f"paper's observations, with the one on Table 2: {verdicts.count('seen')} of {len(verdicts)} seen, "
+        f"{verdicts.count('not seen')} not seen, {verdicts.count('not yet run')} not yet run."
     )
 
 
