@@ -104,7 +104,7 @@ def test_what_stands_in_a_cell(shown: Page) -> None:
         ]  # fmt: skip
     assert len(shown.cells[POWER.id]) == 2
     assert "3 cells of 204 with a value" in shown.text
-    assert shown.text[shown.text.index(POWER.id) + 1] == "89.60 ± 0.08"
+    assert shown.text[shown.text.index(POWER.id) + 1] == "89.60 ± 0.08, 5 seeds"
     assert "2 of 5 seeds\n" in shown.cells[PLUS.id][0]
     assert "reconstructed OMNIGLOT\n" in shown.cells[GLYPHS.id][0]
     kinds = {attributes.get("data-cell"): attributes.get("class") for attributes in shown.all("td")}

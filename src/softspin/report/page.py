@@ -87,7 +87,7 @@ def _values(report: Report) -> Html:
     rows: list[list[Child]] = [
         [
             entry.cell.id,
-            obtained_text(entry.found),
+            f"{obtained_text(entry.found)}, {count(len(entry.found.rows), 'seed')}",
             printed_text(entry.cell),
             difference_text(entry),
             interval_text(entry.found),
