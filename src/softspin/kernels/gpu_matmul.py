@@ -92,7 +92,7 @@ def tile_for(rows: int, columns: int, depth: int) -> Tile:
     """
     tile = Tile(32, 64, 32, warps=4, stages=4, shares=1)
     tiles = triton.cdiv(rows, tile.rows) * triton.cdiv(columns, tile.columns)
-    # Measured on an H200: a sum of up to 400 is over before its parts could be added, and enough tiles fill the chip.
+    # Measured on an H200 with 5 and 20 replicas: dividing a sum of up to 400 costs more than it saves.
     return tile._replace(shares=4) if depth > 512 and tiles < 132 else tile
 
 

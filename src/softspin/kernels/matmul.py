@@ -6,7 +6,7 @@ import importlib.util
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, library
 from torch.autograd.function import once_differentiable
 
 ROWS = 4096
@@ -63,7 +63,7 @@ def joined(a: Tensor, b: Tensor) -> Tensor:
     return parts.squeeze(0) if len(parts) == 1 else parts.sum(0)
 
 
-@torch.library.custom_op("softspin::partial_products", mutates_args=())
+@library.custom_op("softspin::partial_products", mutates_args=())
 def partial_products(a: Tensor, b: Tensor) -> Tensor:
     """`(shares, R, M, N)`, whose sum over the first dimension is a `(R, M, K)` @ b `(R, K, N)`."""
     from softspin.kernels import gpu_matmul

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, library
 
 from softspin.kernels.matmul import TRITON, tf32_allowed
 
@@ -13,7 +13,7 @@ def is_fused(evidence: Tensor) -> bool:
     return TRITON and evidence.device.type == "cuda" and evidence.dtype == torch.float32
 
 
-@torch.library.custom_op("softspin::mean_field", mutates_args=())
+@library.custom_op("softspin::mean_field", mutates_args=())
 def mean_field(evidence: Tensor, bias: Tensor, weight: Tensor, steps: int) -> Tensor:
     """Logits `(R, rows, n + m)` of the factorial distribution after `steps` rounds, right side first, from 1/2.
 

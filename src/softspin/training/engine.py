@@ -86,7 +86,7 @@ class Engine:
         if self.compiled:
             self._measure = torch.compile(self._moments)
             self._begin = torch.compile(self._start)
-            # With the whole row of a sum in one warp, as torch has it, the soft bits' densities take five times longer.
+            # torch would put the rows of a sum over bits into one warp: 0.26 ms for the soft bits' densities at K = 25.
             self._forward = torch.compile(self._bound, options={"triton.persistent_reductions": False})
             self._finish = torch.compile(self._descend)
         self._side = torch.cuda.Stream(device) if device.type == "cuda" else None
