@@ -227,6 +227,15 @@ def test_mean_gradient_is_the_mean_difference(make: Make, q: float) -> None:
     assert mean == pytest.approx(mean_difference(smoothing), abs=1e-9)
 
 
+def test_a_draw_far_beyond_the_middle_keeps_its_digits() -> None:
+    """1 - rho^beta = -expm1(beta log rho), from uniforms near 1 that float32 has exactly."""
+    rho = 1 - 2.0 ** -torch.arange(8, 25)
+    place = Power(1.5).place(torch.zeros_like(rho), rho)
+    assert place.side.all()
+    exact = torch.log(-torch.expm1(1.5 * rho.double().log()))
+    torch.testing.assert_close(place.near.double(), exact, rtol=1e-6, atol=0)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("beta", [1.0, 40.0, 1000.0])
 def test_closed_form_inverse_is_right_where_the_sides_meet(beta: float, dtype: torch.dtype) -> None:
