@@ -51,7 +51,7 @@ class Model:
 
     def sample_bits(self, n: int, *, replica: int = 0, seed: int = 0) -> Tensor:
         """Latent bits `(n, D)` from the prior, by population annealing and 100 sweeps after it."""
-        self._check_replica(replica)
+        self.check_replica(replica)
         check_count("samples", n)
         machine = self.net.prior()
         one = type(machine)(machine.bias[replica].detach(), machine.weight[replica].detach())
@@ -62,7 +62,7 @@ class Model:
 
     def encode(self, x: Tensor, *, replica: int = 0, seed: int = 0) -> Tensor:
         """Bits `(N, D)` drawn from q(z|x) for binary images `(N, pixels)`."""
-        self._check_replica(replica)
+        self.check_replica(replica)
         rows = self._images(x)
         keys = replica_keys(seed, self.net.replicas, rows.device)
         first = torch.zeros(1, dtype=torch.int64, device=rows.device)
@@ -76,7 +76,7 @@ class Model:
 
     def decode(self, z: Tensor, *, replica: int = 0) -> Tensor:
         """Pixel probabilities `(N, pixels)` of bits `(N, D)`."""
-        self._check_replica(replica)
+        self.check_replica(replica)
         if z.ndim != 2 or z.shape[1] != self.net.units:
             raise ShapeError(f"bits of shape {tuple(z.shape)}; they must be (N, {self.net.units})")
         with evaluating(self.net):
@@ -118,7 +118,8 @@ class Model:
             raise SupportError("images must be binary, 0 or 1; threshold or sample grey levels first")
         return rows.to(self.net.mean)
 
-    def _check_replica(self, replica: int) -> None:
+    def check_replica(self, replica: int) -> None:
+        """Raise for a model that is not among the replicas."""
         if not 0 <= replica < self.net.replicas:
             raise SupportError(f"replica {replica}; this model has {self.net.replicas}, counted from 0")
 

@@ -9,6 +9,7 @@ import typer
 
 from softspin.cli.console import say, say_json, warn
 from softspin.cli.options import Json
+from softspin.cli.runs import write_text
 from softspin.errors import RowsError
 from softspin.experiments.cells import find_table, read_cells
 from softspin.experiments.rows import read_rows
@@ -39,8 +40,8 @@ def report(
         raise RowsError(f"no rows {rows}; make them with softspin grid, or give another file: --rows FILE")
     tables = {name: read_cells(find_table(name)) for name in ("table1", "table2")}
     found = gather(tables, read_rows(rows, warn), source)
-    _write(out, page(found))
-    _write(results, markdown(found, results.parent, pictures))
+    write_text(out, page(found))
+    write_text(results, markdown(found, results.parent, pictures))
     if json:
         say_json(_told(found, [out, results]))
     else:
@@ -48,14 +49,6 @@ def report(
     if found.results.refused and not found.results.accepted:
         warn("every result was refused; see the end of the page for why")
         raise typer.Exit(1)
-
-
-def _write(path: Path, text: str) -> None:
-    """First beside its place, so that nobody sees half a page."""
-    half = path.with_name(f".{path.name}.part")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    half.write_text(text, encoding="utf-8")
-    half.replace(path)
 
 
 def _say(found: Report, written: list[Path]) -> None:

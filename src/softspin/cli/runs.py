@@ -110,6 +110,14 @@ def write_array(out: Path, values: Tensor) -> None:
         raise RunError(f"--out {out} cannot be written: {error.strerror or error}") from error
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a page, first beside its place, so that nobody sees half of it."""
+    half = path.with_name(f".{path.name}.part")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    half.write_text(text, encoding="utf-8")
+    half.replace(path)
+
+
 def picture_shape(shape: tuple[int, ...]) -> tuple[int, int]:
     """(height, width) to draw an image in, whatever its shape: the last dimension across, the others down.
 
