@@ -26,6 +26,7 @@ LAYERS = [
     {"kernels"},
     {"distributions"},
     {"samplers"},
+    {"dwave"},
     {"nn"},
     {"objectives"},
     {"model"},
@@ -116,7 +117,8 @@ def test_every_public_name_is_there() -> None:
 def test_extras_are_imported_only_where_they_are_used() -> None:
     code = """
 import sys, softspin.data, softspin.objectives, softspin.cli.app
-print([m for m in ('matplotlib', 'sklearn', 'scipy', 'mlxtend', 'pandas', 'triton') if m in sys.modules])
+extras = 'matplotlib', 'sklearn', 'scipy', 'mlxtend', 'pandas', 'triton', 'dimod', 'dwave_networkx'
+print([m for m in extras if m in sys.modules])
 """
     assert python(code) == "[]"
 

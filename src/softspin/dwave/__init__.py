@@ -1,0 +1,16 @@
+"""Boltzmann machines as dimod knows them: binary quadratic models, and samplers in both directions.
+
+:func:`to_bqm` and :func:`from_bqm` translate. This package needs `pip install 'softspin[dwave]'`; no other part of
+softspin does.
+"""
+
+from importlib.util import find_spec
+
+from softspin.errors import MissingExtraError
+
+if find_spec("dimod") is None:
+    raise MissingExtraError("softspin.dwave needs the package dimod: pip install 'softspin[dwave]'")
+
+from softspin.dwave.bqm import FromBQM, from_bqm, to_bqm
+
+__all__ = ["FromBQM", "from_bqm", "to_bqm"]

@@ -1,0 +1,113 @@
+"""Machines and BQMs: equal energies of all states, by dimod's own enumeration, in both directions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import dimod
+import numpy as np
+import pytest
+import torch
+from samplers.laws import log_weights, small_graph, small_rbm, states, true_log_z
+
+from softspin.distributions import BipartiteBoltzmann, Boltzmann, GraphBoltzmann
+from softspin.dwave import from_bqm, to_bqm
+from softspin.errors import ShapeError, SupportError
+
+MACHINES: dict[str, Boltzmann] = {"rbm": small_rbm(), "graph": small_graph(), "float32": small_rbm(torch.float32)}
+
+
+@pytest.mark.parametrize("machine", MACHINES.values(), ids=list(MACHINES))
+@pytest.mark.parametrize("labels", [None, ["p", ("q", 1), 7, "s", "t"]])
+def test_a_bqm_has_the_energy_of_its_machine(machine: Boltzmann, labels: list[Any] | None) -> None:
+    bqm = to_bqm(machine, labels)
+    names = labels or list(range(5))
+    assert list(bqm.variables) == names
+    energies = bqm.energies((states(5).numpy().astype(np.int8), names))
+    np.testing.assert_allclose(energies, -log_weights(machine).numpy(), rtol=0, atol=1e-12)
+    assert bqm.vartype is dimod.BINARY
+
+
+def test_pairs_of_an_rbm_stay_even_where_they_are_zero() -> None:
+    bqm = to_bqm(BipartiteBoltzmann(torch.zeros(5), torch.zeros(2, 3)))
+    assert bqm.num_interactions == 6
+    assert to_bqm(small_graph()).num_interactions == 6
+    assert to_bqm(GraphBoltzmann(torch.zeros(3), torch.zeros(3, 3))).num_interactions == 0
+
+
+def a_bqm(vartype: str, edges: list[tuple[Any, Any]], seed: int = 0) -> dimod.BinaryQuadraticModel:
+    random = np.random.default_rng(seed)
+    bqm = dimod.BinaryQuadraticModel(vartype)
+    for pair in edges:
+        for variable in pair:
+            bqm.add_linear(variable, random.normal())
+        bqm.add_quadratic(*pair, random.normal())
+    bqm.add_linear("alone", 0.3)
+    bqm.offset = 1.7
+    return bqm
+
+
+TREE = [("b", "a"), ("b", "c"), (0, 1), (1, 2)]
+RING = [("a", "b"), ("b", "c"), ("c", "d"), ("d", "e"), ("e", "a")]
+
+
+@pytest.mark.parametrize("vartype", ["SPIN", "BINARY"])
+@pytest.mark.parametrize(("edges", "kind"), [(TREE, BipartiteBoltzmann), (RING, GraphBoltzmann), ([], GraphBoltzmann)])
+@pytest.mark.parametrize("beta", [1.0, 2.5])
+def test_a_machine_has_the_energy_of_its_bqm(vartype: str, edges: list[Any], kind: type, beta: float) -> None:
+    bqm = a_bqm(vartype, edges)
+    machine, labels, offset = from_bqm(bqm, beta)
+    assert type(machine) is kind
+    assert set(labels) == set(bqm.variables)
+    found = dimod.ExactSolver().sample(bqm)  # another's enumeration
+    place = [list(found.variables).index(label) for label in labels]
+    z = torch.from_numpy((found.record.sample[:, place] > 0).astype(np.float64))
+    np.testing.assert_allclose(machine.energy(z).numpy() + offset, beta * found.record.energy, rtol=0, atol=1e-12)
+    log_sum = np.log(np.exp(-beta * found.record.energy).sum())
+    assert math.isclose(machine.log_z.item() - offset, log_sum, abs_tol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [dimod.Float32BQM, dimod.DictBQM])
+def test_other_bqms_are_left_as_they_are(kind: Any) -> None:
+    bqm = kind({"a": 0.5, "b": 0.25}, {("a", "b"): -1.5}, 1.0, "SPIN")
+    machine, labels, offset = from_bqm(bqm)
+    assert bqm.vartype is dimod.SPIN
+    energy = machine.energy(torch.tensor([1.0, 0.0], dtype=torch.float64)).item() + offset
+    assert (labels, energy) == (["a", "b"], 0.5 - 0.25 + 1.5 + 1.0)
+
+
+def test_the_sides_of_a_tree_are_found() -> None:
+    machine, labels, _ = from_bqm(a_bqm("SPIN", TREE))
+    assert isinstance(machine, BipartiteBoltzmann)
+    assert labels == ["b", 0, 2, "alone", "a", "c", 1]
+    assert machine.left == 4
+
+
+@pytest.mark.parametrize("machine", MACHINES.values(), ids=list(MACHINES))
+def test_there_and_back(machine: Boltzmann) -> None:
+    back, labels, offset = from_bqm(to_bqm(machine), dtype=machine.bias.dtype)
+    assert type(back) is type(machine)
+    assert torch.equal(back.bias, machine.bias)
+    assert torch.equal(back.coupling, machine.coupling)
+    assert (labels, offset) == (list(range(5)), 0)
+    assert math.isclose(back.log_z.item(), true_log_z(machine), rel_tol=1e-6)
+
+
+def test_bad_input_is_named() -> None:
+    with pytest.raises(ShapeError, match=r"a machine with replicas \(2,\); a BQM is one machine, made of"):
+        to_bqm(small_rbm(replicas=(2,)))
+    with pytest.raises(ShapeError, match="4 labels, 4 of them different, for 5 units; one each"):
+        to_bqm(small_rbm(), "abcd")
+    with pytest.raises(ShapeError, match="5 labels, 4 of them different, for 5 units"):
+        to_bqm(small_rbm(), "abcda")
+    with pytest.raises(SupportError, match="a BQM without variables is no machine"):
+        from_bqm(dimod.BinaryQuadraticModel("SPIN"))
+    for beta in (0.0, -1.0, math.inf, math.nan):
+        with pytest.raises(SupportError, match="an inverse temperature is a finite number above 0"):
+            from_bqm(a_bqm("SPIN", TREE), beta)
+    with pytest.raises(SupportError, match="bias of a Boltzmann machine holds NaN"):
+        from_bqm(dimod.BQM.from_ising({"a": math.nan}, {}))
+    weight = torch.full((1, 1), math.nan)
+    with pytest.raises(SupportError, match="weight of a Boltzmann machine holds NaN"):
+        to_bqm(BipartiteBoltzmann(torch.zeros(2), weight, validate_args=False))
