@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from softspin.api import Model
-from softspin.cli.console import log_z_text, replica_name, result_line, say, say_json
+from softspin.cli.console import say, say_json
 from softspin.cli.options import Chains, Data, Device, Json, Run, Temperatures, Which
 from softspin.cli.progress import counting
 from softspin.cli.runs import check_split, open_data, open_model
@@ -16,6 +16,7 @@ from softspin.data import Dataset
 from softspin.errors import ConfigError
 from softspin.evaluation import bernoulli_nll, exact_nll
 from softspin.training.results import finite, result_rows
+from softspin.training.words import detail_lines, replica_name, result_line
 
 
 def evaluate(
@@ -54,7 +55,8 @@ def evaluate(
     for row in rows:
         say((f"{replica_name(row)}: " if len(rows) > 1 else "") + result_line(row, split))
         if not exact:
-            _details(row)
+            for line in detail_lines(row):
+                say(f"  {line}")
 
 
 def exact_rows(model: Model, data: Dataset) -> list[dict[str, Any]]:
@@ -77,13 +79,3 @@ def exact_rows(model: Model, data: Dataset) -> list[dict[str, Any]]:
         }
         for i, replica in enumerate(model.config.replicas)
     ]
-
-
-def _details(row: dict[str, Any]) -> None:
-    low, high = row["nll_low"], row["nll_high"]
-    if None not in (low, high) and "exact" not in log_z_text(row):
-        say(f"  with the ends of log Z: {low:.2f} to {high:.2f}")
-    say(f"  ELBO {row['elbo']:.2f} = reconstruction {row['reconstruction']:.2f} - KL {row['kl']:.2f}")
-    active = "?" if row["active_bits"] is None else f"{row['active_bits']:.0f}"
-    size, samples = row["effective_sample_size"], row["importance_samples"]
-    say(f"  {active} active bits; effective sample size {size:.1f} of {samples:,}; {row['images']:,} images")

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from softspin import data as datasets
-from softspin.cli.console import result_line, say, say_json, warn, warn_of_refusal
+from softspin.cli.console import say, say_json, warn, warn_of_refusal
 from softspin.cli.options import NOT_FINISHED, Device, Json
 from softspin.cli.plan import show_plan
 from softspin.cli.progress import Bar, Lines
@@ -23,6 +23,7 @@ from softspin.experiments.cells import check_settings, choose, find_table, read_
 from softspin.experiments.grid import Need, Pack, check_device, need, remaining, run_pack, seeds_text
 from softspin.experiments.rows import Row, append_rows, latest, read_rows
 from softspin.experiments.times import BENCHMARK, measured
+from softspin.training.words import result_line
 
 
 def grid(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from softspin.cli.console import replica_name, result_line, say, say_json
+from softspin.cli.console import say, say_json
 from softspin.cli.options import Json, Run
 from softspin.cli.progress import mean_text
 from softspin.cli.runs import check_run
@@ -15,6 +15,7 @@ from softspin.errors import CheckpointError, JournalError, RunError
 from softspin.training import checkpoint, journal
 from softspin.training.process import is_training
 from softspin.training.results import read_about, read_result
+from softspin.training.words import replica_name, result_line, unlike_text, unlike_the_recipe
 
 
 def info(run: Run, json: Json = False) -> None:
@@ -31,7 +32,6 @@ def describe_run(run: Path) -> dict[str, Any]:
     check_run(run)
     about = read_about(run)
     config = Config.from_dict(about["config"])
-    recipe = Config(data=config.data).to_dict()
     lines, damage = [], []
     try:
         lines = journal.read(run)
@@ -54,7 +54,7 @@ def describe_run(run: Path) -> dict[str, Any]:
         "data": about["data"],
         "made_by": about["made_by"],
         "config": config.to_dict(),
-        "unlike_the_recipe": {k: v for k, v in config.to_dict().items() if v != recipe[k]},
+        "unlike_the_recipe": unlike_the_recipe(config),
         "replicas": [replica._asdict() for replica in config.replicas],
         "steps": config.steps,
         "checkpoint_step": saved.get("step", 0),
@@ -76,8 +76,7 @@ def _show(about: dict[str, Any]) -> None:
     say(f"model   {config['method']}, {config['structure']}: {shape.groups} x {shape.bits} bits")
     made = about["made_by"]
     say(f"made    by softspin {made['softspin']} (commit {made['commit'] or 'unknown'}) on {made['device']}")
-    unlike = about["unlike_the_recipe"]
-    say("recipe  " + (", ".join(f"{k} = {_short(v)}" for k, v in unlike.items()) or "to the letter"))
+    say(f"recipe  {unlike_text(about['unlike_the_recipe'])}")
     minutes, seconds = divmod(round(about["seconds"]), 60)
     say(f"steps   {about['checkpoint_step']:,} of {about['steps']:,} in the checkpoint, {minutes} min {seconds} s")
     for replica, best in zip(about["replicas"], about["best"] or [], strict=False):
@@ -94,8 +93,3 @@ def _show(about: dict[str, Any]) -> None:
     if about["state"] == "not finished":
         say(f"next    {resume_hint(Path(about['folder']))}")
     say(f"files   {', '.join(about['files'])}")
-
-
-def _short(value: Any) -> str:
-    text = "none" if value is None else str(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

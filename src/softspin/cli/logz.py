@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from softspin.cli.console import log_z_text, replica_name, say, say_json
+from softspin.cli.console import say, say_json
 from softspin.cli.options import Chains, Device, Json, Run, Seed, Temperatures, Which
 from softspin.cli.runs import open_model
+from softspin.training.words import log_z_text, replica_name
 
 
 def logz(

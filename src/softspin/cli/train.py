@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from softspin import api
-from softspin.cli.console import replica_name, result_line, say, say_json
+from softspin.cli.console import say, say_json
 from softspin.cli.gallery import Gallery
 from softspin.cli.options import Json
 from softspin.cli.progress import Bar, JsonLines, Lines, Watchers
@@ -22,6 +22,7 @@ from softspin.model import build
 from softspin.training import checkpoint
 from softspin.training.results import RESULT, RUN
 from softspin.training.trainer import Trainer
+from softspin.training.words import replica_name, result_line
 
 Text = str | None
 
