@@ -1,7 +1,8 @@
 """Boltzmann machines as dimod knows them: binary quadratic models, and samplers in both directions.
 
-:func:`to_bqm` and :func:`from_bqm` translate. This package needs `pip install 'softspin[dwave]'`; no other part of
-softspin does.
+:func:`to_bqm` and :func:`from_bqm` translate; :class:`GibbsSampler`, :class:`PopulationAnnealingSampler` and
+:class:`ParallelTemperingSampler` are ours as dimod's. This package needs `pip install 'softspin[dwave]'`; no
+other part of softspin does.
 """
 
 from importlib.util import find_spec
@@ -11,6 +12,20 @@ from softspin.errors import MissingExtraError
 if find_spec("dimod") is None:
     raise MissingExtraError("softspin.dwave needs the package dimod: pip install 'softspin[dwave]'")
 
+from softspin.dwave.as_dimod import (
+    GibbsSampler,
+    ParallelTemperingSampler,
+    PopulationAnnealingSampler,
+    SoftspinSampler,
+)
 from softspin.dwave.bqm import FromBQM, from_bqm, to_bqm
 
-__all__ = ["FromBQM", "from_bqm", "to_bqm"]
+__all__ = [
+    "FromBQM",
+    "GibbsSampler",
+    "ParallelTemperingSampler",
+    "PopulationAnnealingSampler",
+    "SoftspinSampler",
+    "from_bqm",
+    "to_bqm",
+]
