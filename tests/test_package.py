@@ -33,7 +33,7 @@ LAYERS = [
     {"evaluation"},
     {"training"},
     {"api"},
-    {"experiments"},
+    {"experiments", "playground"},
     {"report"},
     {"cli"},
     {"__main__"},

@@ -16,6 +16,7 @@ from softspin.cli.figure import figure
 from softspin.cli.grid import grid
 from softspin.cli.info import info
 from softspin.cli.logz import logz
+from softspin.cli.playground import playground
 from softspin.cli.reconstruct import reconstruct
 from softspin.cli.report import report
 from softspin.cli.sample import sample
@@ -34,7 +35,7 @@ app = typer.Typer(
 for title, commands in {
     "Train": (demo, train),
     "Judge a run": (info, evaluate, logz),
-    "Use a run": (sample, reconstruct, encode),
+    "Use a run": (sample, reconstruct, encode, playground),
     "Reproduce the paper": (grid, figure, report),
 }.items():
     for command in commands:

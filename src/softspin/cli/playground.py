@@ -1,0 +1,38 @@
+"""`softspin playground`: a run's model as a page that runs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from softspin.cli.console import say, say_json
+from softspin.cli.options import Data, Json, Replica, Run
+from softspin.cli.runs import check_ending, open_data, open_model, write_text
+from softspin.playground.page import page
+
+
+def playground(
+    run: Run,
+    out: Annotated[
+        Path | None, typer.Option(help="The page, one HTML file.", show_default="RUN/playground.html")
+    ] = None,
+    images: Annotated[int, typer.Option(help="How many test images to carry along.", min=1, max=200)] = 24,
+    data: Data = None,
+    replica: Replica = 0,
+    json: Json = False,
+) -> None:
+    """Write one HTML file that runs the model in a browser: draw, flip bits, sample. It needs no server and no network.
+
+    It carries encoder, decoder and RBM of the best checkpoint, and opens from the disk.
+    """
+    out = out or run / "playground.html"
+    model = open_model(run, device="cpu")
+    check_ending(out, (".html",))
+    text = page(model, open_data(model, data).test, replica=replica, count=images)
+    write_text(out, text)
+    if json:
+        say_json({"written": out, "bytes": len(text.encode()), "replica": replica})
+    else:
+        say(f"{len(text.encode()) / 1e6:.1f} MB: {out}; open it in a browser")

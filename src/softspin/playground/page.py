@@ -1,0 +1,108 @@
+"""The page: a template, its style and scripts, and a model, in one file that needs nothing else."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from softspin.api import Model
+from softspin.evaluation.running import evaluating
+from softspin.playground.export import export, packed, packed_bits, spread
+from softspin.training.results import read_about
+
+TEMPLATE = Path(__file__).with_name("template")
+SCRIPTS = (
+    "numbers", "nets", "rbm", "softbit", "state", "paint", "drawing", "bits", "prior", "couplings", "density", "main",
+)  # fmt: skip
+"""In this order: each uses the ones before."""
+RESULT = (
+    "seed", "nll", "standard_error", "nll_low", "nll_high", "log_z", "log_z_low", "log_z_high", "log_z_method",
+    "images", "importance_samples", "baseline_nll", "commit",
+)  # fmt: skip
+"""What the page says of a result row."""
+
+
+def page(model: Model, images: Tensor, *, replica: int = 0, count: int = 24) -> str:
+    """The page of one replica, with `count` of the binary images `(N, pixels)` to pick from."""
+    model.check_replica(replica)
+    some = images[list(spread(len(images), count))]
+    data = payload(model, some, replica)
+    facts = data["facts"]
+    parts = {
+        "title": html.escape(f"softspin: {facts['method']}, {facts['structure']}, {facts['data']}"),
+        "style": _read("style.css"),
+        "script": "\n".join(_read(f"{name}.js") for name in SCRIPTS),
+        "model": json.dumps(data, allow_nan=False).replace("<", "\\u003c"),  # no text in it can end the script
+    }
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _read("page.html"))
+
+
+def payload(model: Model, images: Tensor, replica: int = 0) -> dict[str, Any]:
+    """Model, images and facts as plain data, with answers of PyTorch by which the page tests itself."""
+    *others, width = model.shape
+    return {
+        "facts": facts(model, replica),
+        "height": math.prod(others),
+        "width": width,
+        "count": len(images),
+        "images": packed_bits(images),
+        **export(model.net, replica),
+        "check": answers(model, images[0], replica),
+    }
+
+
+def answers(model: Model, image: Tensor, replica: int) -> dict[str, Any]:
+    """What PyTorch makes of an image `(pixels,)`: logits given the most likely bits, pixels, energy and fields."""
+    net = model.net
+    x = image.to(net.mean).expand(net.replicas, 1, -1)
+    with evaluating(net):
+        half = torch.full((net.replicas, 1, 1, net.units), 0.5).to(net.mean)  # u < q is q > 1/2: the most likely bits
+        z, _ = net.infer_bits(x, half)
+        centred, logits = (x - net.mean)[:, None], []
+        for group, one in enumerate(net.encoder):
+            before = [z[..., : group * net.bits]] if group else []
+            logits.append(one(centred, *before)[replica, 0, 0, : net.bits])
+        prior = net.prior(validate=False)  # another replica may be broken; this one is checked where it is packed
+        return {
+            "bits": packed_bits(z[replica, 0]),
+            "logits": packed(torch.cat(logits)),
+            "pixels": packed(torch.sigmoid(net.decode(z))[replica, 0, 0]),
+            "fields": packed(prior.field(z)[replica, 0, 0]),
+            "energy": prior.energy(z)[replica, 0, 0].item(),
+        }
+
+
+def facts(model: Model, replica: int) -> dict[str, Any]:
+    """What a visitor should know of the model, from its config and from the files of its run."""
+    config = model.config
+    told: dict[str, Any] = {
+        "method": config.method,
+        "structure": config.structure,
+        "data": config.data,
+        "steps": config.steps,
+        "replica": replica,
+        "replicas": len(config.replicas),
+        **config.replicas[replica]._asdict(),
+    }
+    if model.folder is None:
+        return told
+    about = read_about(model.folder)
+    rows = model.result or []
+    return {
+        **told,
+        "data": about["data"]["name"],
+        "source": about["data"]["source"],
+        "trained_by": {key: about["made_by"].get(key) for key in ("softspin", "commit", "device")},
+        "result": {key: rows[replica].get(key) for key in RESULT} if replica < len(rows) else None,
+    }
+
+
+def _read(name: str) -> str:
+    return (TEMPLATE / name).read_text(encoding="utf-8")

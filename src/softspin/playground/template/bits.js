@@ -1,0 +1,117 @@
+// The bits as squares to flip and to hold, and a closer look at one of them.
+
+const cells = [];
+let hovered = null; // the bit under the mouse, looked at for as long as it is there
+let pondering = 0; // the timer after which the bits that matter most are looked for
+
+const looked = () => (hovered === null ? state.unit : hovered);
+
+function startBits() {
+  ["left", "right"].forEach((side) => {
+    const grid = $(side);
+    const units = unitsOf(side);
+    grid.setAttribute("aria-label", `${side} side, ${units.length} bits`);
+    units.forEach((unit) => grid.append(cell(unit)));
+    grid.firstChild.tabIndex = 0;
+    roving(grid, (button) => look(Number(button.dataset.unit)));
+    grid.addEventListener("pointerleave", () => { hovered = null; changed(); });
+    $(`flip-${side}`).addEventListener("click", () => flip(units));
+    $(`hold-${side}`).addEventListener("click", () => hold(units, !units.every((unit) => state.held[unit])));
+  });
+  $("flip").addEventListener("click", () => flip([state.unit]));
+  $("hold").addEventListener("click", () => hold([state.unit], !state.held[state.unit]));
+  $("likely").addEventListener("click", () => encodeImage(mostLikely));
+  $("drawn").addEventListener("click", () => encodeImage((logit) => (random() < sigmoid(logit) ? 1 : 0)));
+  ["picture", "small-picture", "effect"].forEach((id) => shapePicture($(id)));
+}
+
+function cell(unit) {
+  const button = document.createElement("button");
+  Object.assign(button, { type: "button", className: "bit", tabIndex: -1 });
+  button.dataset.unit = unit;
+  button.addEventListener("click", () => {
+    state.unit = unit;
+    const holds = document.querySelector("input[name=click]:checked").value === "hold";
+    if (holds) hold([unit], !state.held[unit]);
+    else flip([unit]);
+  });
+  button.addEventListener("keydown", (event) => { if (event.key.toLowerCase() === "h") hold([unit], !state.held[unit]); });
+  button.addEventListener("pointerenter", (event) => {
+    if (event.pointerType !== "mouse") return;
+    hovered = unit;
+    changed();
+  });
+  cells[unit] = { button, seen: "" };
+  return button;
+}
+
+// Only what has changed is written: 400 squares at ten pictures a second are many.
+function showCells() {
+  cells.forEach((one, unit) => {
+    const on = state.bits[unit] === 1;
+    const held = state.held[unit] === 1;
+    const chance = state.chance[unit].toFixed(2);
+    const seen = `${on}${held}${chance}${state.chanceOf}${unit === state.unit}`;
+    if (seen === one.seen) return;
+    one.seen = seen;
+    const { button } = one;
+    button.setAttribute("aria-pressed", String(on));
+    button.setAttribute("aria-label", `${nameOf(unit)} ${on ? "on" : "off"}, ${state.chanceOf} = ${chance}${held ? ", held" : ""}`);
+    button.classList.toggle("held", held);
+    button.classList.toggle("looked", unit === state.unit);
+    button.style.setProperty("--chance", chance);
+  });
+  ["left", "right"].forEach((side) => {
+    const all = unitsOf(side).every((unit) => state.held[unit]);
+    $(`hold-${side}`).setAttribute("aria-pressed", String(all));
+    $(`hold-${side}`).textContent = all ? "Release side" : "Hold side";
+  });
+}
+
+function showPictures() {
+  const { height, width } = model;
+  ["picture", "small-picture"].forEach((id) => paint($(id), state.pixels, height, width));
+  const changedBits = state.bits.reduce((sum, bit, unit) => sum + (bit !== state.encoded[unit] ? 1 : 0), 0);
+  const bits = changedBits === 1 ? "1 bit is" : `${changedBits} bits are`;
+  $("picture-words").textContent = changedBits ? `${bits} not as the encoder gave them.` : "Straight from your image's bits.";
+}
+
+function showLooked() {
+  const unit = looked();
+  const [effect] = effects(model, state.bits, [unit]);
+  const most = effect.reduce((sofar, value) => Math.max(sofar, Math.abs(value)), 0.05); // where, not how much: the words say that
+  paint($("effect"), effect.map((value) => value / most), model.height, model.width, true);
+  const side = unit < model.rbm.left ? "left" : "right";
+  const group = model.groups > 1 ? `, group ${Math.floor(unit / model.bits) + 1}` : "";
+  const whose = state.chanceOf === "q" ? "encoder's q" : "chance given the other side";
+  const total = effect.reduce((sum, value) => sum + Math.abs(value), 0);
+  $("bit-words").innerHTML = "";
+  const name = document.createElement("strong");
+  name.textContent = nameOf(unit);
+  const words = ` is ${state.bits[unit] ? "on" : "off"}${state.held[unit] ? " and held" : ""}; ${whose} ${state.chance[unit].toFixed(2)}. `
+    + `Flipping it changes ${total.toFixed(1)} pixels' worth of ink. (${side} side${group})`;
+  $("bit-words").append(name, words);
+  $("hold").setAttribute("aria-pressed", String(state.held[state.unit] === 1));
+  $("flip").textContent = `Flip ${nameOf(state.unit)}`;
+  $("hold").textContent = `${state.held[state.unit] ? "Release" : "Hold"} ${nameOf(state.unit)}`;
+}
+
+// All effects take a tenth of a second for a large model, so they wait until nothing moves.
+function ponder() {
+  clearTimeout(pondering);
+  if (chain.running) return;
+  pondering = setTimeout(() => {
+    const units = Array.from({ length: model.units }, (_, unit) => unit);
+    const sizes = effects(model, state.bits, units).map((one) => one.reduce((sum, value) => sum + Math.abs(value), 0));
+    const most = units.sort((a, b) => sizes[b] - sizes[a]).slice(0, 8);
+    $("most").replaceChildren(...most.map((unit) => {
+      const button = document.createElement("button");
+      Object.assign(button, { type: "button", className: "chip", textContent: nameOf(unit) });
+      button.setAttribute("aria-label", `Flip ${nameOf(unit)}, which moves ${sizes[unit].toFixed(1)} pixels' worth of ink`);
+      button.addEventListener("click", () => { state.unit = unit; flip([unit]); });
+      return button;
+    }));
+  }, 400);
+}
+
+views.push(showCells, showPictures, showLooked, ponder);

@@ -1,0 +1,110 @@
+// The image: drawn by mouse, finger or keyboard, or picked from the test set.
+
+let pen = Math.max(1, Math.round(Math.min(model.height, model.width) / 6) / 2);
+let last = null; // where the pen was, in pixels of the image
+let cursor = null; // of the keyboard
+
+// Ink, or its absence, along a line from one point to another; the pixels under both ends are always part of it.
+function stroke(image, from, to, thickness, value) {
+  const { height, width } = model;
+  const [dx, dy] = [to.x - from.x, to.y - from.y];
+  const long = dx * dx + dy * dy;
+  for (let y = 0; y < height; y++) {
+    for (let x = 0; x < width; x++) {
+      const [px, py] = [x + 0.5 - from.x, y + 0.5 - from.y];
+      const share = long ? Math.max(0, Math.min(1, (px * dx + py * dy) / long)) : 0;
+      const near = Math.hypot(px - share * dx, py - share * dy) <= thickness / 2;
+      const under = [from, to].some((end) => Math.floor(end.x) === x && Math.floor(end.y) === y);
+      if (near || under) image[y * width + x] = value;
+    }
+  }
+}
+
+function pointOf(event) {
+  const box = $("canvas").getBoundingClientRect();
+  return {
+    x: ((event.clientX - box.left) / box.width) * model.width,
+    y: ((event.clientY - box.top) / box.height) * model.height,
+  };
+}
+
+function ink(from, to) {
+  const image = state.image.slice();
+  stroke(image, from, to, pen, $("eraser").getAttribute("aria-pressed") === "true" ? 0 : 1);
+  mark(null);
+  setImage(image);
+}
+
+// Which test image is shown, if it is one.
+function mark(button) {
+  Array.from($("strip").children).forEach((one) => one.setAttribute("aria-pressed", String(one === button)));
+}
+
+function startDrawing() {
+  const canvas = $("canvas");
+  shapePicture(canvas);
+  canvas.setAttribute("aria-label", `Your image, ${model.width} by ${model.height} pixels`);
+  canvas.addEventListener("pointerdown", (event) => {
+    if (event.button !== 0) return;
+    canvas.setPointerCapture(event.pointerId);
+    cursor = null;
+    last = pointOf(event);
+    ink(last, last);
+  });
+  canvas.addEventListener("pointermove", (event) => {
+    if (!last) return;
+    const point = pointOf(event);
+    ink(last, point);
+    last = point;
+  });
+  ["pointerup", "pointercancel"].forEach((end) => canvas.addEventListener(end, () => { last = null; }));
+  canvas.addEventListener("keydown", keyOnCanvas);
+  canvas.addEventListener("blur", () => { cursor = null; changed(); });
+
+  const slider = $("pen");
+  Object.assign(slider, { min: 1, max: Math.max(2, Math.round(Math.min(model.height, model.width) / 4)), step: 0.5, value: pen });
+  slider.addEventListener("input", () => { pen = Number(slider.value); showPen(); });
+  const showPen = () => { $("pen-value").textContent = `${pen} px`; };
+  showPen();
+  $("clear").addEventListener("click", () => { mark(null); setImage(new Uint8Array(model.pixels)); });
+  $("eraser").addEventListener("click", () => {
+    $("eraser").setAttribute("aria-pressed", String($("eraser").getAttribute("aria-pressed") !== "true"));
+  });
+}
+
+function keyOnCanvas(event) {
+  const moves = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1], " ": [0, 0] };
+  const move = moves[event.key];
+  if (!move) return;
+  event.preventDefault();
+  cursor = cursor || { x: Math.floor(model.width / 2), y: Math.floor(model.height / 2) };
+  cursor.x = Math.max(0, Math.min(model.width - 1, cursor.x + move[0]));
+  cursor.y = Math.max(0, Math.min(model.height - 1, cursor.y + move[1]));
+  if (event.key === " ") {
+    const point = { x: cursor.x + 0.5, y: cursor.y + 0.5 };
+    ink(point, point);
+  }
+  changed();
+}
+
+function startStrip() {
+  const strip = $("strip");
+  model.images.forEach((image, index) => {
+    const button = thumbnail(image, `Test image ${index + 1}`, () => { mark(button); setImage(image); });
+    button.tabIndex = index ? -1 : 0;
+    strip.append(button);
+  });
+  roving(strip);
+}
+
+function showImage() {
+  const canvas = $("canvas");
+  paint(canvas, state.image, model.height, model.width);
+  if (cursor && document.activeElement === canvas) {
+    const context = canvas.getContext("2d");
+    context.fillStyle = css("orange", 0.8);
+    context.fillRect(cursor.x, cursor.y, 1, 1);
+  }
+}
+
+views.push(showImage);

@@ -1,0 +1,99 @@
+// Numbers as colours on a canvas, in the colours of the page: light or dark, blue and orange.
+
+let palette = null;
+
+function colours() {
+  if (!palette) {
+    const style = getComputedStyle(document.documentElement);
+    const read = (name) => {
+      const hex = style.getPropertyValue(name).trim();
+      return [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+    };
+    palette = Object.fromEntries(["paper", "ink", "blue", "orange", "soft", "line"].map((n) => [n, read(`--${n}`)]));
+  }
+  return palette;
+}
+
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+  palette = null;
+  document.querySelectorAll(".thumb").forEach((button) => button.repaint());
+  changed();
+});
+
+function css(name, alpha = 1) {
+  return `rgb(${colours()[name].join(" ")} / ${alpha})`;
+}
+
+// Values from 0 (paper) to 1 (ink); signed ones from -1 (orange) over 0 (paper) to 1 (blue).
+function paint(canvas, values, height, width, signed = false) {
+  const { paper, ink, blue, orange } = colours();
+  if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
+  const context = canvas.getContext("2d");
+  const image = context.createImageData(width, height);
+  for (let i = 0; i < values.length; i++) {
+    const value = Math.max(-1, Math.min(1, values[i]));
+    const end = signed ? (value < 0 ? orange : blue) : ink;
+    const share = Math.abs(value);
+    for (let c = 0; c < 3; c++) image.data[4 * i + c] = paper[c] + share * (end[c] - paper[c]);
+    image.data[4 * i + 3] = 255;
+  }
+  context.putImageData(image, 0, 0);
+}
+
+// A picture of the model's shape keeps it; one that is very flat is still tall enough to see.
+function shapePicture(canvas) {
+  canvas.style.aspectRatio = `${model.width} / ${model.height}`;
+}
+
+// A canvas as sharp as the screen, and as large as its place: for lines and text. Units are CSS pixels.
+function plotting(canvas, height) {
+  const ratio = window.devicePixelRatio || 1;
+  const width = canvas.clientWidth;
+  canvas.style.height = `${height}px`;
+  Object.assign(canvas, { width: Math.round(width * ratio), height: Math.round(height * ratio) });
+  const context = canvas.getContext("2d");
+  context.scale(ratio, ratio);
+  context.font = "12px system-ui, sans-serif";
+  return { context, width };
+}
+
+// Buttons with a picture on each, reached as one stop of the tab key, left and right inside.
+function thumbnail(values, label, onPick) {
+  const button = document.createElement("button");
+  const canvas = document.createElement("canvas");
+  button.type = "button";
+  button.className = "thumb";
+  button.setAttribute("aria-label", label);
+  shapePicture(canvas);
+  button.repaint = () => paint(canvas, values, model.height, model.width);
+  button.repaint();
+  button.append(canvas);
+  button.addEventListener("click", onPick);
+  return button;
+}
+
+// One stop of the tab key for all the children; arrows go from one to the next, also up and down where they wrap.
+function roving(box, onMove = () => {}) {
+  const items = () => Array.from(box.children);
+  const go = (item) => {
+    items().forEach((other) => { other.tabIndex = other === item ? 0 : -1; });
+    item.focus();
+    onMove(item);
+  };
+  box.addEventListener("focusin", (event) => {
+    const item = event.target.closest("button");
+    if (item) items().forEach((other) => { other.tabIndex = other === item ? 0 : -1; });
+  });
+  box.addEventListener("keydown", (event) => {
+    const all = items();
+    const at = all.indexOf(document.activeElement);
+    if (at < 0) return;
+    const across = all.findIndex((item) => item.offsetTop !== all[0].offsetTop);
+    const columns = across < 0 ? all.length : across;
+    const moves = { ArrowLeft: at - 1, ArrowRight: at + 1, ArrowUp: at - columns, ArrowDown: at + columns, Home: 0, End: all.length - 1 };
+    if (!(event.key in moves)) return;
+    event.preventDefault();
+    const to = moves[event.key];
+    if (all[to]) go(all[to]);
+  });
+}

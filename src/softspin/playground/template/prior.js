@@ -1,0 +1,87 @@
+// The chain of the prior: one step, or step after step, and what it passes on its way.
+
+const FRAMES = 12;
+const chain = { running: false, timer: 0, shown: 0, energies: [], pace: 1 };
+
+function startPrior() {
+  shapePicture($("dream"));
+  $("run").addEventListener("click", () => setRunning(!chain.running));
+  $("step").addEventListener("click", () => { setRunning(false); advance(true); });
+  $("random").addEventListener("click", () => { chain.energies = []; scatter(); });
+  $("release").addEventListener("click", () => hold(unitsOf("left").concat(unitsOf("right")), false));
+  $("temperature").addEventListener("input", (event) => { state.temperature = 2 ** event.target.value; showWords(); });
+  $("pace").addEventListener("input", (event) => { chain.pace = Math.round(10 ** event.target.value); showWords(); });
+  roving($("film"));
+}
+
+function setRunning(on) {
+  chain.running = on;
+  clearTimeout(chain.timer);
+  $("run").setAttribute("aria-pressed", String(on));
+  $("run").textContent = on ? "Pause" : "Run";
+  if (on) tick();
+  else changed();
+}
+
+// Ten pictures a second, or one for those who asked for less motion; every tenth is kept.
+function tick() {
+  if (!chain.running) return;
+  advance(calm.matches || chain.shown % 10 === 0);
+  chain.timer = setTimeout(tick, calm.matches ? 1000 : 100);
+}
+
+function advance(keep) {
+  dream(chain.pace);
+  chain.shown += 1;
+  chain.energies = [...chain.energies, energy(model.rbm, state.bits)].slice(-200);
+  if (keep) keepFrame();
+}
+
+function keepFrame() {
+  const bits = state.bits.slice();
+  const { chance, steps } = state;
+  const film = $("film");
+  $("film-words").textContent = "The latest first. Pick one to go back to its bits.";
+  const button = thumbnail(decode(model, bits), `Sample at step ${steps}`, () => {
+    setRunning(false);
+    Object.assign(state, { bits: bits.slice(), chance, chanceOf: "p", steps });
+    changed();
+  });
+  button.title = `step ${steps}`;
+  film.prepend(button);
+  while (film.children.length > FRAMES) film.lastChild.remove();
+  if (!film.contains(document.activeElement)) Array.from(film.children).forEach((one, i) => { one.tabIndex = i ? -1 : 0; });
+}
+
+function showWords() {
+  const held = state.held.reduce((sum, one) => sum + one, 0);
+  const { temperature } = state;
+  $("temperature-value").textContent = temperature.toFixed(2) + (temperature === 1 ? ", the model's own" : temperature < 1 ? ", bolder" : ", looser");
+  $("pace-value").textContent = chain.pace;
+  const which = held ? `${held} of ${model.units} bits held` : "No bit is held";
+  $("prior-words").textContent = `${which}. Step ${state.steps}, energy ${energy(model.rbm, state.bits).toFixed(1)} (the lower, the more likely).`;
+  $("release").disabled = held === 0;
+}
+
+function showTrace() {
+  const { energies } = chain;
+  $("trace").hidden = energies.length < 2;
+  if (energies.length < 2) return;
+  const { context, width } = plotting($("trace"), 90);
+  context.fillStyle = css("soft");
+  context.fillText("energy", 0, 11);
+  const [low, high] = [Math.min(...energies), Math.max(...energies)];
+  context.textAlign = "right";
+  context.fillText(high.toFixed(0), width, 11);
+  context.fillText(low.toFixed(0), width, 88);
+  context.strokeStyle = css("blue");
+  context.lineWidth = 2;
+  context.beginPath();
+  energies.forEach((value, i) => {
+    const x = (i / (energies.length - 1)) * (width - 44);
+    context.lineTo(x, 84 - ((value - low) / (high - low || 1)) * 64);
+  });
+  context.stroke();
+}
+
+views.push(() => paint($("dream"), state.pixels, model.height, model.width), showWords, showTrace);

@@ -1,0 +1,66 @@
+"""`softspin playground`: a page from a run's folder, with what the folder says of the run."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+from cli.command import Call
+
+from softspin.playground.page import RESULT
+
+
+def carried(path: Path) -> Any:
+    """The data in a page."""
+    found = re.search(r'<script type="application/json" id="model">(.*?)</script>', path.read_text())
+    assert found is not None
+    return json.loads(found[1])
+
+
+def test_a_page_of_a_run(call: Call, tiny: Path, tmp_path: Path) -> None:
+    out = tmp_path / "page.html"
+    ended = call("playground", tiny, "--out", out, "--replica", 1, "--images", 3)
+    assert ended.code == 0, ended
+    assert str(out) in ended.out
+    data = carried(out)
+    about, rows = (json.loads((tiny / name).read_text()) for name in ("run.json", "result.json"))
+    facts = data["facts"]
+    assert facts["method"] == about["config"]["method"]
+    assert facts["structure"] == about["config"]["structure"]
+    assert (facts["data"], facts["source"]) == (about["data"]["name"], about["data"]["source"])
+    assert facts["trained_by"]["commit"] == about["made_by"]["commit"]
+    assert facts["result"] == {name: rows[1][name] for name in RESULT}
+    assert (facts["seed"], facts["replica"], facts["replicas"]) == (1, 1, 2)
+    assert (data["height"], data["width"], data["count"]) == (3, 3, 3)
+
+
+def test_a_page_of_a_run_that_has_not_ended(call: Call, tiny: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(tiny, tmp_path / "run"))
+    (folder / "result.json").unlink()
+    told = call("playground", folder, "--json").json
+    assert told == {
+        "written": str(folder / "playground.html"),
+        "bytes": (folder / "playground.html").stat().st_size,
+        "replica": 0,
+    }
+    data = carried(folder / "playground.html")
+    assert data["facts"]["result"] is None
+    assert data["count"] == 14  # bars and stripes have no more
+
+
+def test_mistakes_are_named(call: Call, tiny: Path, tmp_path: Path) -> None:
+    pdf, nowhere, page = tmp_path / "page.pdf", tmp_path / "no" / "page.html", tmp_path / "page.html"
+    for words, message in (
+        ([tmp_path], f"no run in {tmp_path}"),
+        ([tiny, "--out", pdf], f"--out {pdf} ends in '.pdf'; it must be .html"),
+        ([tiny, "--out", nowhere], f"--out {nowhere}: there is no folder"),
+        ([tiny, "--out", page, "--replica", 2], "replica 2; this model has 2, counted from 0"),
+    ):
+        ended = call("playground", *words)
+        assert (ended.code, ended.out) == (1, "")
+        assert ended.err.startswith(f"error: {message}"), ended.err
+        assert ended.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,60 @@
+"""Models of every method and structure with random parameters, as training would leave them, and their truth."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from softspin.api import Model
+from softspin.config import Config
+from softspin.evaluation.running import evaluating
+from softspin.methods import METHODS
+from softspin.model import build
+from softspin.nn import BatchNorm
+from softspin.recipe import STRUCTURES
+
+REPLICA = 1
+"""The one that is looked at; the other must not be seen."""
+CASES = [
+    *((name, "2-nonlinear") for name in METHODS),
+    *(
+        (name, structure)
+        for name in ("dvae#-gauss_int", "dvae#-power")
+        for structure in STRUCTURES
+        if structure[0] != "2"
+    ),
+]
+"""Every method, and every structure with one net output for each bit and with two."""
+
+
+def random_model(method: str = "dvae#-power", structure: str = "2-nonlinear", shape: tuple[int, ...] = (3, 4)) -> Model:
+    """Two replicas, four bits in each group, in float32; statistics and parameters far from where they start."""
+    config = Config(method=method, structure=structure, bits=4, width=6, seeds=(0, 1))
+    pixels = torch.Size(shape).numel()
+    net = build(config, torch.linspace(0.0, 0.9, pixels))
+    g = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=g), alpha=0.7)
+        for module in net.modules():
+            if isinstance(module, BatchNorm):
+                module.mean.uniform_(-0.5, 0.5, generator=g)
+                module.variance.uniform_(0.3, 1.5, generator=g)
+    return Model(net, config, shape)
+
+
+def some_bits(rows: int, columns: int, seed: int = 0) -> Tensor:
+    return (torch.rand(rows, columns, generator=torch.Generator().manual_seed(seed)) < 0.5).to(torch.uint8)
+
+
+def given_bits(model: Model, x: Tensor, z: Tensor) -> Tensor:
+    """What PyTorch's encoder gives for images `(N, pixels)` when the bits so far are those of z: `(N, groups, out)`."""
+    net = model.net
+    centred = (x.to(net.mean) - net.mean).expand(net.replicas, 1, -1, -1)
+    seen = z.to(net.mean).expand(net.replicas, 1, -1, -1)
+    with evaluating(net):
+        out = [
+            one(centred, *([seen[..., : group * net.bits]] if group else []))[REPLICA, 0]
+            for group, one in enumerate(net.encoder)
+        ]
+    return torch.stack(out, dim=1)
