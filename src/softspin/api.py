@@ -21,7 +21,7 @@ from softspin.evaluation.running import evaluating
 from softspin.model import DiscreteVAE, build
 from softspin.nn import RBM
 from softspin.provenance import find_device
-from softspin.samplers import GibbsState, LogZ, anneal_population, gibbs
+from softspin.samplers import ChainSampler, GibbsState, LogZ, anneal_population, gibbs
 from softspin.samplers.machines import check_count
 from softspin.training import checkpoint
 from softspin.training.results import RUN, difference, read_about, read_result
@@ -131,6 +131,7 @@ def fit(
     *,
     encoder: Sequence[nn.Module] | None = None,
     decoder: nn.Module | None = None,
+    sampler: ChainSampler | None = None,
     resume: bool = False,
     watcher: Watcher | None = None,
     tensorboard: bool = False,
@@ -142,8 +143,13 @@ def fit(
     and gives the pixels' logits. Their parameters called weight have the recipe's weight decay, and frozen ones stay
     as they are. Nets that draw random numbers, as dropout does, take them from torch's global generator, which is not
     in the checkpoint: resumed, such a run goes on, but not bit for bit as if it had never stopped.
+
+    So may a sampler for the negative phase, such as :class:`softspin.dwave.DimodSampler`. The config then has
+    `sampler = own`, and a GPU makes its steps without capturing them.
     """
     config = config or Config()
+    if sampler is not None:
+        config = dataclasses.replace(config, sampler="own")
     dataset = load_data(config, data)
     if not isinstance(data, Dataset | None):
         config = dataclasses.replace(config, data=os.fspath(data))
@@ -152,7 +158,7 @@ def fit(
     net = build(config, dataset.pixel_mean()) if encoder is None and decoder is None else None
     if net is None:
         net = with_nets(config, dataset.pixel_mean(), encoder, decoder)
-    trainer = Trainer(config, dataset, folder, net, watcher=watcher, tensorboard=tensorboard)
+    trainer = Trainer(config, dataset, folder, net, sampler=sampler, watcher=watcher, tensorboard=tensorboard)
     trainer.train(resume=resume)
     return Model(trainer.engine.model, config, dataset.shape, Path(folder))
 

@@ -126,8 +126,8 @@ class Config:
     """True: epsilon beside the root of the corrected second moment, as in PyTorch; False: of the uncorrected one."""
 
     # The sampler of the negative phase
-    sampler: Literal["pcd", "pa"] = "pa"
-    """Persistent contrastive divergence, or population annealing."""
+    sampler: Literal["pcd", "pa", "own"] = "pa"
+    """Persistent contrastive divergence, population annealing, or one that is given to `softspin.fit`."""
     chains: Count = 1000
     sweeps: Count = 40
     """Sweeps at each parameter update."""

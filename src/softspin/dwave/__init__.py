@@ -1,8 +1,8 @@
 """Boltzmann machines as dimod knows them: binary quadratic models, and samplers in both directions.
 
 :func:`to_bqm` and :func:`from_bqm` translate; :class:`GibbsSampler`, :class:`PopulationAnnealingSampler` and
-:class:`ParallelTemperingSampler` are ours as dimod's. This package needs `pip install 'softspin[dwave]'`; no
-other part of softspin does.
+:class:`ParallelTemperingSampler` are ours as dimod's, and :class:`DimodSampler` is any of dimod's as ours, measured by
+:func:`check_temperature`. This package needs `pip install 'softspin[dwave]'`; no other part of softspin does.
 """
 
 from importlib.util import find_spec
@@ -19,13 +19,19 @@ from softspin.dwave.as_dimod import (
     SoftspinSampler,
 )
 from softspin.dwave.bqm import FromBQM, from_bqm, to_bqm
+from softspin.dwave.dimod_sampler import DimodSampler
+from softspin.dwave.temperature import TemperatureReport, TemperatureWarning, check_temperature
 
 __all__ = [
+    "DimodSampler",
     "FromBQM",
     "GibbsSampler",
     "ParallelTemperingSampler",
     "PopulationAnnealingSampler",
     "SoftspinSampler",
+    "TemperatureReport",
+    "TemperatureWarning",
+    "check_temperature",
     "from_bqm",
     "to_bqm",
 ]

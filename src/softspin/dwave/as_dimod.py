@@ -1,7 +1,7 @@
 """Our samplers as dimod's: they take a BQM and give a SampleSet of draws from p(x) ~ e^(-beta E(x)), not of minima.
 
-Chains are swept in float32, as in training; energies are the BQM's own. The seed is
-in the SampleSet's `info`, also where none was given, so every sample can be made again.
+Chains are swept in float32, as in training; energies are the BQM's own. The seed is in the SampleSet's `info`, also
+where none was given, so every sample can be made again.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 """
 
 from softspin.samplers import diagnostics, gibbs, log_z, population, tempering
-from softspin.samplers.gibbs import GibbsInfo, GibbsState
+from softspin.samplers.gibbs import ChainSampler, GibbsInfo, GibbsState
 from softspin.samplers.log_z import SandwichWarning
 from softspin.samplers.negative_phase import NegativePhase, log_z_with_gradient, negative_phase
 from softspin.samplers.population import CollapseWarning, PopulationInfo, PopulationState
@@ -16,6 +16,7 @@ from softspin.samplers.schedules import linear_schedule, sigmoid_schedule
 from softspin.samplers.tempering import TemperingInfo, TemperingState
 
 __all__ = [
+    "ChainSampler",
     "CollapseWarning",
     "GibbsInfo",
     "GibbsState",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -37,6 +37,16 @@ class GibbsInfo(NamedTuple):
 
     flip_rate: Tensor
     """Share of the bits that differ from where the step began, `(*replicas,)`."""
+
+
+class ChainSampler(Protocol):
+    """What can take this module's place in training, as `softspin.fit(..., sampler=...)`: it has its two functions."""
+
+    def init(self, machine: Boltzmann, chains: int, seed: int) -> GibbsState:
+        """Chains to begin with."""
+
+    def step(self, state: GibbsState, machine: Boltzmann, sweeps: int) -> tuple[GibbsState, GibbsInfo]:
+        """Samples of the machine, `(*replicas, chains, D)`; the state that is given is left as it is."""
 
 
 @torch.no_grad()

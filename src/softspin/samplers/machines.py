@@ -25,8 +25,8 @@ from softspin.numerics import align, broadcast_shape
 from softspin.samplers.chromatic import anneal_graph, chromatic_sweeps
 
 # Purposes keep draws apart that share a seed (streams) or a counter (uniforms).
-GIBBS, POPULATION, TEMPERING, FORWARD, REVERSE = range(1, 6)
-START, RESAMPLE, EXCHANGE = range(1, 4)
+GIBBS, POPULATION, TEMPERING, FORWARD, REVERSE, DIMOD = range(1, 7)
+START, RESAMPLE, EXCHANGE, SEED = range(1, 5)
 
 
 def couplings(machine: Boltzmann) -> Tensor:
@@ -42,6 +42,15 @@ def rebuild(machine: Boltzmann, bias: Tensor, coupling: Tensor) -> Boltzmann:
 def kind_of(machine: Boltzmann) -> type[BipartiteBoltzmann | GraphBoltzmann]:
     """Its class, of the two that there are."""
     return BipartiteBoltzmann if isinstance(machine, BipartiteBoltzmann) else GraphBoltzmann
+
+
+def single_machines(machine: Boltzmann) -> list[Boltzmann]:
+    """Each replica as a machine of its own, without gradients or checks.
+
+    They are copies, because a product's rounding depends on where in memory its factors begin.
+    """
+    each = zip(_flat(machine.bias.detach(), 1), _flat(couplings(machine), 2), strict=True)
+    return [rebuild(machine, bias.clone(), coupling.clone()) for bias, coupling in each]
 
 
 def replica_streams(machine: Boltzmann, seed: int, purpose: int) -> Tensor:

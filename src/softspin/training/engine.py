@@ -17,12 +17,21 @@ from torch import Tensor
 from softspin.config import Config
 from softspin.data import Dataset
 from softspin.distributions import BipartiteBoltzmann, safe_beta
-from softspin.errors import CheckpointError
+from softspin.errors import CheckpointError, ConfigError
 from softspin.kernels.noise import noise
 from softspin.kernels.streams import streams
 from softspin.model import DiscreteVAE
 from softspin.nn import BatchNorm, Linear, PlainNet
-from softspin.samplers import GibbsState, NegativePhase, PopulationState, gibbs, negative_phase, population
+from softspin.samplers import (
+    ChainSampler,
+    GibbsState,
+    NegativePhase,
+    PopulationState,
+    gibbs,
+    negative_phase,
+    population,
+)
+from softspin.samplers.machines import single_machines
 from softspin.training.adam import Adam
 from softspin.training.objective import objective
 from softspin.training.schedules import Schedules
@@ -34,11 +43,11 @@ REFRESH = 100
 EAGER = 3
 """Updates that run before the graph is captured."""
 TERMS = ("bound", "reconstruction", "kl", "sampler", "gradient")
-"""What a step reports: three parts of the bound; how well the sampler moves, as the share of bits that flipped (pcd)
-or the effective share of the population (pa); the norm of the gradient.
+"""What a step reports: three parts of the bound; how well the sampler moves, as the share of bits that flipped (pcd, or
+one's own) or the effective share of the population (pa); the norm of the gradient.
 
 Bound and KL are as good as log Z is: annealed at each validation; after it, carried on by the population, whose
-estimate drifts low (pa), or left as it is (pcd)."""
+estimate drifts low (pa), or left as it is (pcd, own)."""
 
 
 class Report(NamedTuple):
@@ -53,8 +62,21 @@ class Report(NamedTuple):
 class Engine:
     """The state of a run between two updates, and :meth:`step`, which makes one."""
 
-    def __init__(self, config: Config, model: DiscreteVAE, data: Dataset, device: torch.device) -> None:
+    def __init__(
+        self,
+        config: Config,
+        model: DiscreteVAE,
+        data: Dataset,
+        device: torch.device,
+        sampler: ChainSampler | None = None,
+    ) -> None:
+        if (config.sampler == "own") != (sampler is not None):
+            raise ConfigError(
+                f"sampler = {config.sampler} and {'a' if sampler else 'no'} sampler of your own; "
+                "softspin.fit(config, sampler=...) is the way to give one, and sets sampler = own"
+            )
         self.config, self.device = config, device
+        self._chains: ChainSampler = gibbs if sampler is None else sampler
         self.model = model.to(device).train()
         self.train = data.train.to(device)
         self.grey = data.binarization == "per-batch"
@@ -89,7 +111,8 @@ class Engine:
             # torch would put the rows of a sum over bits into one warp: 0.26 ms for the soft bits' densities at K = 25.
             self._forward = torch.compile(self._bound, options={"triton.persistent_reductions": False})
             self._finish = torch.compile(self._descend)
-        self._side = torch.cuda.Stream(device) if device.type == "cuda" else None
+        # Samplers that are not ours may work on the host, where no graph can follow.
+        self._side = torch.cuda.Stream(device) if device.type == "cuda" and sampler is None else None
         self._graph: torch.cuda.CUDAGraph | None = None
         self._eager = 0
 
@@ -196,20 +219,16 @@ class Engine:
 
     def _start_sampler(self, seeds: list[int]) -> GibbsState | PopulationState:
         """Each replica's chains from its own seed, all in one state."""
-        init = gibbs.init if self.config.sampler == "pcd" else population.init
-        machine = self._machine()
-        each = []
-        for replica, seed in enumerate(seeds):
-            own = slice(replica, replica + 1)
-            one = BipartiteBoltzmann(machine.bias[own], machine.weight[own], validate_args=False)
-            each.append(init(one, self.config.chains, seed))
-        return type(each[0])(*(torch.cat(parts) for parts in zip(*each, strict=True)))
+        init = population.init if self.config.sampler == "pa" else self._chains.init
+        each = zip(single_machines(self._machine()), seeds, strict=True)
+        states = [init(machine, self.config.chains, seed) for machine, seed in each]
+        return type(states[0])(*(torch.stack(parts) for parts in zip(*states, strict=True)))
 
     @torch.no_grad()
     def _sample(self, machine: BipartiteBoltzmann) -> Tensor:
         """Move the sampler to the current parameters; how well it moved, `(R,)`."""
         if isinstance(self.sampler, GibbsState):
-            chains, info = gibbs.step(self.sampler, machine, self.config.sweeps)
+            chains, info = self._chains.step(self.sampler, machine, self.config.sweeps)
             self._keep(chains)
             return info.flip_rate
         members, told = population.step(self.sampler, machine, self.config.sweeps, finish=False, compiled=self.compiled)

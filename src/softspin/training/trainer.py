@@ -24,6 +24,7 @@ from softspin.errors import CheckpointError, DeviceError, OutOfTimeError, RunErr
 from softspin.evaluation import evaluate, log_z_for
 from softspin.model import DiscreteVAE
 from softspin.provenance import find_device, provenance
+from softspin.samplers import ChainSampler
 from softspin.training import checkpoint
 from softspin.training.engine import TERMS, Engine
 from softspin.training.journal import NAME, Journal, summary_writer
@@ -51,6 +52,7 @@ class Trainer:
         folder: str | os.PathLike[str],
         model: DiscreteVAE,
         *,
+        sampler: ChainSampler | None = None,
         watcher: Watcher | None = None,
         tensorboard: bool = False,
     ) -> None:
@@ -59,7 +61,7 @@ class Trainer:
         if tensorboard:
             summary_writer()  # a missing extra is known before there is a run
         self.device = find_device(config.device)
-        self.engine = Engine(config, model, data, self.device)
+        self.engine = Engine(config, model, data, self.device, sampler)
         self.seeds = [replica.seed for replica in config.replicas]
         self.best: list[dict[str, Any] | None] = [None] * model.replicas
         """Of each replica: step and validation NLL."""

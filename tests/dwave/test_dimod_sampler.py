@@ -1,0 +1,195 @@
+"""Dimod's samplers in the place of ours: the protocol, exact moments, warnings, and training with one."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import dimod
+import pytest
+import torch
+from dwave.samplers import RandomSampler, SimulatedAnnealingSampler, TreeDecompositionSampler
+from samplers.laws import chi_square, off_by, probabilities, small_graph, small_rbm
+from training.runs import bars, small, trainer
+
+import softspin
+from softspin.dwave import DimodSampler, TemperatureWarning
+from softspin.errors import ConfigError, OutOfTimeError, ShapeError, SupportError, TrainingError
+from softspin.evaluation import exact_nll
+from softspin.samplers import negative_phase
+from softspin.training import checkpoint
+
+
+def exact_sampler(**options: Any) -> DimodSampler:
+    """By a tree decomposition: independent draws, by another program than ours."""
+    return DimodSampler(TreeDecompositionSampler(), **options)
+
+
+@pytest.mark.parametrize("make", [small_rbm, small_graph])
+def test_the_exact_law_is_hit_and_a_wrong_one_is_not(make: Any) -> None:
+    """Chi-square at a false-alarm rate of 1e-6."""
+    machine, sampler = make(), exact_sampler()
+    state = sampler.init(machine, 60_000, seed=0)
+    new, info = sampler.step(state, machine, sweeps=1)
+    assert chi_square(new.z, probabilities(machine)).passes
+    assert not chi_square(sampler.step(state, off_by(machine), sweeps=1)[0].z, probabilities(machine)).passes
+    assert info.flip_rate == (new.z != state.z).double().mean()
+
+
+@pytest.mark.parametrize("replicas", [(), (2,), (2, 3)])
+@pytest.mark.parametrize("make", [small_rbm, small_graph])
+def test_state_in_and_state_out(make: Any, replicas: tuple[int, ...]) -> None:
+    machine, sampler = make(replicas=replicas), exact_sampler()
+    state = sampler.init(machine, 7, seed=0)
+    before = [x.clone() for x in state]
+    new, info = sampler.step(state, machine, sweeps=3)
+    assert all(torch.equal(a, b) for a, b in zip(state, before, strict=True))
+    assert new.z.shape == state.z.shape == (*replicas, 7, 5)
+    assert new.z.dtype == torch.float64
+    assert info.flip_rate.shape == replicas
+    again, _ = sampler.step(type(state)(*before), machine, sweeps=3)
+    assert all(torch.equal(a, b) for a, b in zip(new, again, strict=True)), "the same state has the same draws"
+    later, _ = sampler.step(new, machine, sweeps=3)
+    assert not torch.equal(later.z, new.z)
+
+
+def test_replicas_are_runs_of_their_own() -> None:
+    many, sampler = small_graph(replicas=(3,)), exact_sampler()
+    state = sampler.init(many, 50, seed=0)
+    together, _ = sampler.step(state, many, sweeps=1)
+    for r in range(3):
+        one = type(many)(many.bias[r], many.coupling[r])
+        alone, _ = sampler.step(type(state)(*[x[r] for x in state]), one, sweeps=1)
+        assert torch.equal(alone.z, together.z[r])
+
+
+def test_labels_and_scale_reach_the_sampler() -> None:
+    """The sampler below sees its own names, and energies divided by 4; being at beta = 4, it is right."""
+    machine = small_graph()
+    names = ["a", "b", "c", "d", "e"]
+    sampler = exact_sampler(effective_beta=4.0, beta=4.0, labels=names)
+    seen: list[dimod.BQM] = []
+    inner = sampler.sampler.sample
+
+    def watched(bqm: dimod.BQM, **given: Any) -> dimod.SampleSet:
+        seen.append(bqm.copy())
+        return inner(bqm, **given)
+
+    sampler.sampler.sample = watched
+    new, _ = sampler.step(sampler.init(machine, 40_000, seed=1), machine, sweeps=1)
+    assert list(seen[-1].variables) == names
+    assert seen[-1].linear["b"] == pytest.approx(-machine.bias[1].item() / 4)
+    assert chi_square(new.z, probabilities(machine)).passes
+    assert sampler.report is not None
+    assert sampler.report.asked == 4
+
+
+def test_what_is_wrong_is_told_once_with_numbers() -> None:
+    machine = small_rbm()
+    cold = DimodSampler(SimulatedAnnealingSampler())
+    text = r"SimulatedAnnealingSampler does not sample as asked: beta = inf \+- inf where 1 was.*training, will be off"
+    with pytest.warns(TemperatureWarning, match=text):
+        cold.init(machine, 5, seed=0)
+    scaled = exact_sampler(beta=1.5)
+    text = r"beta = 1\.[45]\d\d \+- 0.0\d\d where 1 was asked.*effective_beta=1\.[45]\d? makes up for it"
+    with pytest.warns(TemperatureWarning, match=text):
+        scaled.init(machine, 5, seed=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cold.init(machine, 5, seed=0)
+        unchecked = DimodSampler(RandomSampler(), check=False)
+        unchecked.init(machine, 5, seed=0)
+        good = exact_sampler()
+        good.init(machine, 5, seed=0)
+    assert unchecked.report is None
+    assert good.report is not None
+    assert good.report.right_temperature
+
+
+class Stingy(RandomSampler):
+    def sample(self, bqm: Any, **parameters: Any) -> Any:
+        return super().sample(bqm, **(parameters | {"num_reads": 3}))
+
+
+def test_bad_input_is_named() -> None:
+    machine = small_rbm()
+    with pytest.raises(SupportError, match="ExactSolver takes no num_reads"):
+        DimodSampler(dimod.ExactSolver())
+    with pytest.raises(SupportError, match="num_reads is not for DimodSampler to be told; it follows from the chains"):
+        exact_sampler(num_reads=5)
+    with pytest.raises(SupportError, match="effective_beta = -1; it must be a finite number above 0"):
+        exact_sampler(effective_beta=-1)
+    with pytest.raises(ShapeError, match="3 labels, 3 of them different, for 5 units; one each"):
+        exact_sampler(labels="abc").init(machine, 5, seed=0)
+    few = DimodSampler(Stingy(), check=False)
+    with pytest.raises(ShapeError, match="Stingy gave 3 reads; 5 were asked for"):
+        few.step(few.init(machine, 5, seed=0), machine)
+    sampler = exact_sampler()
+    with pytest.raises(SupportError, match="0 chains; at least 1 is needed"):
+        sampler.init(machine, 0, seed=0)
+    state = sampler.init(machine, 5, seed=0)
+    with pytest.raises(SupportError, match="0 sweeps; at least 1 is needed"):
+        sampler.step(state, machine, sweeps=0)
+    with pytest.raises(ShapeError, match=r"chains have shape \(5, 5\); this machine takes \(2, at least 1, 5\)"):
+        sampler.step(state, small_rbm(replicas=(2,)))
+
+
+# Training ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_model_learns_with_it_and_the_run_says_so(tmp_path: Path) -> None:
+    """Bars and stripes with 6 bits, by exact samples: the exact NLL falls far below that of independent pixels."""
+    config = small(
+        groups=1, bits=6, width=16, samples=5, batch=14, steps=250, rate=2e-2, chains=50, evaluate_every=250,
+        test_samples=500, sweeps=1, weight_decay=0.0,
+    )  # fmt: skip
+    model = softspin.fit(config, folder=tmp_path / "run", sampler=exact_sampler())
+    data = bars()
+    assert model.config.sampler == "own"
+    assert model.result is not None
+    row = model.result[0]
+    assert row["sampler"] == "own"
+    assert row["log_z_method"] == "exact"
+    exact = exact_nll(model.net, data.test).nll.item()
+    assert exact < row["baseline_nll"] - 2
+    assert row["nll"] == pytest.approx(exact, abs=0.1), "the importance samples are many for 64 states"
+    again = softspin.load(tmp_path / "run")
+    assert torch.equal(again.net.rbm.weight, model.net.rbm.weight)
+
+
+def test_a_resumed_run_equals_the_unbroken_one_bit_for_bit(tmp_path: Path) -> None:
+    config = small(sampler="own", seeds=(0, 1))
+    trainer(config, tmp_path / "whole", sampler=exact_sampler()).train()
+    part = trainer(config, tmp_path / "parts", sampler=exact_sampler())
+    part.deadline = 0.0  # out of time after a step
+    with pytest.raises(OutOfTimeError, match="at step 1 of 10"):
+        part.train()
+    trainer(config, tmp_path / "parts", sampler=exact_sampler()).train(resume=True)
+    (whole, _), (parts, _) = (checkpoint.load(tmp_path / name, "last") for name in ("whole", "parts"))
+    assert whole.keys() == parts.keys()
+    assert "sampler.z" in whole
+    for name, value in whole.items():
+        assert torch.equal(value, parts[name]), name
+
+
+def test_the_negative_phase_is_that_of_the_samples() -> None:
+    """One engine step moves the couplings by the exact moments, within the noise of 20,000 independent samples."""
+    machine, sampler = small_graph(), exact_sampler()
+    state, _ = sampler.step(sampler.init(machine, 20_000, seed=3), machine)
+    found = negative_phase(machine, state.z)
+    torch.testing.assert_close(found.pair, machine.moments.pair, atol=5 * 0.5 / 20_000**0.5, rtol=0)
+
+
+def test_a_sampler_and_its_name_belong_together(tmp_path: Path) -> None:
+    text = r"sampler = own and no sampler of your own; softspin.fit\(config, sampler=...\) is the way to give one"
+    with pytest.raises(ConfigError, match=text):
+        trainer(small(sampler="own"), tmp_path)
+    with pytest.raises(ConfigError, match="sampler = pa and a sampler of your own"):
+        trainer(small(), tmp_path, sampler=exact_sampler())
+
+
+def test_parameters_that_became_nan_end_the_run_in_one_line(tmp_path: Path) -> None:
+    made = trainer(small(sampler="own", rate=1e30, report_every=1), tmp_path, sampler=exact_sampler())
+    with pytest.raises(TrainingError, match=r"training broke at step .* is not finite"):
+        made.train()

@@ -1,0 +1,159 @@
+"""The measured temperature of a sampler: right ones pass, cold, hot and mixed ones do not, and the rates are as stated.
+
+TreeDecompositionSampler draws exactly, by another program than ours.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import dimod
+import numpy as np
+import pytest
+import torch
+from dimod.core.sampler import Sampler
+from dimod.core.structured import Structured
+from dwave.samplers import (
+    RandomSampler,
+    SimulatedAnnealingSampler,
+    TreeDecompositionSampler,
+    TreeDecompositionSolver,
+)
+
+from softspin.dwave import check_temperature
+from softspin.dwave.temperature import measure
+from softspin.errors import SupportError
+
+
+def test_an_exact_sampler_passes_and_its_beta_is_found() -> None:
+    """Five standard errors: a false alarm in 6e-7 of the seeds."""
+    for beta in (0.5, 1.0, 2.0):
+        found = check_temperature(TreeDecompositionSampler(), asked=beta, beta=beta)
+        assert abs(found.beta - beta) < 5 * found.standard_error, found
+        assert found.standard_error < 0.02 * beta
+        assert found.right_temperature
+        assert found.boltzmann
+        assert (found.asked, found.reads, found.units) == (beta, 2000, 6)
+
+
+def test_a_little_too_cold_is_found_by_its_temperature_alone() -> None:
+    found = check_temperature(TreeDecompositionSampler(), beta=1.15)
+    assert not found.right_temperature
+    assert found.boltzmann
+    assert abs(found.beta - 1.15) < 5 * found.standard_error
+    assert "where 1 was asked, a Boltzmann distribution" in str(found)
+
+
+def test_samplers_that_look_for_minima_are_found() -> None:
+    cold = check_temperature(SimulatedAnnealingSampler())
+    assert cold.beta == math.inf
+    assert not cold.right_temperature
+    assert "beta = inf +- inf where 1 was asked" in str(cold)
+    assert not check_temperature(TreeDecompositionSolver()).right_temperature
+    hot = check_temperature(RandomSampler())
+    assert abs(hot.beta) < 5 * hot.standard_error
+    assert not hot.right_temperature
+    steady = check_temperature(SimulatedAnnealingSampler(), beta_range=(1.0, 1.0), num_sweeps=50)
+    assert steady.right_temperature
+    assert steady.boltzmann
+
+
+class Table(Sampler):
+    """Exact draws from the list of all states, with weights that are a function of the energies."""
+
+    parameters = {"num_reads": [], "seed": []}  # noqa: RUF012
+    properties: dict[str, Any] = {}  # noqa: RUF012
+
+    def __init__(self, law: Any) -> None:
+        self.law = law
+
+    def sample(self, bqm: dimod.BQM, num_reads: int = 1, seed: int = 0) -> dimod.SampleSet:
+        every = dimod.ExactSolver().sample(bqm)
+        p = self.law(every.record.energy)
+        counts = np.random.default_rng(seed).multinomial(num_reads, p)
+        seen = counts > 0  # each state once, with how often it occurred
+        rows = every.record.sample[seen], list(every.variables)
+        return dimod.SampleSet.from_samples(
+            rows, energy=every.record.energy[seen], vartype=bqm.vartype, num_occurrences=counts[seen]
+        )
+
+
+def boltzmann(energies: Any, beta: float = 1.0) -> Any:
+    weights = np.exp(-beta * (energies - energies.min()))
+    return weights / weights.sum()
+
+
+def test_a_mixture_with_the_right_mean_energy_is_no_boltzmann_distribution() -> None:
+    """Of hot and cold, so that the most likely temperature is right: only the second test can see it."""
+
+    def mixed(energies: Any) -> Any:
+        hot, cold, wanted = (boltzmann(energies, beta) for beta in (0.3, 3.0, 1.0))
+        share = (wanted - cold) @ energies / ((hot - cold) @ energies)
+        return share * hot + (1 - share) * cold
+
+    found = check_temperature(Table(mixed))
+    assert found.right_temperature
+    assert not found.boltzmann
+    assert "no Boltzmann distribution" in str(found)
+    assert check_temperature(Table(boltzmann)).boltzmann
+
+
+def test_false_alarms_are_as_rare_as_the_p_values_say() -> None:
+    """1,000 exact samples: below p = 0.05 come 5% of them, within five standard errors of a binomial, in both tests."""
+    energies = torch.linspace(0, 3, 32, dtype=torch.float64).repeat(2)
+    p = torch.softmax(-0.8 * energies, 0).numpy()
+    random = np.random.default_rng(0)
+    found = [measure(energies, torch.from_numpy(random.multinomial(2000, p)).double(), 0.8) for _ in range(1000)]
+    tolerance = 5 * math.sqrt(0.05 * 0.95 / 1000)
+    for name in ("temperature_p_value", "boltzmann_p_value"):
+        share = np.mean([getattr(one, name) < 0.05 for one in found])
+        assert abs(share - 0.05) < tolerance, (name, share)
+    scores = np.array([(one.beta - 0.8) / one.standard_error for one in found])
+    assert abs(scores.mean()) < 5 / math.sqrt(1000)
+    assert abs(scores.std() - 1) < 5 / math.sqrt(2000)
+
+
+def test_the_ends_of_the_scale() -> None:
+    energies = torch.tensor([0.0, 0.0, 1.0, 2.0], dtype=torch.float64)
+
+    def found(*counts: float) -> Any:
+        return measure(energies, torch.tensor(counts, dtype=torch.float64), 1.0)
+
+    assert found(500, 500, 0, 0).beta == math.inf
+    assert found(0, 0, 0, 1000).beta == -math.inf
+    assert found(1000, 1000, 1000, 1000).beta == pytest.approx(0, abs=1e-12)
+    assert found(100, 100, 200, 800).beta < 0
+    # Two levels: the odds are known in closed form.
+    two = measure(torch.tensor([0.0, 2.0], dtype=torch.float64), torch.tensor([900.0, 100.0]), 1.0)
+    assert two.beta == pytest.approx(math.log(9) / 2)
+    assert two.standard_error == pytest.approx(1 / math.sqrt(1000 * 4 * 0.9 * 0.1))
+
+
+class Lattice(Table, Structured):
+    """A sampler on a ring of eight nodes, which takes nothing else."""
+
+    nodelist = [*"abcdefgh"]  # noqa: RUF012
+    edgelist = [*zip("abcdefgh", "bcdefgha", strict=True)]  # noqa: RUF012
+
+    def sample(self, bqm: dimod.BQM, num_reads: int = 1, seed: int = 0) -> dimod.SampleSet:
+        pairs = {frozenset(pair) for pair in self.edgelist}
+        assert set(bqm.variables) <= {*self.nodelist}
+        assert all(frozenset(pair) in pairs for pair in bqm.quadratic)
+        assert bqm.num_interactions >= 5, "a connected part of the ring"
+        return super().sample(bqm, num_reads, seed)
+
+
+def test_a_sampler_with_a_graph_is_measured_on_its_own_nodes() -> None:
+    found = check_temperature(Lattice(boltzmann))
+    assert found.right_temperature
+    assert not check_temperature(Lattice(lambda energies: boltzmann(energies, 0.8))).right_temperature
+
+
+def test_bad_input_is_named() -> None:
+    with pytest.raises(SupportError, match="ExactSolver takes no num_reads; a sampler of a distribution is one that"):
+        check_temperature(dimod.ExactSolver())
+    few = Lattice(boltzmann)
+    few.nodelist, few.edgelist = ["a", "b"], [("a", "b")]
+    with pytest.raises(SupportError, match="a sampler with 2 nodes; its temperature is measured on 6"):
+        check_temperature(few)
