@@ -32,6 +32,7 @@ LAYERS = [
     {"model"},
     {"evaluation"},
     {"training"},
+    {"sharing"},
     {"api"},
     {"experiments", "playground"},
     {"report"},

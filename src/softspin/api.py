@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -14,15 +15,18 @@ from torch import Tensor, nn
 from softspin import data as datasets
 from softspin.config import Config
 from softspin.data import Dataset
-from softspin.errors import ConfigError, RunError, ShapeError, SupportError
+from softspin.errors import ConfigError, RunError, ShapeError, SharingError, SupportError
 from softspin.evaluation import Likelihood, evaluate, log_z_for
 from softspin.evaluation.draws import replica_keys, uniforms
 from softspin.evaluation.running import evaluating
-from softspin.model import DiscreteVAE, build
+from softspin.model import DiscreteVAE, build, restore
 from softspin.nn import RBM
 from softspin.provenance import find_device
 from softspin.samplers import ChainSampler, GibbsState, LogZ, anneal_population, gibbs
 from softspin.samplers.machines import check_count
+from softspin.sharing import files, hub
+from softspin.sharing.about import file_name, of_run
+from softspin.sharing.choice import one_replica
 from softspin.training import checkpoint
 from softspin.training.results import RUN, difference, read_about, read_result
 from softspin.training.trainer import Trainer, Watcher
@@ -34,12 +38,22 @@ ROWS = 1024
 class Model:
     """A trained model, one replica or several, with what it was trained on."""
 
-    def __init__(self, net: DiscreteVAE, config: Config, shape: tuple[int, ...], folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        net: DiscreteVAE,
+        config: Config,
+        shape: tuple[int, ...],
+        folder: Path | None = None,
+        about: dict[str, Any] | None = None,
+    ) -> None:
         self.net = net.eval()
         self.config = config
         self.shape = shape
         """Of an image."""
         self.folder = folder
+        """Or file, that it is from."""
+        self.about = about
+        """What is known of it, as plain data: see `softspin.sharing.about`."""
         self._log_z: LogZ | None = None
 
     def __repr__(self) -> str:
@@ -106,8 +120,53 @@ class Model:
 
     @property
     def result(self) -> list[dict[str, Any]] | None:
-        """The rows that training ended with, or None if it has not ended."""
-        return None if self.folder is None else read_result(self.folder)
+        """The test likelihood of these parameters as training found it, a row for each replica; None if it has not."""
+        return None if self.about is None else self.about["result"]
+
+    def only(self, replica: int | Literal["best"]) -> Model:
+        """One of several replicas as a model of its own: that of a number, or the best by validation NLL."""
+        if replica != "best":
+            self.check_replica(replica)
+        net, config, about = one_replica(self.net, self.config, self._known(), replica)
+        return Model(net, config, self.shape, self.folder, about)
+
+    def save(self, path: str | os.PathLike[str], *, license: str | None = None, overwrite: bool = False) -> list[Path]:
+        """Write the model to share it; `softspin.load` reads it. What was written.
+
+        A path that ends in .safetensors becomes one file, tensors and description; any other a folder with that file,
+        its description as JSON and a card for people. What is there already is replaced only if told so.
+        """
+        about = {**self._known(), **({} if license is None else {"license": license})}
+        config = {**about["config"], "data": file_name(about["config"]["data"])}
+        return files.write(Path(path), self.net, {**about, "config": config}, overwrite=overwrite)
+
+    def push_to_hub(
+        self, repo_id: str, *, private: bool | None = None, token: str | None = None, license: str | None = None
+    ) -> str:
+        """Send the model, as a shared folder, to a repository of the Hugging Face Hub, made if missing; its address."""
+        return hub.push(repo_id, lambda folder: self.save(folder, license=license), private=private, token=token)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name_or_path: str | os.PathLike[str],
+        *,
+        revision: str | None = None,
+        token: str | None = None,
+        device: str = "auto",
+    ) -> Model:
+        """A shared model (or a run) on this machine, or else from the Hugging Face Hub. Runs no code from it."""
+        path = Path(name_or_path)
+        if path.exists():
+            if revision is not None:
+                raise ConfigError(f"{path} is here, and has no revision '{revision}'; only models of the Hub have any")
+            return load(path, device=device)
+        return load(hub.fetch(os.fspath(name_or_path), revision=revision, token=token), device=device)
+
+    def _known(self) -> dict[str, Any]:
+        if self.about is None:
+            raise SharingError("nothing is known of this model's data and training; load it from the folder of its run")
+        return self.about
 
     def _images(self, x: Tensor) -> Tensor:
         given = torch.as_tensor(x)
@@ -160,19 +219,32 @@ def fit(
         net = with_nets(config, dataset.pixel_mean(), encoder, decoder)
     trainer = Trainer(config, dataset, folder, net, sampler=sampler, watcher=watcher, tensorboard=tensorboard)
     trainer.train(resume=resume)
-    return Model(trainer.engine.model, config, dataset.shape, Path(folder))
+    path = Path(folder)
+    about = of_run(read_about(path), "best", checkpoint.load_meta(path, "best"), read_result(path))
+    return Model(trainer.engine.model, config, dataset.shape, path, about)
 
 
-def load(folder: str | os.PathLike[str], which: str = "best", *, device: str = "auto") -> Model:
-    """The model of a run: its `best` by validation NLL, or its `last`. Runs no code from the folder.
+def load(path: str | os.PathLike[str], which: str = "best", *, device: str = "auto") -> Model:
+    """A model from the folder of a run, its `best` by validation NLL or its `last`, or from a shared folder or file.
 
-    A model with own nets cannot be made from the folder alone; build it, and use `softspin.training.checkpoint`.
+    Runs no code from there. A model with own nets cannot be made from a run's folder alone; build it, and use
+    `softspin.training.checkpoint`.
     """
-    path, device = Path(folder), Config(device=device).device
-    about = read_about(path)
-    config = Config.from_dict(about["config"])
+    path, device = Path(path), Config(device=device).device
     if which not in ("best", "last"):
         raise ConfigError(f"'{which}' is not a checkpoint; it must be best or last")
+    if not (path / RUN).exists() and files.is_shared(path):
+        net, config, about = files.read(path)
+        if which == "last" != about["which"]:
+            raise ConfigError(f"{path} is a shared model; it holds the run's best parameters and not its last")
+        return Model(net.to(find_device(device)), config, tuple(map(int, about["data"]["shape"])), path, about)
+    if not (path / RUN).exists():
+        raise RunError(f"no model in {path}: there is no {RUN} of a run, and no {files.TENSORS} of a shared one")
+    about = read_about(path)
+    config = Config.from_dict(about["config"])
+    rows = None
+    with contextlib.suppress(RunError):  # damaged; the model is not
+        rows = read_result(path)  # before the checkpoint: if there are rows, the best will not change any more
     if not checkpoint.exists(path, which):
         hint = "there is 'last'" if checkpoint.exists(path, "last") else "training has not written one"
         raise RunError(f"no checkpoint '{which}' in {path} yet; {hint}")
@@ -181,15 +253,14 @@ def load(folder: str | os.PathLike[str], which: str = "best", *, device: str = "
         raise RunError(f"{path / RUN} has {name} = {about['config'][name]}, its checkpoint {meta['config'][name]}")
     if which == "last":
         tensors = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
-    net = build(config, tensors["mean"])
     try:
-        net.load_state_dict(tensors)
-    except RuntimeError as error:
-        what = str(error).splitlines()[-1].strip()
+        net = restore(config, tensors)
+    except (ShapeError, SupportError) as error:
         raise RunError(
-            f"the checkpoint in {path} does not fit its config (was it made with own nets?): {what}"
+            f"the checkpoint in {path} does not fit its config (was it made with own nets?): {error}"
         ) from None
-    return Model(net.to(find_device(device)), config, tuple(about["data"]["shape"]), path)
+    about = of_run(about, which, meta, rows)
+    return Model(net.to(find_device(device)), config, tuple(about["data"]["shape"]), path, about)
 
 
 def load_data(config: Config, data: Dataset | str | os.PathLike[str] | None = None) -> Dataset:

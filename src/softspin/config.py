@@ -46,6 +46,8 @@ Device = Annotated[
     str, Rule("auto, cpu, cuda or cuda:N", lambda v: re.fullmatch(r"auto|cpu|cuda(:[0-9]+)?", v) is not None)
 ]
 
+MOST_REPLICAS = 10_000
+
 
 class Replica(NamedTuple):
     """What distinguishes one of the models that a run trains at once."""
@@ -171,6 +173,9 @@ class Config:
 
     def _check_together(self) -> None:
         smoothing = METHODS[self.method].smoothing
+        if len(self.seeds) * max(1, len(self.betas)) > MOST_REPLICAS:
+            count = f"{len(self.seeds):,} seeds x {len(self.betas):,} betas"
+            raise ConfigError(f"{count} are too many replicas for one run; at most {MOST_REPLICAS:,} are possible")
         if self.beta is not None and self.betas:
             raise ConfigError(
                 f"beta = {self.beta:g} and betas = {_text(self.betas)} exclude each other; set one to none"

@@ -6,7 +6,7 @@ x -> logits of group 1 -> its (soft) bits -> logits of group 2, ... ; all bits -
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -15,7 +15,7 @@ from torch.nn.functional import logsigmoid
 
 from softspin.config import Config
 from softspin.distributions import BipartiteBoltzmann, SmoothedBernoulli
-from softspin.errors import ShapeError
+from softspin.errors import ShapeError, SupportError
 from softspin.methods import Method, method
 from softspin.nn import MLP, RBM, PlainNet
 from softspin.numerics import align, softplus
@@ -196,6 +196,44 @@ def build(config: Config, pixel_mean: Tensor) -> DiscreteVAE:
         epsilon=config.epsilon,
         clamp=config.clamp,
     )
+
+
+def restore(config: Config, tensors: Mapping[str, Tensor]) -> DiscreteVAE:
+    """The model of a config with these tensors as its own: all of its parameters and statistics, by name.
+
+    Config and tensors may be a stranger's, so no size in the config is believed before the tensors bear it out: the
+    model is first built without memory, and no loop is longer than there are tensors. Raises ShapeError where names or
+    shapes are not those of the model, SupportError where numbers are not float32, not finite, or another beta.
+    """
+    groups, layers = config.shape.groups, config.shape.layers
+    if (groups + 1) * (layers + 1) > len(tensors):
+        raise ShapeError(f"{groups + 1} nets of {layers + 1} layers each need more than {len(tensors)} tensors")
+    mean = tensors.get("mean", torch.empty(0))
+    if mean.ndim != 1 or not len(mean):
+        raise ShapeError("tensor 'mean', with one number for each pixel, is missing or has another shape")
+    try:
+        with torch.device("meta"):
+            model = build(config, torch.zeros(len(mean), device="cpu"))
+    except RuntimeError:  # sizes whose product is beyond 64 bits
+        bits, width = config.shape.bits, config.shape.width
+        raise ShapeError(f"{groups} groups of {bits} bits and a width of {width} are more than anyone has") from None
+    wanted = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    for name in sorted(wanted.keys() | tensors.keys()):
+        if name not in wanted:
+            raise ShapeError(f"tensor '{name}' is none of the model's")
+        if name not in tensors:
+            raise ShapeError(f"tensor '{name}' is missing")
+        came = tensors[name]
+        if came.shape != wanted[name]:
+            raise ShapeError(f"tensor '{name}' has shape {tuple(came.shape)}; the config's has {wanted[name]}")
+        if came.dtype != torch.float32 or not bool(came.isfinite().all()):
+            what = str(came.dtype)[6:] if came.dtype != torch.float32 else "not finite"
+            raise SupportError(f"tensor '{name}' is {what}; it must be finite float32")
+    betas = [replica.beta for replica in config.replicas]
+    if not torch.equal(tensors["beta"].cpu(), torch.tensor(betas)):
+        raise SupportError(f"tensor 'beta' is {tensors['beta'].tolist()}; the config's is {betas}")
+    model.load_state_dict({name: value.clone() for name, value in tensors.items()}, assign=True)
+    return model
 
 
 def _adapted(net: nn.Module) -> nn.Module:

@@ -12,6 +12,7 @@ from softspin.cli import data
 from softspin.cli.demo import demo
 from softspin.cli.encode import encode
 from softspin.cli.evaluate import evaluate
+from softspin.cli.export import export
 from softspin.cli.figure import figure
 from softspin.cli.grid import grid
 from softspin.cli.info import info
@@ -35,7 +36,7 @@ app = typer.Typer(
 for title, commands in {
     "Train": (demo, train),
     "Judge a run": (info, evaluate, logz),
-    "Use a run": (sample, reconstruct, encode, playground),
+    "Use a run": (sample, reconstruct, encode, playground, export),
     "Reproduce the paper": (grid, figure, report),
 }.items():
     for command in commands:

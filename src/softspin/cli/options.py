@@ -7,7 +7,12 @@ from typing import Annotated
 
 import typer
 
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.", show_default=False)]
+Run = Annotated[
+    Path,
+    typer.Argument(
+        metavar="RUN", help="Folder of a run, or a shared model: a folder or a .safetensors file.", show_default=False
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 Device = Annotated[str, typer.Option(help="auto (a GPU where there is one), cpu, cuda or cuda:N.")]
 Seed = Annotated[int, typer.Option(help="Seed of every random draw.", min=0, max=2**31 - 1)]

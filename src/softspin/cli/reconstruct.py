@@ -9,7 +9,7 @@ import typer
 
 from softspin.cli.console import say, say_json
 from softspin.cli.options import Data, Device, Json, Replica, Run, Seed, Split, Which
-from softspin.cli.runs import check_ending, images_of, open_data, open_model, picture_shape, write_array
+from softspin.cli.runs import check_ending, images_of, open_data, open_model, picture_shape, place_in, write_array
 from softspin.evaluation import pictures
 
 
@@ -29,8 +29,8 @@ def reconstruct(
     json: Json = False,
 ) -> None:
     """Send images through one draw of their bits: pixel probabilities, as a picture or an array."""
-    out = out or run / "reconstructions.png"
     model = open_model(run, which, device)
+    out = out or place_in(run, "reconstructions.png")
     check_ending(out, (".png", ".npy"))
     x = images_of(open_data(model, data), split, seed)[:n]
     if out.suffix == ".png":

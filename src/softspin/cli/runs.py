@@ -13,7 +13,8 @@ from torch import Tensor
 from softspin import api
 from softspin.data import Dataset
 from softspin.errors import DataError, RunError, ShapeError, UnknownNameError, unknown_name
-from softspin.training.results import RUN, read_about
+from softspin.sharing.files import is_shared
+from softspin.training.results import RUN
 
 RUNS = Path("runs")
 """Where runs go if nobody says."""
@@ -50,9 +51,15 @@ def free_folder(wanted: Path) -> Path:
 
 
 def open_model(run: Path, which: str = "best", device: str = "auto") -> api.Model:
-    """The model of a run."""
-    check_run(run)
+    """The model of a run, or a shared one."""
+    if not is_shared(run):
+        check_run(run)
     return api.load(run, which, device=device)
+
+
+def place_in(run: Path, name: str) -> Path:
+    """Where a picture of a run goes if nobody says: into its folder, or into that of a shared model's file."""
+    return (run.parent if run.is_file() else run) / name
 
 
 def open_data(model: api.Model, other: str | None = None) -> Dataset:
@@ -62,9 +69,12 @@ def open_data(model: api.Model, other: str | None = None) -> Dataset:
         if data.pixels != len(model.net.mean):
             raise ShapeError(f"images of '{other}' have {data.pixels} pixels, the model's {len(model.net.mean)}")
         return data
-    data = api.load_data(model.config)
-    assert model.folder is not None
-    if data.fingerprint != read_about(model.folder)["data"]["fingerprint"]:
+    assert model.about is not None
+    try:
+        data = api.load_data(model.config)
+    except DataError as error:
+        raise DataError(f"{error}; if they are elsewhere, say where: --data FILE") from error
+    if data.fingerprint != model.about["data"]["fingerprint"]:
         raise DataError(f"the data set '{model.config.data}' is not the one that {model.folder} was trained on")
     return data
 

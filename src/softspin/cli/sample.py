@@ -9,7 +9,7 @@ import typer
 
 from softspin.cli.console import say, say_json
 from softspin.cli.options import Device, Json, Replica, Run, Seed, Which
-from softspin.cli.runs import check_ending, open_model, picture_shape, write_array
+from softspin.cli.runs import check_ending, open_model, picture_shape, place_in, write_array
 from softspin.evaluation import pictures
 
 
@@ -26,8 +26,8 @@ def sample(
     json: Json = False,
 ) -> None:
     """Draw from the prior and decode: pixel probabilities, as a picture or an array (n, *shape of an image)."""
-    out = out or run / "samples.png"
     model = open_model(run, which, device)
+    out = out or place_in(run, "samples.png")
     check_ending(out, (".png", ".npy"))
     z = model.sample_bits(n, replica=replica, seed=seed)
     if out.suffix == ".png":

@@ -1,0 +1,71 @@
+"""`softspin export`: a run's model as something to share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from softspin.api import Model
+from softspin.cli.console import say, say_json
+from softspin.cli.options import Json, Run, Which
+from softspin.cli.runs import open_model
+from softspin.errors import ConfigError
+from softspin.training.words import replica_name, result_line
+
+
+def export(
+    run: Run,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="A folder, or one file that ends in .safetensors.", show_default="RUN-shared, unless --push"),
+    ] = None,
+    replica: Annotated[
+        str, typer.Option(help="all, best (by validation NLL), or a number from 0; the card says which.")
+    ] = "all",
+    license: Annotated[
+        str | None,
+        typer.Option(help="Of the model, in the Hub's words, such as apache-2.0.", show_default="none is named"),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
+    push: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OWNER/NAME", help="Send it to this repository of the Hugging Face Hub.", show_default=False
+        ),
+    ] = None,
+    private: Annotated[bool, typer.Option("--private", help="A repository made by --push is private.")] = False,
+    which: Which = "best",
+    json: Json = False,
+) -> None:
+    """Write a model to share: tensors, description and a card with its likelihood, and where each number comes from."""
+    model = open_model(run, which, "cpu")
+    model = chosen(model, replica)
+    written, address = [], None
+    if out is not None or push is None:
+        written = model.save(out or run.with_name(f"{run.stem}-shared"), license=license, overwrite=overwrite)
+    if push is not None:
+        address = model.push_to_hub(push, private=private or None, license=license)
+    if json:
+        say_json({"written": written, "sent": address, "replicas": model.net.replicas, "result": model.result})
+        return
+    for row in model.result or []:
+        say(f"{replica_name(row)}: {result_line(row)}")
+    if model.result is None:
+        say("not evaluated on test images; the card says so")
+    for path in written:
+        say(f"written: {path} ({path.stat().st_size:,} bytes)")
+    if address is not None:
+        say(f"sent: {address}")
+
+
+def chosen(model: Model, replica: str) -> Model:
+    """The model, or one of its replicas."""
+    if replica == "all":
+        return model
+    if replica == "best":
+        return model.only("best")
+    if not replica.isdecimal():
+        raise ConfigError(f"--replica {replica} is not possible; it must be all, best, or a number from 0")
+    return model.only(int(replica))

@@ -1,0 +1,128 @@
+"""The card says what the rows say, in the command line's words, and front matter that the Hub's own parser reads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sharing.shared import trained
+from training.runs import bars
+
+import softspin
+from softspin.api import Model
+from softspin.cli.app import run
+from softspin.errors import SharingError
+from softspin.sharing.card import card
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return trained(tmp_path_factory.mktemp("card") / "run", seeds=(3, 5))
+
+
+def read(model: Model, folder: Path, **options: Any) -> str:
+    model.save(folder, **options)
+    return (folder / "README.md").read_text(encoding="utf-8")
+
+
+def cell(text: str, name: str) -> str:
+    (line,) = [line for line in text.splitlines() if line.startswith(f"| {name} |")]
+    return line.split(" | ")[1].removesuffix(" |")
+
+
+def test_it_repeats_the_rows_as_the_command_line_prints_them(
+    made: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = read(made, tmp_path / "m")
+    monkeypatch.setattr("sys.argv", ["softspin", "evaluate", str(made.folder), "--device", "cpu"])
+    with pytest.raises(SystemExit):
+        run()
+    printed = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert len(printed) == 6, "two replicas: a result, the ELBO, bits and sample sizes"
+    for line in printed:
+        assert f"- {line}\n" in text
+
+
+def test_an_annealed_log_z_has_its_interval_and_its_ends(made: Model) -> None:
+    assert made.about is not None
+    rows = [
+        {**row, "nll": 84.2, "standard_error": 0.05, "nll_low": 84.1, "nll_high": 84.35, "log_z": 30.0}
+        | {"log_z_low": 29.9, "log_z_high": high, "baseline_nll": 206.1}
+        for row, high in zip(made.about["result"], (30.15, None), strict=True)
+    ]
+    rows[1]["nll_high"] = None
+    text = card({**made.about, "result": rows})
+    assert "test NLL 84.20 +- 0.05, log Z in [29.90, 30.15]; independent pixels: 206.10\n" in text
+    assert "test NLL 84.20 +- 0.05, log Z in [29.90, inf]; independent pixels: 206.10\n" in text
+    assert text.count("- with the ends of log Z: 84.10 to 84.35\n") == 1
+
+
+def test_it_names_data_recipe_and_origin(made: Model, tmp_path: Path) -> None:
+    assert made.folder is not None
+    text = read(made, tmp_path / "m")
+    about = json.loads((made.folder / "run.json").read_text())
+    assert cell(text, "name") == "bars-and-stripes-3x3"
+    assert cell(text, "fingerprint (SHA-256)") == bars().fingerprint
+    assert cell(text, "images") == "14 + 14 + 14 (train + valid + test)"
+    assert cell(text, "binarized") == "once, before training"
+    assert cell(text, "method") == "dvae#-power"
+    assert cell(text, "K") == "1"
+    assert cell(text, "steps") == "2"
+    assert cell(text, "replicas") == "2 (seeds 3, 5)"
+    assert "groups = 2, bits = 3, layers = 1, width = 4" in cell(text, "unlike the published recipe")
+    for name in ("training began with", "evaluated with"):
+        assert f"commit {about['made_by']['commit'] or 'unknown'}" in cell(text, name)
+        assert cell(text, name).endswith(f", on {about['made_by']['device']}")
+    assert "DVAE#: Discrete Variational Autoencoders with Relaxed Boltzmann Priors" in text
+    assert "One of several models" not in text
+    chosen = read(made.only("best"), tmp_path / "best")
+    assert "One of several models: replica " in chosen
+    assert "the one with the lowest validation NLL." in chosen
+
+
+def test_the_example_in_it_runs(made: Model, tmp_path: Path) -> None:
+    text = read(made, tmp_path / "m")
+    code = text.partition("```python\n")[2].partition("```")[0]
+    scope: dict[str, Any] = {}
+    exec(code.replace('"PATH"', repr(str(tmp_path / "m"))), scope)
+    assert scope["images"].shape == (16, 9)
+
+
+def test_what_was_not_evaluated_says_so(made: Model, tmp_path: Path) -> None:
+    assert made.folder is not None
+    last = read(softspin.load(made.folder, "last"), tmp_path / "last")
+    assert "## Result\n\nNot evaluated on test images.\n" in last
+    assert "model-index" not in last
+    assert "NLL" not in last
+    assert made.about is not None
+    unfinished = card({**made.about, "result": None})
+    (nll, _), (step, _) = made.about["valid_nll"], made.about["steps"]
+    assert f"- seed 3, beta 30: validation NLL {nll:.2f} at step {step}, which chose this step\n" in unfinished
+
+
+def test_the_hub_reads_its_front_matter(made: Model, tmp_path: Path) -> None:
+    hub = pytest.importorskip("huggingface_hub")
+    assert made.result is not None
+    parsed = hub.ModelCard(read(made, tmp_path / "m", license="cc-by-4.0"))
+    assert parsed.data.library_name == "softspin"
+    assert parsed.data.license == "cc-by-4.0"
+    assert "boltzmann-machine" in parsed.data.tags
+    found = [(one.dataset_name, one.metric_type, one.metric_value) for one in parsed.data.eval_results]
+    assert found == [("bars-and-stripes-3x3", "nll", row["nll"]) for row in made.result]
+    assert hub.ModelCard(read(made, tmp_path / "free")).data.license is None
+
+
+def test_texts_of_strangers_stay_texts(made: Model, tmp_path: Path) -> None:
+    hub = pytest.importorskip("huggingface_hub")
+    assert made.about is not None
+    name = 'a|b <script> [x](y) `z` "q": {no}'
+    text = card({**made.about, "data": {**made.about["data"], "name": name}, "license": 'x"\\y'})
+    assert "<script>" not in text.partition("\n---\n")[2]
+    assert cell(text, "name") == r'a\|b \<script\> \[x\](y) \`z\` "q": {no}'
+    parsed = hub.ModelCard(text)
+    assert parsed.data.license == 'x"\\y'
+    assert {one.dataset_name for one in parsed.data.eval_results} == {name}
+    with pytest.raises(SharingError, match="control characters"):
+        Model(made.net, made.config, made.shape, None, {**made.about, "license": "a\nb: c"}).save(tmp_path / "m")

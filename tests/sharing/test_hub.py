@@ -1,0 +1,108 @@
+"""The Hub without a network: uploads go to a folder, downloads come from the client's own cache, laid out as it is."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from sharing.shared import trained
+
+from softspin.api import Model
+from softspin.errors import ConfigError, MissingExtraError, SharingError
+
+huggingface_hub = pytest.importorskip("huggingface_hub")
+
+
+class LocalHub:
+    """Repositories as folders in the layout of the client's cache: refs/main names a commit, snapshots has it."""
+
+    def __init__(self, cache: Path) -> None:
+        self.cache, self.calls = cache, list[tuple[str, dict[str, Any]]]()
+
+    def __call__(self, token: str | None = None) -> LocalHub:
+        self.calls.append(("HfApi", {"token": token}))
+        return self
+
+    def create_repo(self, repo_id: str, **options: Any) -> Any:
+        self.calls.append(("create_repo", {"repo_id": repo_id, **options}))
+        return huggingface_hub.RepoUrl(f"https://huggingface.co/{repo_id}")
+
+    def upload_folder(self, *, repo_id: str, folder_path: Path, commit_message: str) -> None:
+        self.calls.append(("upload_folder", {"files": sorted(path.name for path in folder_path.iterdir())}))
+        commit = hashlib.sha1(f"{commit_message} {len(self.calls)}".encode()).hexdigest()
+        repo = self.cache / f"models--{repo_id.replace('/', '--')}"
+        shutil.copytree(folder_path, repo / "snapshots" / commit)
+        (repo / "refs").mkdir(exist_ok=True)
+        (repo / "refs" / "main").write_text(commit)
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalHub:
+    local = LocalHub(tmp_path / "cache")
+    monkeypatch.setattr(huggingface_hub, "HfApi", local)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(local.cache))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.chdir(tmp_path)
+    return local
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return trained(tmp_path_factory.mktemp("hub") / "run", seeds=(0, 1))
+
+
+def test_there_and_back(made: Model, hub: LocalHub) -> None:
+    assert made.push_to_hub("me/stripes", private=True, token="t", license="mit") == "https://huggingface.co/me/stripes"
+    assert hub.calls == [
+        ("HfApi", {"token": "t"}),
+        ("create_repo", {"repo_id": "me/stripes", "private": True, "exist_ok": True}),
+        ("upload_folder", {"files": ["README.md", "config.json", "model.safetensors"]}),
+    ]
+    again = Model.from_pretrained("me/stripes", device="cpu")
+    assert torch.equal(again.sample(4), made.sample(4))
+    assert again.about is not None
+    assert again.about["license"] == "mit"
+    first = next((hub.cache / "models--me--stripes" / "snapshots").iterdir()).name
+    made.only(0).push_to_hub("me/stripes")
+    assert Model.from_pretrained("me/stripes").net.replicas == 1
+    assert Model.from_pretrained("me/stripes", revision=first).net.replicas == 2
+
+
+def test_what_is_here_needs_no_hub(made: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    monkeypatch.chdir(tmp_path)
+    made.save("me/stripes")
+    assert made.folder is not None
+    for place in ("me/stripes", Path("me/stripes/model.safetensors"), made.folder):
+        assert Model.from_pretrained(place).net.replicas == 2
+    with pytest.raises(ConfigError, match="me/stripes is here, and has no revision 'main'"):
+        Model.from_pretrained("me/stripes", revision="main")
+
+
+def test_without_the_extra(made: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    monkeypatch.chdir(tmp_path)
+    for call in (lambda: made.push_to_hub("me/x"), lambda: Model.from_pretrained("me/x")):
+        with pytest.raises(MissingExtraError, match=r"pip install 'softspin\[hub\]'"):
+            call()
+
+
+def test_what_the_hub_does_not_have(made: Model, hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SharingError, match="'me/nothing' is neither here nor could it be fetched") as raised:
+        Model.from_pretrained("me/nothing")
+    assert "\n" not in str(raised.value)
+    for name in ("./me/x", "/me/x", "a/b/c", "../x", "x.safetensors", "", "me/"):
+        with pytest.raises(SharingError, match="a model of the Hugging Face Hub is named OWNER/NAME"):
+            Model.from_pretrained(name) if name else made.push_to_hub(name)
+
+    def forbidden(*_: object, **__: object) -> None:
+        raise OSError("403 Forbidden\nmore")
+
+    monkeypatch.setattr(hub, "upload_folder", forbidden)
+    with pytest.raises(SharingError, match=r"'me/x' could not be sent to the Hugging Face Hub: 403 Forbidden$"):
+        made.push_to_hub("me/x")

@@ -1,0 +1,219 @@
+"""A model that is saved comes back bit for bit, with all that is known of it; nothing is overwritten unasked."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from sharing.shared import described, header, trained
+from torch import nn
+from training.runs import bars, small
+
+import softspin
+from softspin.api import Model
+from softspin.config import Config
+from softspin.errors import ConfigError, SharingError, SupportError
+from softspin.methods import METHODS
+from softspin.model import build, restore
+from softspin.recipe import STRUCTURES
+from softspin.sharing import files
+from softspin.training import checkpoint
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    """Two replicas, not to be changed."""
+    return trained(tmp_path_factory.mktemp("sharing") / "run", seeds=(3, 5))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_round_trip_is_exact(method: str, tmp_path: Path) -> None:
+    made = trained(tmp_path / "run", method=method, seeds=(0, 4))
+    best, _ = checkpoint.load(tmp_path / "run", "best")
+    made.save(tmp_path / "one.safetensors")
+    made.save(tmp_path / "folder")
+    x = bars().test
+    for place in ("one.safetensors", "folder", "folder/model.safetensors"):
+        again = softspin.load(tmp_path / place, device="cpu")
+        state = again.net.state_dict()
+        assert state.keys() == best.keys()
+        assert all(torch.equal(state[name], value) for name, value in best.items())
+        assert all(p.requires_grad for p in again.net.parameters())
+        assert not again.net.training
+        assert (again.config, again.shape, again.result) == (made.config, (3, 3), made.result)
+        assert torch.equal(again.sample(5, replica=1, seed=2), made.sample(5, replica=1, seed=2))
+        assert torch.equal(again.nll(x, samples=16).nll, made.nll(x, samples=16).nll)
+        assert torch.equal(again.encode(x), made.encode(x))
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+@pytest.mark.parametrize("method", METHODS)
+def test_every_shape_is_restored(method: str, structure: str) -> None:
+    config = Config(method=method, structure=structure, bits=4, width=5, seeds=(0, 1))
+    made = build(config, torch.linspace(0.1, 0.9, 6))
+    again = restore(config, made.state_dict())
+    for (name, one), (other_name, other) in zip(made.state_dict().items(), again.state_dict().items(), strict=True):
+        assert name == other_name
+        assert torch.equal(one, other)
+        assert one.data_ptr() != other.data_ptr()
+
+
+def test_the_file_holds_what_the_run_knows(two: Model, tmp_path: Path) -> None:
+    assert two.folder is not None
+    assert [path.name for path in two.save(tmp_path / "m", license="mit")] == [
+        "README.md",
+        "config.json",
+        files.TENSORS,
+    ]
+    assert sorted(path.name for path in (tmp_path / "m").iterdir()) == ["README.md", "config.json", "model.safetensors"]
+    about = described(tmp_path / "m" / files.TENSORS)
+    assert json.loads((tmp_path / "m" / "config.json").read_text()) == about
+    run = json.loads((two.folder / "run.json").read_text())
+    rows = json.loads((two.folder / "result.json").read_text())
+    assert {name: about[name] for name in run} == run
+    assert about["result"] == rows
+    assert about["steps"] == [row["best_step"] for row in rows]
+    assert about["valid_nll"] == [row["valid_nll"] for row in rows]
+    assert (about["format"], about["license"], about["which"], about["chosen"]) == (1, "mit", "best", None)
+    assert header(tmp_path / "m" / files.TENSORS)["__metadata__"]["format"] == "pt", "what other readers look for"
+
+
+def test_saved_again_it_keeps_its_licence_and_its_origin(two: Model, tmp_path: Path) -> None:
+    two.only(1).save(tmp_path / "a.safetensors", license="mit")
+    softspin.load(tmp_path / "a.safetensors").only("best").save(tmp_path / "b")
+    assert described(tmp_path / "b" / files.TENSORS) == described(tmp_path / "a.safetensors")
+
+
+def test_one_replica_of_several(two: Model, tmp_path: Path) -> None:
+    assert two.result is not None
+    two.only(1).save(tmp_path / "one.safetensors")
+    one = softspin.load(tmp_path / "one.safetensors", device="cpu")
+    assert (one.config.seeds, one.net.replicas, one.result) == ((5,), 1, [two.result[1]])
+    assert torch.equal(one.sample(4), two.sample(4, replica=1))
+    assert one.about is not None
+    assert one.about["chosen"] == "replica 1 of 0 to 1, asked for by its number"
+    valid = [row["valid_nll"] for row in two.result]
+    best = two.only("best")
+    assert best.config.seeds == (two.config.seeds[valid.index(min(valid))],)
+    assert best.about is not None
+    assert best.about["chosen"].endswith("the one with the lowest validation NLL")
+    with pytest.raises(SupportError, match="replica 2; this model has 2, counted from 0"):
+        two.only(2)
+
+
+def test_one_beta_of_a_grid(tmp_path: Path) -> None:
+    made = trained(tmp_path / "run", betas=(20.0, 30.0), seeds=(0, 1))
+    made.only(1).save(tmp_path / "one")
+    one = softspin.load(tmp_path / "one", device="cpu")
+    assert (one.config.replicas, one.net.beta.tolist()) == (((0, 30.0),), [30.0])
+
+
+def test_the_last_parameters_have_no_result(two: Model, tmp_path: Path) -> None:
+    assert two.folder is not None
+    last = softspin.load(two.folder, "last", device="cpu")
+    last.save(tmp_path / "last.safetensors")
+    again = softspin.load(tmp_path / "last.safetensors", device="cpu")
+    assert again.result is None
+    assert again.about is not None
+    assert again.about["steps"] == [2, 2]
+    softspin.load(tmp_path / "last.safetensors", "last")
+    with pytest.raises(SharingError, match="which replica is the best is not known"):
+        again.only("best")
+    two.save(tmp_path / "best.safetensors")
+    with pytest.raises(ConfigError, match="it holds the run's best parameters and not its last"):
+        softspin.load(tmp_path / "best.safetensors", "last")
+
+
+def test_the_path_of_own_data_stays_at_home(two: Model, tmp_path: Path) -> None:
+    made = trained(tmp_path / "run")
+    assert made.about is not None
+    made.about["config"]["data"] = "/home/me/secret/own.npy"
+    made.save(tmp_path / "m")
+    assert softspin.load(tmp_path / "m").config.data == "own.npy"
+    for path in (tmp_path / "m").iterdir():
+        assert b"secret" not in path.read_bytes()
+
+
+def test_nothing_is_overwritten_unasked(two: Model, tmp_path: Path) -> None:
+    assert two.folder is not None
+    file, folder = tmp_path / "a.safetensors", tmp_path / "mine"
+    file.write_text("mine")
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+    for place in (file, folder):
+        with pytest.raises(SharingError, match=r"exists already; take another name, or say overwrite"):
+            two.save(place)
+    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+    assert file.read_text() == "mine"
+    two.save(folder, overwrite=True)
+    assert (folder / "notes.txt").read_text() == "mine"
+    two.only(0).save(folder, overwrite=True)
+    assert softspin.load(folder).net.replicas == 1
+    two.save(file, overwrite=True)
+    assert softspin.load(file).net.replicas == 2
+    with pytest.raises(SharingError, match="is the folder of a run; take another one"):
+        two.save(two.folder, overwrite=True)
+    (tmp_path / "b.safetensors").mkdir()
+    with pytest.raises(SharingError, match="is a folder"):
+        two.save(tmp_path / "b.safetensors", overwrite=True)
+    (tmp_path / "plain").write_text("")
+    with pytest.raises(SharingError, match=r"is a file; a model goes to a folder, or to a file that ends in"):
+        two.save(tmp_path / "plain", overwrite=True)
+
+
+@pytest.mark.parametrize("name", ["new", "new/one.safetensors"])
+def test_a_full_disk_leaves_nothing_half(
+    two: Model, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two.save(tmp_path / "before")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("softspin.sharing.files.os.fsync", full)
+        with pytest.raises(SharingError, match="cannot be written: No space left on device"):
+            two.save(tmp_path / name)
+        with pytest.raises(SharingError, match="cannot be written: No space left on device"):
+            two.save(tmp_path / "before", overwrite=True)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    assert not (tmp_path / "new" / files.TENSORS).exists()
+
+
+def test_models_that_no_file_can_hold(two: Model, tmp_path: Path) -> None:
+    decoder = nn.Sequential(nn.Linear(6, 9))
+    made = softspin.fit(small(steps=1), bars(), tmp_path / "run", decoder=decoder)
+    with pytest.raises(SharingError, match="a model with nets of its own cannot be shared as a file"):
+        made.save(tmp_path / "m")
+    with pytest.raises(SharingError, match="nothing is known of this model's data and training"):
+        Model(two.net, two.config, two.shape).save(tmp_path / "m")
+    double = trained(tmp_path / "other")
+    double.net.double()
+    with pytest.raises(SharingError, match="this model is not what its config makes: tensor 'base_logit' is float64"):
+        double.save(tmp_path / "m")
+    with pytest.raises(SharingError, match="text with control characters"):
+        two.save(tmp_path / "m", license="two\nlines")
+    assert not (tmp_path / "m").exists()
+
+
+def test_loading_unpickles_nothing(two: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    two.save(tmp_path / "m")
+
+    def never(*_: Any, **__: Any) -> None:
+        raise AssertionError("unpickled")
+
+    for owner, name in ((pickle, "load"), (pickle, "loads"), (pickle, "Unpickler"), (torch, "load")):
+        monkeypatch.setattr(owner, name, never)
+    softspin.load(tmp_path / "m")
+    softspin.load(tmp_path / "m" / files.TENSORS)
+
+
+def test_other_readers_can_open_it(two: Model, tmp_path: Path) -> None:
+    two.save(tmp_path / "m.safetensors")
+    assert safetensors.torch.load_file(tmp_path / "m.safetensors").keys() == two.net.state_dict().keys()

@@ -1,0 +1,234 @@
+"""Files of strangers: whatever is in them, loading ends in a model or in one line that says what is wrong."""
+
+from __future__ import annotations
+
+import json
+import random
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from sharing.shared import Change, described, forge, trained
+
+import softspin
+from softspin.errors import ConfigError, RunError, SharingError
+from softspin.sharing.about import PARTS, ROW
+from softspin.training import checkpoint
+
+
+@pytest.fixture(scope="module")
+def content(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    folder = tmp_path_factory.mktemp("strangers")
+    (file,) = trained(folder / "run", seeds=(0, 1)).save(folder / "m.safetensors")
+    return file.read_bytes()
+
+
+@pytest.fixture
+def file(content: bytes, tmp_path: Path) -> Path:
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(content)
+    return path
+
+
+def refused(place: Path) -> str:
+    with pytest.raises(SharingError) as raised:
+        softspin.load(place)
+    text = str(raised.value)
+    assert "\n" not in text
+    assert str(place) in text
+    assert len(text) < 1000
+    return text
+
+
+def test_a_forgery_that_changes_nothing_is_fine(file: Path) -> None:
+    forge(file)
+    assert softspin.load(file).net.replicas == 2
+
+
+def test_files_of_other_kinds(file: Path, content: bytes) -> None:
+    for other in (b"", b"PK\x03\x04" + bytes(100), b"\x80\x04K\x01.", b"{}", b"x" * 7, bytes(8), b"\xff" * 400):
+        file.write_bytes(other)
+        assert "is damaged, or no safetensors file" in refused(file)
+    file.write_bytes(struct.pack("<Q", 2**63) + content[8:])
+    assert "is damaged, or no safetensors file" in refused(file)
+    file.write_bytes(safetensors.torch.save({"mean": torch.zeros(3)}))
+    assert "is a safetensors file, but not of softspin" in refused(file)
+    file.write_bytes(content + b"x")
+    assert "is damaged, or no safetensors file" in refused(file)
+
+
+def test_every_cut_is_noticed(file: Path, content: bytes) -> None:
+    for length in [*range(0, len(content), 97), len(content) - 1]:
+        file.write_bytes(content[:length])
+        assert "is damaged, or no safetensors file" in refused(file)
+
+
+def test_bytes_at_random_in_the_header_are_refused_or_harmless(file: Path, content: bytes) -> None:
+    """Whatever a changed byte does, no other error than ours comes out."""
+    (length,) = struct.unpack("<Q", content[:8])
+    choose = random.Random(0)
+    lines = []
+    for _ in range(300):
+        changed = bytearray(content)
+        changed[choose.randrange(8 + length)] = choose.randrange(256)
+        file.write_bytes(changed)
+        try:
+            softspin.load(file)
+        except SharingError as error:
+            lines.append(str(error))
+    assert len(lines) > 100
+    assert not any("\n" in line for line in lines)
+
+
+@pytest.mark.parametrize("name", ["format", "config", *PARTS, *(f"result.{name}" for name in ROW)])
+def test_each_part_of_the_description_is_needed_and_typed(name: str, file: Path, content: bytes) -> None:
+    *levels, last = name.split(".")
+
+    def holder(about: dict[str, Any]) -> dict[str, Any]:
+        for level in levels:
+            about = about[level][1] if level == "result" else about[level]
+        return about
+
+    changes: list[Change] = [
+        lambda about: holder(about).pop(last),
+        lambda about: holder(about).update({last: {"a": 1}}),
+        lambda about: holder(about).update({last: [[]]}),
+    ]
+    for change in changes:
+        file.write_bytes(content)
+        forge(file, change)
+        refused(file)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda a: a.update(format=2, softspin="9.1"), "was written by softspin 9.1 with format 2; this one, "),
+        (lambda a: a["config"].update(chainz=3), "cannot use it: unknown setting 'chainz'; did you mean 'chains'?"),
+        (lambda a: a["config"].update(method="eval"), "unknown method 'eval'"),
+        (lambda a: a["config"].update(data="../../etc/x.npy"), "names data by a path, '../../etc/x.npy'"),
+        (lambda a: a["config"].update(data="C:\\x.npy"), "names data by a path"),
+        (lambda a: a["data"].update(shape=[3, 4]), "has 9 pixels and images of shape [3, 4]"),
+        (lambda a: a["data"].update(name="\x1b[2J"), "a text with control characters, '\\x1b[2J'"),
+        (lambda a: a.update({"more\n": 1}), "a text with control characters"),
+        (lambda a: a.update(steps=[1]), "has 1 'steps' for 2 replicas; there is one each"),
+        (lambda a: a["result"].pop(), "does not have one row of results for each of 2 replicas"),
+        (lambda a: a.update(result=5), "does not have one row of results for each of 2 replicas"),
+        (lambda a: a["result"][0].update(seed=7), "has a result of seed 7, beta"),
+        (lambda a: a["config"].update(betas=[20.0]), "has a result of seed 0, beta"),
+    ],
+)
+def test_a_description_that_is_wrong(change: Change, message: str, file: Path) -> None:
+    forge(file, change)
+    assert message in refused(file)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "a description that cannot be read"),
+        ("[" * 100_000, "a description that cannot be read"),
+        ("[1]", "a description that is not softspin's"),
+        ("5", "a description that is not softspin's"),
+        ('{"format": NaN}', "a number that is not finite"),
+        ('{"format": 1e999}', "a number that is not finite"),
+        (f'{{"format": {"9" * 5000}}}', "a description that cannot be read"),
+        (" " * 10_000_001, "a description of 10,000,001 bytes; at most 10,000,000 are read"),
+    ],
+)
+def test_a_description_that_is_none(text: str, message: str, file: Path) -> None:
+    forge(file, text=text)
+    assert message in refused(file)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"width": 2**31 - 1},
+        {"bits": 2**31 - 2},
+        {"groups": 2**31 - 2},
+        {"layers": 2**31 - 1},
+        {"groups": 2**31 - 2, "bits": 2**31 - 2, "layers": 2**31 - 1, "width": 2**31 - 1},
+        {"bits": 200_000},
+        {"seeds": list(range(9_999))},
+        {"seeds": list(range(100_000)), "betas": [20 + i / 1000 for i in range(100_000)]},
+    ],
+)
+def test_absurd_sizes_cost_nothing(sizes: dict[str, Any], file: Path) -> None:
+    """Built as they say, these would need more memory or time than any machine has."""
+    replicas = len(sizes.get("seeds", [0, 1]))
+
+    def change(about: dict[str, Any]) -> None:
+        about["config"].update(sizes)
+        about.update(result=None, steps=[1] * replicas, valid_nll=[None] * replicas)
+
+    forge(file, change)
+    refused(file)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.update({"../../../x": torch.zeros(2)}), "tensor '../../../x' is none of the model's"),
+        (lambda t: t.pop("rbm.bias"), "tensor 'rbm.bias' is missing"),
+        (lambda t: t.pop("mean"), "tensor 'mean', with one number for each pixel, is missing or has another shape"),
+        (lambda t: t.update(mean=torch.zeros(0)), "tensor 'mean', with one number for each pixel, is missing"),
+        (lambda t: t.update(mean=torch.zeros(3, 3)), "tensor 'mean', with one number for each pixel, is missing"),
+        (lambda t: t.clear(), "3 nets of 2 layers each need more than 0 tensors"),
+        (
+            lambda t: t.update({"rbm.weight": torch.zeros(2, 9)}),
+            "tensor 'rbm.weight' has shape (2, 9); the config's has (2, 3, 3)",
+        ),
+        (
+            lambda t: t.update({"rbm.bias": torch.zeros(2, 6, dtype=torch.float64)}),
+            "tensor 'rbm.bias' is float64; it must be finite float32",
+        ),
+        (lambda t: t["rbm.bias"].fill_(torch.nan), "tensor 'rbm.bias' is not finite; it must be finite float32"),
+        (lambda t: t["base_logit"].fill_(torch.inf), "tensor 'base_logit' is not finite"),
+        (lambda t: t["beta"].fill_(7), "tensor 'beta' is [7.0, 7.0]; the config's is ["),
+    ],
+)
+def test_tensors_that_do_not_fit(change: Change, message: str, file: Path) -> None:
+    forge(file, tensors=change)
+    assert f"does not fit its own config: {message}" in refused(file)
+
+
+def test_folders(file: Path, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"no model in .*: there is no run\.json of a run, and no model\.safetensors"):
+        softspin.load(tmp_path)
+    with pytest.raises(RunError, match="no model in"):
+        softspin.load(tmp_path / "nowhere")
+    file.rename(tmp_path / "model.safetensors")
+    assert softspin.load(tmp_path).net.replicas == 2
+    copy = tmp_path / "config.json"
+    about = described(tmp_path / "model.safetensors")
+    copy.write_text(json.dumps(about))
+    assert softspin.load(tmp_path).net.replicas == 2
+    for text in (json.dumps(about | {"license": "mine"}), "{", "[" * 100_000, "\xff"):
+        copy.write_text(text, encoding="latin1")
+        with pytest.raises(SharingError, match=r"config\.json is not what model\.safetensors says of itself"):
+            softspin.load(tmp_path)
+
+
+def test_a_run_of_strangers_is_no_larger_than_its_tensors(tmp_path: Path) -> None:
+    """Its checkpoint is sealed, but anyone can seal."""
+    trained(tmp_path)
+    (tmp_path / "result.json").write_text("damaged")
+    assert softspin.load(tmp_path).result is None
+    for name in ("best", "last"):
+        tensors, meta = checkpoint.load(tmp_path, name)
+        meta["config"]["width"] = 2**31 - 1
+        checkpoint.save(tmp_path, name, tensors, meta)
+    run = tmp_path / "run.json"
+    run.write_text(run.read_text().replace('"width": 4', f'"width": {2**31 - 1}'))
+    for name in ("best", "last"):
+        with pytest.raises(RunError, match="does not fit its config"):
+            softspin.load(tmp_path, name)
+
+
+def test_settings_with_too_many_replicas() -> None:
+    with pytest.raises(ConfigError, match=r"101 seeds x 100 betas are too many replicas .* at most 10,000"):
+        softspin.Config(seeds=tuple(range(101)), betas=tuple(float(b) for b in range(20, 120)))
