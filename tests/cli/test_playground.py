@@ -10,7 +10,7 @@ from typing import Any
 
 from cli.command import Call
 
-from softspin.playground.page import RESULT
+import softspin
 
 
 def carried(path: Path) -> Any:
@@ -27,13 +27,16 @@ def test_a_page_of_a_run(call: Call, tiny: Path, tmp_path: Path) -> None:
     assert str(out) in ended.out
     data = carried(out)
     about, rows = (json.loads((tiny / name).read_text()) for name in ("run.json", "result.json"))
-    facts = data["facts"]
-    assert facts["method"] == about["config"]["method"]
-    assert facts["structure"] == about["config"]["structure"]
-    assert (facts["data"], facts["source"]) == (about["data"]["name"], about["data"]["source"])
-    assert facts["trained_by"]["commit"] == about["made_by"]["commit"]
-    assert facts["result"] == {name: rows[1][name] for name in RESULT}
-    assert (facts["seed"], facts["replica"], facts["replicas"]) == (1, 1, 2)
+    facts, row = dict(data["facts"]), rows[1]
+    head = ["dvae#-power", "1-nonlinear", "bars-and-stripes-3x3", "6 bits"]
+    assert data["headline"][:4] == head
+    assert data["headline"][4] == f"test NLL {row['nll']:.2f} ± {row['standard_error']:.2f} nats"
+    assert f"{row['log_z']:.2f}" in data["headline"][5]
+    assert data["headline"][6] == f"commit {about['made_by']['commit']}"
+    assert facts["Data"].endswith(about["data"]["source"])
+    assert facts["Replica"] == "seed 1, beta 40 (1 of 2, from 0)"
+    assert f"{row['elbo']:.2f}" in facts["Behind it"]
+    assert f"{row['baseline_nll']:.2f}" in facts["Independent pixels"]
     assert (data["height"], data["width"], data["count"]) == (3, 3, 3)
 
 
@@ -47,8 +50,16 @@ def test_a_page_of_a_run_that_has_not_ended(call: Call, tiny: Path, tmp_path: Pa
         "replica": 0,
     }
     data = carried(folder / "playground.html")
-    assert data["facts"]["result"] is None
+    assert dict(data["facts"])["Test NLL"] == "not evaluated: training has not ended"
+    assert not any("NLL" in words for words in data["headline"])
     assert data["count"] == 14  # bars and stripes have no more
+
+
+def test_a_page_of_a_shared_model(call: Call, tiny: Path, tmp_path: Path) -> None:
+    softspin.load(tiny).save(tmp_path / "model.safetensors")
+    assert call("playground", tmp_path / "model.safetensors", "--images", 1).code == 0
+    assert call("playground", tiny, "--images", 1, "--out", tmp_path / "run.html").code == 0
+    assert (tmp_path / "playground.html").read_text() == (tmp_path / "run.html").read_text()
 
 
 def test_mistakes_are_named(call: Call, tiny: Path, tmp_path: Path) -> None:

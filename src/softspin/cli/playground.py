@@ -9,7 +9,7 @@ import typer
 
 from softspin.cli.console import say, say_json
 from softspin.cli.options import Data, Json, Replica, Run
-from softspin.cli.runs import check_ending, open_data, open_model, write_text
+from softspin.cli.runs import check_ending, open_data, open_model, place_in, write_text
 from softspin.playground.page import page
 
 
@@ -27,8 +27,8 @@ def playground(
 
     It carries encoder, decoder and RBM of the best checkpoint, and opens from the disk.
     """
-    out = out or run / "playground.html"
     model = open_model(run, device="cpu")
+    out = out or place_in(run, "playground.html")
     check_ending(out, (".html",))
     text = page(model, open_data(model, data).test, replica=replica, count=images)
     write_text(out, text)

@@ -15,18 +15,13 @@ from torch import Tensor
 from softspin.api import Model
 from softspin.evaluation.running import evaluating
 from softspin.playground.export import export, packed, packed_bits, spread
-from softspin.training.results import read_about
+from softspin.playground.facts import facts, headline
 
 TEMPLATE = Path(__file__).with_name("template")
 SCRIPTS = (
     "numbers", "nets", "rbm", "softbit", "state", "paint", "drawing", "bits", "prior", "couplings", "density", "main",
 )  # fmt: skip
 """In this order: each uses the ones before."""
-RESULT = (
-    "seed", "nll", "standard_error", "nll_low", "nll_high", "log_z", "log_z_low", "log_z_high", "log_z_method",
-    "images", "importance_samples", "baseline_nll", "commit",
-)  # fmt: skip
-"""What the page says of a result row."""
 
 
 def page(model: Model, images: Tensor, *, replica: int = 0, count: int = 24) -> str:
@@ -34,9 +29,8 @@ def page(model: Model, images: Tensor, *, replica: int = 0, count: int = 24) -> 
     model.check_replica(replica)
     some = images[list(spread(len(images), count))]
     data = payload(model, some, replica)
-    facts = data["facts"]
     parts = {
-        "title": html.escape(f"softspin: {facts['method']}, {facts['structure']}, {facts['data']}"),
+        "title": html.escape(f"softspin: {', '.join(data['headline'][:3])}"),
         "style": _read("style.css"),
         "script": "\n".join(_read(f"{name}.js") for name in SCRIPTS),
         "model": json.dumps(data, allow_nan=False).replace("<", "\\u003c"),  # no text in it can end the script
@@ -48,6 +42,7 @@ def payload(model: Model, images: Tensor, replica: int = 0) -> dict[str, Any]:
     """Model, images and facts as plain data, with answers of PyTorch by which the page tests itself."""
     *others, width = model.shape
     return {
+        "headline": headline(model, replica),
         "facts": facts(model, replica),
         "height": math.prod(others),
         "width": width,
@@ -77,31 +72,6 @@ def answers(model: Model, image: Tensor, replica: int) -> dict[str, Any]:
             "fields": packed(prior.field(z)[replica, 0, 0]),
             "energy": prior.energy(z)[replica, 0, 0].item(),
         }
-
-
-def facts(model: Model, replica: int) -> dict[str, Any]:
-    """What a visitor should know of the model, from its config and from the files of its run."""
-    config = model.config
-    told: dict[str, Any] = {
-        "method": config.method,
-        "structure": config.structure,
-        "data": config.data,
-        "steps": config.steps,
-        "replica": replica,
-        "replicas": len(config.replicas),
-        **config.replicas[replica]._asdict(),
-    }
-    if model.folder is None:
-        return told
-    about = read_about(model.folder)
-    rows = model.result or []
-    return {
-        **told,
-        "data": about["data"]["name"],
-        "source": about["data"]["source"],
-        "trained_by": {key: about["made_by"].get(key) for key in ("softspin", "commit", "device")},
-        "result": {key: rows[replica].get(key) for key in RESULT} if replica < len(rows) else None,
-    }
 
 
 def _read(name: str) -> str:

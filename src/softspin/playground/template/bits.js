@@ -63,7 +63,6 @@ function showCells() {
   });
   ["left", "right"].forEach((side) => {
     const all = unitsOf(side).every((unit) => state.held[unit]);
-    $(`hold-${side}`).setAttribute("aria-pressed", String(all));
     $(`hold-${side}`).textContent = all ? "Release side" : "Hold side";
   });
 }
@@ -91,7 +90,6 @@ function showLooked() {
   const words = ` is ${state.bits[unit] ? "on" : "off"}${state.held[unit] ? " and held" : ""}; ${whose} ${state.chance[unit].toFixed(2)}. `
     + `Flipping it changes ${total.toFixed(1)} pixels' worth of ink. (${side} side${group})`;
   $("bit-words").append(name, words);
-  $("hold").setAttribute("aria-pressed", String(state.held[state.unit] === 1));
   $("flip").textContent = `Flip ${nameOf(state.unit)}`;
   $("hold").textContent = `${state.held[state.unit] ? "Release" : "Hold"} ${nameOf(state.unit)}`;
 }

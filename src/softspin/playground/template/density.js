@@ -2,7 +2,7 @@
 
 const soft = { family: "", beta: 1, chance: 0.5, shift: 0, of: null };
 const SOFTEST = 0.5; // as far as the slider goes, above the family's own limit
-const SHARPEST = 100;
+const SHARPEST = 400; // 1/width² of the thinnest shifted Gaussian
 
 function startDensity() {
   $("family").append(...Object.entries(FAMILIES).map(([name, { title }]) => new Option(title, name)));

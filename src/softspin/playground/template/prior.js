@@ -17,7 +17,6 @@ function startPrior() {
 function setRunning(on) {
   chain.running = on;
   clearTimeout(chain.timer);
-  $("run").setAttribute("aria-pressed", String(on));
   $("run").textContent = on ? "Pause" : "Run";
   if (on) tick();
   else changed();

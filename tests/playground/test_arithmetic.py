@@ -1,0 +1,150 @@
+"""The page in a browser computes what PyTorch does, and its chain has the machine's law."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from playground.browser import IMAGES, Browser, close, needs_browser
+from playground.models import CASES, REPLICA, given_bits, random_model, some_bits
+from samplers.laws import chi_square, probabilities, small_rbm, states
+from torch import Tensor
+
+from softspin.distributions import BipartiteBoltzmann
+from softspin.playground.page import page
+from softspin.smoothing import Power, ShiftedGaussian, Smoothing
+from truth import CASES as SMOOTHINGS
+
+pytestmark = needs_browser
+
+
+@pytest.mark.parametrize(("method", "structure"), CASES)
+def test_the_page_computes_what_pytorch_does(browser: Browser, tmp_path: Path, method: str, structure: str) -> None:
+    model = random_model(method, structure)
+    net, path = model.net, tmp_path / "page.html"
+    path.write_text(page(model, IMAGES, replica=REPLICA), encoding="utf-8")
+    browser.open(path)
+    assert browser("return softspin.model.images.map((one) => Array.from(one))") == IMAGES.tolist()
+    z = some_bits(5, net.units, seed=1)
+    found = browser(
+        """const { model, encode, decode, fields, energy, effects } = softspin;
+        return arguments[0].map((x, i) => {
+          const z = arguments[1][i];
+          const { logits, shift, bits } = encode(model, x, (_, unit) => z[unit]);
+          return [logits, shift, bits, decode(model, z), fields(model.rbm, z), [energy(model.rbm, z)],
+                  effects(model, z, [2])[0]].map((one) => Array.from(one));
+        })""",
+        IMAGES.tolist(),
+        z.tolist(),
+    )
+    logits, shift, bits, pixels, fields, energy, effect = (list(part) for part in zip(*found, strict=True))
+    out = given_bits(model, IMAGES, z)
+    close(logits, out[..., : net.bits].flatten(1))
+    assert bits == z.tolist()
+    if method == "dvae#-gauss_int":
+        close(shift, 0.5 * (torch.sigmoid(out[..., net.bits :]) - 0.5).flatten(1))
+        u = torch.full((2, 2, 1, 5, net.units), 0.5)
+        posterior = net.infer(IMAGES.float().expand(2, -1, -1), u).posterior
+        first = posterior[0].smoothing
+        assert isinstance(first, ShiftedGaussian)
+        close([row[: net.bits] for row in shift], first.shift[REPLICA, 0])
+        close(browser("return Array.from(softspin.model.smoothing.width)"), 0.05 + (0.2 * net.width[REPLICA]).abs())  # type: ignore[index]
+    close(pixels, model.decode(z, replica=REPLICA))
+    machine = BipartiteBoltzmann(net.rbm.bias[REPLICA], net.rbm.weight[REPLICA])
+    close(fields, machine.field(z.float()))
+    close(energy, machine.energy(z.float())[:, None])
+    on, off = z.clone(), z.clone()
+    on[:, 2], off[:, 2] = 1, 0
+    close(effect, model.decode(on, replica=REPLICA) - model.decode(off, replica=REPLICA))
+    assert browser("return softspin.largestDifference()") < 1e-5
+    assert "agrees with PyTorch" in browser.find("#check").text
+
+
+def test_the_page_says_so_where_it_does_not_agree(shown: Browser) -> None:
+    """Its test of itself, with one number of the model changed by one thousandth."""
+    assert shown("softspin.model.decoder[0].bias[3] += 1e-3; return softspin.largestDifference()") > 1e-4
+    assert shown("softspin.model.check.energy += 1e-2; return softspin.largestDifference()") > 5e-3
+
+
+def described(smoothing: Smoothing) -> dict[str, Any]:
+    about = {"family": smoothing.name, "beta": smoothing.beta.item(), "epsilon": getattr(smoothing, "epsilon", 0.0)}
+    return about | {"shift": float(getattr(smoothing, "shift", 0.0)), "clamp": float(getattr(smoothing, "clamp", 0.0))}
+
+
+def test_soft_bits_have_the_densities_of_every_family(shown: Browser) -> None:
+    families = [make() for _, make in SMOOTHINGS] + [Power(40.0, clamp=1e-7)]
+    assert set(shown("return softspin.families")) == {one.name for one in families}
+    zeta = torch.tensor([0.0, 1e-9, 0.003, 0.2, 0.5, 0.77, 0.999, 1.0], dtype=torch.float64)
+    for smoothing in families:
+        some = zeta[1:-1] if smoothing.name == "power" else zeta  # whose density is infinite at its modes
+        bits = smoothing.soften(smoothing.locate(some))
+        found = shown(
+            "return arguments[1].map((zeta) => softspin.logDensities(arguments[0], zeta).map((one) => "
+            "one === -Infinity ? 'never' : one).concat(softspin.mixtureDensity(arguments[0], 0.3, zeta)))",
+            described(smoothing),
+            some.tolist(),
+        )
+        numbers = [[-math.inf if one == "never" else one for one in row] for row in found]
+        mixture = torch.logaddexp(math.log(0.7) + bits.log_r0, math.log(0.3) + bits.log_r1)
+        close([row[0] for row in numbers], bits.log_r0)
+        close([row[1] for row in numbers], bits.log_r1)
+        close([math.log(row[2]) if row[2] else -math.inf for row in numbers], mixture)
+
+
+CHAINS = """
+const [rbm, chains, sweeps, temperature, held, start, seed] = arguments;
+const random = softspin.uniforms(seed);
+return Array.from({ length: chains }, () => {
+  const z = Uint8Array.from(start || rbm.bias, () => random() < 0.5 ? 1 : 0);
+  held.forEach((one, unit) => { if (one) z[unit] = start[unit]; });
+  for (let i = 0; i < sweeps; i++) softspin.sweep(rbm, z, { temperature, held, random });
+  return Array.from(z);
+})"""
+
+
+def plain(machine: BipartiteBoltzmann) -> dict[str, Any]:
+    bias, weight = machine.bias.tolist(), machine.weight.flatten().tolist()
+    return {"left": machine.left, "right": machine.right, "bias": bias, "weight": weight}
+
+
+def test_the_chain_has_the_law_of_the_machine_at_its_temperature(shown: Browser) -> None:
+    """40,000 chains of 40 sweeps against the table of all states: a false alarm of one in a million, at either
+    temperature. The same draws do not pass as those of a temperature that is 5% off."""
+    machine = small_rbm()
+    for temperature in (1.0, 0.6):
+        z = torch.tensor(shown(CHAINS, plain(machine), 40_000, 40, temperature, [0] * 5, None, 11))
+
+        def law(t: float) -> Tensor:
+            return probabilities(BipartiteBoltzmann(machine.bias / t, machine.weight / t))
+
+        assert chi_square(z, law(temperature)).passes
+        assert not chi_square(z, law(1.05 * temperature)).passes
+
+
+def test_bits_that_are_held_stay_and_the_others_follow_them(shown: Browser) -> None:
+    """The law of the rest is the machine's, given the held bits; and not the law without them. False alarm: 1e-6."""
+    machine = small_rbm()
+    start = [0, 1, 1, 0, 0]
+    held = [0, 1, 1, 0, 0]
+    z = torch.tensor(shown(CHAINS, plain(machine), 40_000, 40, 1.0, held, start, 12))
+    assert (z[:, 1:3] == 1).all()
+    p = probabilities(machine)
+    given = torch.where((states(5)[:, 1:3] == 1).all(1), p, torch.zeros_like(p))
+    free = [0, 3, 4]
+    table = (given / given.sum()).reshape([2] * 5)[:, 1, 1].flatten()
+    assert chi_square(z[:, free], table).passes
+    assert not chi_square(z[:, free], p.reshape([2] * 5).sum((1, 2)).flatten()).passes
+
+
+def test_a_seed_gives_the_same_uniforms_again_and_another_seed_others(shown: Browser) -> None:
+    draw = "const u = softspin.uniforms(arguments[0]); return Array.from({ length: 20000 }, () => u())"
+    one, again, other = (torch.tensor(shown(draw, seed)) for seed in (3, 3, 4))
+    assert torch.equal(one, again)
+    for u in (one, other):
+        assert u.min() > 0
+        assert u.max() < 1
+    assert abs(torch.corrcoef(torch.stack([one, other]))[0, 1]) < 5 / math.sqrt(20_000)
+    assert abs(torch.corrcoef(torch.stack([one[1:], one[:-1]]))[0, 1]) < 5 / math.sqrt(20_000)
