@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from softspin.errors import ConfigError, SupportError
 from softspin.model import DiscreteVAE
-from softspin.nn import MLP, BatchNorm, Linear
+from softspin.nn import MLP, RBM, BatchNorm, Linear
 
 Packed = dict[str, Any]
 HALF = 1 << 23
@@ -33,6 +33,8 @@ class Layer(NamedTuple):
 
 def export(net: DiscreteVAE, replica: int) -> dict[str, Any]:
     """All that a page needs to encode, decode and sample. The nets take bits and give logits."""
+    if not isinstance(net.rbm, RBM):
+        raise SupportError("this model's prior is on a graph; the page knows priors with two sides (graph = none)")
     mean, base = net.mean.double().cpu(), net.base_logit.double().cpu()
     encoder = []
     for one in net.encoder:

@@ -2,7 +2,8 @@
 
 const cells = [];
 let hovered = null; // the bit under the mouse, looked at for as long as it is there
-let pondering = 0; // the timer after which the bits that matter most are looked for
+let pondering = 0; // the timer of the search for the bits that matter most,
+let pondered = ""; // and the bits that it was for
 
 const looked = () => (hovered === null ? state.unit : hovered);
 
@@ -80,36 +81,47 @@ function showLooked() {
   const [effect] = effects(model, state.bits, [unit]);
   const most = effect.reduce((sofar, value) => Math.max(sofar, Math.abs(value)), 0.05); // where, not how much: the words say that
   paint($("effect"), effect.map((value) => value / most), model.height, model.width, true);
-  const side = unit < model.rbm.left ? "left" : "right";
-  const group = model.groups > 1 ? `, group ${Math.floor(unit / model.bits) + 1}` : "";
+  const group = model.groups > 1 ? ` (group ${Math.floor(unit / model.bits) + 1})` : "";
   const whose = state.chanceOf === "q" ? "encoder's q" : "chance given the other side";
-  const total = effect.reduce((sum, value) => sum + Math.abs(value), 0);
-  $("bit-words").innerHTML = "";
   const name = document.createElement("strong");
   name.textContent = nameOf(unit);
-  const words = ` is ${state.bits[unit] ? "on" : "off"}${state.held[unit] ? " and held" : ""}; ${whose} ${state.chance[unit].toFixed(2)}. `
-    + `Flipping it changes ${total.toFixed(1)} pixels' worth of ink. (${side} side${group})`;
-  $("bit-words").append(name, words);
+  const words = `${group} is ${state.bits[unit] ? "on" : "off"}${state.held[unit] ? " and held" : ""}; ${whose} `
+    + `${state.chance[unit].toFixed(2)}. A flip changes ${inkOf(effect).toFixed(1)} pixels' worth of ink.`;
+  $("bit-words").replaceChildren(name, words);
   $("flip").textContent = `Flip ${nameOf(state.unit)}`;
   $("hold").textContent = `${state.held[state.unit] ? "Release" : "Hold"} ${nameOf(state.unit)}`;
 }
 
-// All effects take a tenth of a second for a large model, so they wait until nothing moves.
+// All effects of a large model take some tenths of a second: they wait until nothing moves, and go in slices.
 function ponder() {
+  const bits = state.bits.join("");
+  if (bits === pondered && !chain.running) return;
+  pondered = bits;
   clearTimeout(pondering);
   if (chain.running) return;
-  pondering = setTimeout(() => {
-    const units = Array.from({ length: model.units }, (_, unit) => unit);
-    const sizes = effects(model, state.bits, units).map((one) => one.reduce((sum, value) => sum + Math.abs(value), 0));
-    const most = units.sort((a, b) => sizes[b] - sizes[a]).slice(0, 8);
-    $("most").replaceChildren(...most.map((unit) => {
-      const button = document.createElement("button");
-      Object.assign(button, { type: "button", className: "chip", textContent: nameOf(unit) });
-      button.setAttribute("aria-label", `Flip ${nameOf(unit)}, which moves ${sizes[unit].toFixed(1)} pixels' worth of ink`);
-      button.addEventListener("click", () => { state.unit = unit; flip([unit]); });
-      return button;
-    }));
-  }, 400);
+  const units = Array.from(state.bits.keys());
+  const sizes = [];
+  const slice = () => {
+    const some = units.slice(sizes.length, sizes.length + 40);
+    sizes.push(...effects(model, state.bits, some).map(inkOf));
+    if (sizes.length < units.length) pondering = setTimeout(slice, 0);
+    else offer(units.sort((a, b) => sizes[b] - sizes[a]).slice(0, 8), sizes);
+  };
+  pondering = setTimeout(slice, 400);
+}
+
+function offer(units, sizes) {
+  $("most").replaceChildren(...units.map((unit) => {
+    const button = document.createElement("button");
+    Object.assign(button, { type: "button", className: "chip", textContent: nameOf(unit) });
+    button.setAttribute("aria-label", `Flip ${nameOf(unit)}, which changes ${sizes[unit].toFixed(1)} pixels' worth of ink`);
+    button.addEventListener("click", () => { state.unit = unit; flip([unit]); });
+    return button;
+  }));
+}
+
+function inkOf(effect) {
+  return effect.reduce((sum, value) => sum + Math.abs(value), 0);
 }
 
 views.push(showCells, showPictures, showLooked, ponder);

@@ -20,7 +20,7 @@ function startCouplings() {
     const item = document.createElement("li");
     const button = document.createElement("button");
     Object.assign(button, { type: "button", className: "pair" });
-    const together = coupling > 0 ? "on together" : "not both on";
+    const together = coupling > 0 ? "together" : "apart";
     button.textContent = `L${left} – R${right} ${signed(coupling)} ${together}`;
     button.addEventListener("click", () => {
       heat.row = heat.rows.indexOf(left);

@@ -56,7 +56,7 @@ function drawDensity(given, family) {
   const [lowest, highest] = [-2, 2.3]; // powers of ten
   const x = (zeta) => frame.left + ((zeta - from) / (to - from)) * (frame.right - frame.left);
   const y = (density) => {
-    const power = Math.max(lowest, Math.min(highest, Math.log10(density)));
+    const power = Math.max(lowest - 1, Math.min(highest, Math.log10(density))); // what is lower yet is cut off
     return frame.bottom - ((power - lowest) / (highest - lowest)) * (frame.bottom - frame.top);
   };
   context.strokeStyle = css("line");
@@ -84,14 +84,19 @@ function drawDensity(given, family) {
     context.stroke();
     context.setLineDash([]);
   };
+  context.save();
+  context.beginPath();
+  context.rect(frame.left, 0, frame.right - frame.left, frame.bottom);
+  context.clip();
   curve((zeta) => mixtureDensity(given, soft.chance, zeta), "ink", [], 4);
   if (!family.spike) curve((zeta) => Math.exp(logDensities(given, zeta)[0]), "blue", [], 2);
   curve((zeta) => Math.exp(logDensities(given, zeta)[1]), "orange", [7, 4], 2);
-  if (family.spike) spikes(context, x(0), y, frame);
+  context.restore();
+  if (family.spike) spike(context, x(0), frame);
 }
 
 // Point masses are not densities: an arrow at 0 that says how much lies there.
-function spikes(context, at, y, frame) {
+function spike(context, at, frame) {
   context.strokeStyle = css("blue");
   context.fillStyle = css("blue");
   context.lineWidth = 3;

@@ -2,8 +2,8 @@
 
 function tell() {
   const { headline, facts, units } = model;
-  $("lead").textContent = `This page holds a trained model. It writes an image as ${units} bits, on or off, and paints `
-    + "an image from any such bits. Draw something, flip bits, or let it dream. All of it is computed here; nothing is sent.";
+  $("lead").textContent = `A trained model, running in this page. It writes an image as ${units} bits, and paints an image `
+    + "from any bits. Draw something, flip bits, or let it dream.";
   const element = (name, text) => Object.assign(document.createElement(name), { textContent: text });
   $("headline").append(...headline.map((text) => element("li", text)));
   $("facts").append(...facts.flatMap(([what, value]) => [element("dt", what), element("dd", value)]));

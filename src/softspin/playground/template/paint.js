@@ -40,9 +40,11 @@ function paint(canvas, values, height, width, signed = false) {
   context.putImageData(image, 0, 0);
 }
 
-// A picture of the model's shape keeps it; one that is very flat is still tall enough to see.
+// A picture fills its place, in width or in height; very flat or tall ones are stretched until they can be seen.
 function shapePicture(canvas) {
-  canvas.style.aspectRatio = `${model.width} / ${model.height}`;
+  const ratio = Math.max(1 / 3, Math.min(12, model.width / model.height));
+  canvas.style.aspectRatio = ratio;
+  canvas.style.width = `${100 * Math.min(1, ratio)}%`;
 }
 
 // A canvas as sharp as the screen, and as large as its place: for lines and text. Units are CSS pixels.
