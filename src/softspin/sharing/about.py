@@ -106,6 +106,8 @@ def from_json(text: str | bytes, place: object) -> tuple[dict[str, Any], Config]
 def _config(place: object, about: Mapping[str, Any]) -> Config:
     if not isinstance(about.get("config"), dict):
         raise SharingError(f"{place} has no config")
+    if isinstance(about["config"].get("graph"), str):  # which a config would look up
+        raise SharingError(f"{place} names a graph by a text; a shared model has the pairs themselves")
     try:
         config = Config.from_dict(about["config"])
     except (ConfigError, UnknownNameError) as error:
