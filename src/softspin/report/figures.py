@@ -128,9 +128,9 @@ def _fig2b(values: Mapping[str, NDArray[Any]]) -> Figure:
             axis.plot(values["step"], each.mean(-1), STYLES[number % 4], label=label, **look)
         axis.set_title(FAMILIES[_family(method)])
         axis.set_xlabel("training step")
-        axis.legend(title="mean, middle 80%")
+        axis.legend(title="mean, middle 80%", ncols=2, loc="upper right")
     axes[0].set_ylabel("KL(m ‖ p(z|ζ)), nats")
-    axes[0].set_ylim(bottom=0)
+    axes[0].set_ylim(0, 1.35 * axes[0].get_ylim()[1])  # room for the legends
     return figure
 
 
