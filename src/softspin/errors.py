@@ -54,6 +54,10 @@ class RunError(SoftspinError):
     """A run's folder that is missing, in use, of other data, or could not be written."""
 
 
+class BusyError(RunError):
+    """A run's folder that another process is training in."""
+
+
 class SharingError(SoftspinError):
     """A shared model that is missing, damaged, of another version, or could not be written, sent or fetched."""
 

@@ -16,8 +16,10 @@ from experiments.tables import BROKEN, EXP, POWER, SETTINGS, timeless, write_tab
 
 from softspin.cli import console
 from softspin.cli import grid as command
-from softspin.experiments.grid import run_pack
+from softspin.data import Dataset
+from softspin.experiments.grid import Pack, run_pack
 from softspin.experiments.rows import Row, read_rows
+from softspin.training.process import locked
 
 TINY = ["--steps", "8", "--seeds", "0-1", *(word for setting in SETTINGS for word in ("--set", setting))]
 
@@ -203,3 +205,43 @@ def test_mistakes(call: Call, words: list[str], message: str) -> None:
     assert (ended.code, ended.out) == (1, "")
     assert ended.err.startswith(f"error: {message}"), ended.err
     assert not Path("runs").exists()
+
+
+def test_two_grids_share_a_table(call: Call) -> None:
+    """The second leaves alone what the first is at, makes the rest, and says by its code that something is left."""
+    words = both()
+    (first, _) = call(*words, "--dry-run", "--json").json
+    (folder,) = map(Path, first["runs"])
+    with locked(folder):
+        ended = call(*words)
+    assert (ended.code, ended.err) == (75, "")
+    assert "  another process is training it: left to that one\n" in ended.out
+    last = (
+        "runs left to other processes: 1; 2 of 4 results in experiments/rows.jsonl; the same command goes on from here"
+    )
+    assert ended.out.splitlines()[-1] == last
+    assert [row["cell"] for row in rows()] == [EXP, EXP]
+    with locked(folder):
+        said = [json.loads(line) for line in call(*words, "--json").out.splitlines()]
+    assert [line["kind"] for line in said] == ["grid", "start", "busy", "stopped"]
+    assert call(*words).code == 0
+    assert len(rows()) == 4
+
+
+def test_what_another_grid_has_done_since_it_was_planned_is_taken_over(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = both()
+
+    def meanwhile(pack: Pack, data: Dataset, **_: object) -> list[Row]:
+        if pack.cell.id == POWER:  # the other grid makes the second cell, and has not written its rows yet
+            call(*words, "--only", "exp", "--rows", "other.jsonl")
+        return run_pack(pack, data)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(command, "run_pack", meanwhile)
+        assert call(*words, "--only", "power", "--only", "exp").code == 0
+    assert len(rows()) == 4
+    (one, *_), (other, *_) = rows()[2:], read_rows(Path("other.jsonl"))
+    assert timeless(one) == timeless(other)
+    assert one["training_seconds"] == other["training_seconds"], "it was not trained twice"

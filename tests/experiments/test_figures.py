@@ -284,6 +284,36 @@ def test_ctrl_c_leaves_what_there_is(tmp_path: Path) -> None:
     assert meta["steps_done"] == 3
 
 
+def test_arrays_that_have_got_further_stay(tmp_path: Path) -> None:
+    names = ["fig2a", "fig2b"]
+    compute(tmp_path, names)
+    before = {name: arrays.place(tmp_path, name).read_bytes() for name in names}
+    ending, lines = compute(tmp_path, names, minutes=0)
+    assert ending == "out of time"
+    assert {name: arrays.place(tmp_path, name).read_bytes() for name in names} == before
+    for name, line in zip(names, lines, strict=False):
+        partial = tmp_path / "partial"
+        assert line == f"{tmp_path / name}.npz stays, of 4 steps; the new one, of 1: {partial / name}.npz"
+        assert arrays.load(partial, name).meta["steps_done"] == 1
+    with pytest.raises(
+        FigureError, match=r"fig2a\.npz is of 4 steps, more than 3; keep it, and put shorter ones elsewhere"
+    ):
+        compute(tmp_path, names, steps=3)
+    seen: list[tuple[int, bool]] = []
+
+    def look(_: str) -> None:
+        seen.append((arrays.load(tmp_path, "fig2b").meta["steps"], (tmp_path / "partial" / "fig2b.npz").exists()))
+
+    compute(tmp_path, names, steps=8, say=look)
+    assert seen == [(8, False), (8, False)], "as far as before at its first look, and then in its place"
+    assert list((tmp_path / "partial").iterdir()) == []
+    compute(tmp_path, names, steps=8, say=look)
+    assert seen[2:] == [(8, True), (8, False)]
+    arrays.place(tmp_path, "fig2b").write_text("damaged")
+    compute(tmp_path, names, minutes=0, steps=8)
+    assert arrays.load(tmp_path, "fig2b").meta["steps_done"] == 1
+
+
 def test_training_that_breaks_says_so(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="training dvae#-exp broke at step 3: 'bound' is not finite"):
         compute(tmp_path, ["fig2c"], settings=[*TINY, "rate=1e25"])

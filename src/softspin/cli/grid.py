@@ -18,9 +18,9 @@ from softspin.cli.plan import show_plan
 from softspin.cli.progress import Bar, Lines
 from softspin.cli.runs import RUNS
 from softspin.config import Config
-from softspin.errors import OutOfTimeError
+from softspin.errors import BusyError, OutOfTimeError
 from softspin.experiments.cells import check_settings, choose, find_table, read_cells
-from softspin.experiments.grid import Need, Pack, check_device, need, remaining, run_pack, seeds_text
+from softspin.experiments.grid import Need, Pack, as_it_is, check_device, need, remaining, run_pack, seeds_text
 from softspin.experiments.rows import Row, append_rows, latest, read_rows
 from softspin.experiments.times import BENCHMARK, measured
 from softspin.training.words import result_line
@@ -59,7 +59,8 @@ def grid(
 ) -> None:
     """Run the cells of a table that have no result yet, and append one row for each cell and seed.
 
-    Stopped or killed, the same command goes on. Exit code 1: some cell failed; 75: time was up, call again.
+    Stopped or killed, the same command goes on. Several may work on one table: each leaves alone what another trains.
+    Exit code 1: some cell failed; 75: time was up, or runs were left to others, call again.
     """
     began = time.monotonic()
     path = find_table(table)
@@ -91,6 +92,8 @@ class _Grid:
         self.wanted = sum(len(one.config.seeds) for one in needs)
         self.missing = {(one.cell.id, seed) for one in needs for seed in one.missing}
         self.failed = {(one.cell.id, seed) for one in needs for seed in one.failed}
+        self.busy = 0
+        """Runs that were left to other processes."""
         self.number = 0
         self.progress = _Progress(sum(pack.config.steps - pack.step for pack in self.queue), json)
 
@@ -103,9 +106,14 @@ class _Grid:
             self._say(f"{self._counts()}; runs to make: {len(self.queue)}", {"kind": "grid"})
         try:
             while self.queue:
-                pack = self.queue.popleft()
+                pack = as_it_is(self.queue.popleft())
                 self._begin(pack)
-                self._end(pack, run_pack(pack, data[pack.cell.data], watcher=self.progress, deadline=deadline))
+                try:
+                    rows = run_pack(pack, data[pack.cell.data], watcher=self.progress, deadline=deadline)
+                except BusyError:
+                    self._leave(pack)
+                else:
+                    self._end(pack, rows)
                 if deadline is not None and self.queue and time.monotonic() >= deadline:
                     raise OutOfTimeError("out of time between two runs")
         except OutOfTimeError as error:
@@ -114,6 +122,8 @@ class _Grid:
             return self._stopped("stopped", 130)
         finally:
             self.progress.stop()
+        if self.busy:
+            return self._stopped(f"runs left to other processes: {self.busy}", NOT_FINISHED)
         hint = "; to try again what failed: --retry" if self.failed else ""
         self._say(f"{self._counts()}{hint}", {"kind": "end"})
         return 1 if self.failed else 0
@@ -129,6 +139,12 @@ class _Grid:
             f"[{self.number} of {self.number + len(self.queue)}] {', '.join(words)}\n  {pack.folder}",
             {"kind": "start", "cell": pack.cell.id, "seeds": config.seeds, "folder": pack.folder, "step": step},
         )
+
+    def _leave(self, pack: Pack) -> None:
+        """To the process that is training it; the others can go on."""
+        self.busy += 1
+        self.progress.end(pack.config.steps)
+        self._say("  another process is training it: left to that one", {"kind": "busy", "folder": pack.folder})
 
     def _end(self, pack: Pack, rows: list[Row]) -> None:
         append_rows(self.file, rows)

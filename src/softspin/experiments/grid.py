@@ -98,6 +98,11 @@ def need(cell: Cell, config: Config, there: Mapping[Key, Row], folder: Path, *, 
     return Need(cell, config, missing, () if retry else failed, tuple(packs))
 
 
+def as_it_is(pack: Pack) -> Pack:
+    """The pack at this moment: since it was planned, another grid may have begun it."""
+    return pack._replace(resume=(pack.folder / RUN).exists())
+
+
 def new_pack(cell: Cell, config: Config, seeds: Sequence[int], place: Path) -> Pack:
     """A run that begins."""
     return Pack(cell, dataclasses.replace(config, seeds=tuple(seeds)), place / f"seeds-{seeds_text(seeds)}")

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from softspin.errors import RunError
+from softspin.errors import BusyError, RunError
 
 LOCK = "lock"
 STOPPING = "stopping once this step is done and saved, its validation included; Ctrl-C again stops at once, unsaved"
@@ -28,7 +28,7 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise RunError(f"another process is training in {folder}; wait for it, or stop it") from None
+            raise BusyError(f"another process is training in {folder}; wait for it, or stop it") from None
         yield
 
 

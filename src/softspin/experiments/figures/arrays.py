@@ -58,6 +58,19 @@ def save(folder: Path, values: Values, meta: Mapping[str, Any]) -> Path:
     return path
 
 
+PARTIAL = "partial"
+"""A folder beside arrays that have got further than those which are being made."""
+
+
+def steps_done(folder: Path, figure: str) -> int:
+    """How far the training behind a figure's arrays has got; 0 where there are none, or none that could be drawn."""
+    try:
+        done = load(folder, figure).meta.get("steps_done")
+    except FigureError:
+        return 0
+    return done if isinstance(done, int) else 0
+
+
 def load(folder: Path, figure: str) -> Arrays:
     """The arrays of a figure. Runs no code from the file; refuses numbers whose commit or config is unknown."""
     path = place(folder, figure)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from softspin.config import Config
 from softspin.data import Dataset, load
-from softspin.errors import ConfigError, SupportError, TrainingError
+from softspin.errors import ConfigError, FigureError, SupportError, TrainingError
 from softspin.experiments.figures import arrays
 from softspin.experiments.figures.gradients import GradientNoise, gradient_noise
 from softspin.experiments.figures.mean_field import KL, mean_field_kl
@@ -146,9 +146,17 @@ def compute(
 ) -> Literal["done", "out of time", "interrupted"]:
     """Train what these figures need, once for all of them, and store their arrays at every look.
 
+    Arrays that have got further stay until these have got as far; so long these go to a folder `partial` beside them.
     Ends after `minutes`, or at Ctrl-C, with what there is, marked as such; how it ended.
     """
     configs = _configs(names, steps, device, settings)
+    stored = {name: arrays.steps_done(folder, name) for name in names}
+    for name, done in stored.items():
+        if done > steps:
+            raise FigureError(
+                f"{arrays.place(folder, name)} is of {done:,} steps, more than {steps:,}; keep it, and put shorter "
+                "ones elsewhere: --arrays FOLDER"
+            )
     where, data = find_device(device), load(configs[0].data)
     chosen = {"training": [config.to_dict() for config in configs], "measuring": asdict(measuring)}
     origin = {name: arrays.about(name, command, where, chosen, fingerprint=data.fingerprint) for name in names}
@@ -161,10 +169,17 @@ def compute(
         how_far = {"steps": steps, "steps_done": done, "seconds": round(time.monotonic() - began, 1)}
         marks = _marks(steps, done, data.name, settings)
         for name, about in origin.items():
-            if name != "fig2a":
-                arrays.save(folder, _history(name, probes, points), about | how_far | {"marks": marks})
-            elif over or len(points) == 1:  # it is of the model at the end; at the first look, to know what it costs
-                arrays.save(folder, _curves(probes, measuring), about | how_far | {"marks": marks})
+            if name == "fig2a" and not over and len(points) > 1:
+                continue  # it is of the model at the end; at the first look, to know what it costs
+            values = _curves(probes, measuring) if name == "fig2a" else _history(name, probes, points)
+            partial = arrays.place(folder / arrays.PARTIAL, name)
+            behind = done < stored[name]
+            arrays.save(partial.parent if behind else folder, values, about | how_far | {"marks": marks})
+            if not behind:
+                partial.unlink(missing_ok=True)
+            elif over:
+                kept = f"{arrays.place(folder, name)} stays, of {stored[name]:,} steps"
+                say(f"{kept}; the new one, of {done:,}: {partial}")
 
     with interrupts_wait() as waiting:
         for step in range(1, steps + 1):
