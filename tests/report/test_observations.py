@@ -16,6 +16,7 @@ from softspin.report.claims import (
     Measured,
     Observation,
     against_the_lowest,
+    enough,
     near_each_other,
     weighted,
 )
@@ -97,14 +98,14 @@ def test_nothing_is_judged_without_rows() -> None:
     assert report.summary == {"cells": 204, "run": 0, "all_seeds": 0, "marked": 0, "compared": 0, "near": 0}
 
 
-def test_a_part_of_the_cells_decides_only_where_the_rest_cannot() -> None:
+def test_a_part_of_the_cells_decides_for_good_only_where_the_rest_cannot() -> None:
     names = ["dvae#-power/pa", "dvae++-power/pa"]
     some = [row for row in as_printed() if row["cell"].split("/", 3)[3] in names]
     report = gather(TABLES, some, NOWHERE)
-    assert verdicts(report) == dict.fromkeys(NAMES, "not yet run") | {"iii": "seen"}
+    assert verdicts(report) == dict.fromkeys(NAMES, "not yet run") | {"i": "seen so far", "iii": "seen"}
     fewer = [row for row in some if row["cell"].startswith("mnist/")]
     assert tallies(gather(TABLES, fewer, NOWHERE))["iii"] == [(8, 3, 0, 1)]
-    assert verdicts(gather(TABLES, fewer, NOWHERE))["iii"] == "not yet run"
+    assert verdicts(gather(TABLES, fewer, NOWHERE))["iii"] == "seen so far"
 
 
 def test_short_rows_single_seeds_and_other_data_are_no_evidence() -> None:
@@ -136,8 +137,8 @@ def measured(*differences: float, error: float = 0.1) -> dict[str, Measured]:
 
 
 def test_how_many_it_takes() -> None:
-    assert [claim(n, MOST).needed for n in (1, 2, 3, 8, 24)] == [1, 2, 2, 5, 13]
-    assert [claim(n, PLAIN).needed for n in (1, 4, 6, 24)] == [1, 3, 5, 18]
+    assert [enough(MOST, n) for n in (1, 2, 3, 8, 24)] == [1, 2, 2, 5, 13]
+    assert [enough(PLAIN, n) for n in (1, 4, 6, 24)] == [1, 3, 5, 18]
 
 
 def test_two_standard_errors_make_a_difference() -> None:
@@ -151,19 +152,27 @@ def test_two_standard_errors_make_a_difference() -> None:
 @pytest.mark.parametrize(
     ("differences", "verdict"),
     [
-        ((-1, -1), "not yet run"),
+        ((), "not yet run"),
+        ((-1, -1), "seen so far"),
+        ((-1, 0), "not seen so far"),
         ((-1, -1, -1), "seen"),
         ((1, 1), "not seen"),
         ((0, 1), "not seen"),
-        ((1,), "not yet run"),
+        ((1,), "not seen so far"),
     ],
 )
-def test_a_verdict_comes_when_it_cannot_change(differences: tuple[float, ...], verdict: str) -> None:
+def test_a_verdict_is_so_far_until_it_cannot_change(differences: tuple[float, ...], verdict: str) -> None:
     assert claim(4, MOST).judge(measured(*differences)).verdict == verdict
 
 
 def test_an_observation_needs_all_of_its_claims() -> None:
-    for differences, verdict in (((-1, -1), "seen"), ((-1,), "not yet run"), ((1,), "not seen")):
+    for differences, verdict in (
+        ((-1, -1), "seen"),
+        ((-1,), "seen so far"),
+        ((1,), "not seen"),
+        ((-1, 0), "not seen"),
+        ((), "not yet run"),
+    ):
         one = Observation("x", "", (claim(1, MOST), claim(2, MOST)))
         assert one.judge(measured(*differences))[0] == verdict
 

@@ -1,4 +1,4 @@
-"""Claims about many comparisons of cells, judged as soon as those that are missing cannot change the verdict."""
+"""Claims about many comparisons of cells: judged so far, and for good once those that are missing cannot change it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, NamedTuple
 
-Verdict = Literal["seen", "not seen", "not yet run"]
+Verdict = Literal["seen", "seen so far", "not seen", "not seen so far", "not yet run"]
 Outcome = Literal["for", "level", "against"]
 OUTCOMES: tuple[Outcome, ...] = ("for", "level", "against")
 
@@ -68,7 +68,12 @@ class Tally(NamedTuple):
 
     findings: list[Finding]
     cases: int
-    needed: int
+    share: Fraction
+
+    @property
+    def needed(self) -> int:
+        """How many of all comparisons must be for the claim."""
+        return enough(self.share, self.cases)
 
     def count(self, outcome: Outcome) -> int:
         """Comparisons that came out so."""
@@ -76,11 +81,15 @@ class Tally(NamedTuple):
 
     @property
     def verdict(self) -> Verdict:
-        """Open as long as comparisons that are missing could decide."""
-        if self.count("for") >= self.needed:
+        """With "so far" as long as comparisons that are missing could decide otherwise."""
+        made, positive = len(self.findings), self.count("for")
+        if positive >= self.needed:
             return "seen"
-        missing = self.cases - len(self.findings)
-        return "not seen" if self.count("for") + missing < self.needed else "not yet run"
+        if positive + self.cases - made < self.needed:
+            return "not seen"
+        if not made:
+            return "not yet run"
+        return "seen so far" if positive >= enough(self.share, made) else "not seen so far"
 
 
 @dataclass(frozen=True)
@@ -99,16 +108,11 @@ class Claim:
     share: Fraction
     within: float | None = None
 
-    @property
-    def needed(self) -> int:
-        """How many comparisons must be for it: more than half, or at least three quarters."""
-        return len(self.cases) // 2 + 1 if self.share == MOST else math.ceil(self.share * len(self.cases))
-
     def judge(self, measurements: Measurements) -> Tally:
         """Count the comparisons that can be made."""
         made = [(case, case.measure(measurements)) for case in self.cases]
         findings = [Finding(case, found, self._outcome(found)) for case, found in made if found is not None]
-        return Tally(findings, len(self.cases), self.needed)
+        return Tally(findings, len(self.cases), self.share)
 
     def _outcome(self, found: Difference) -> Outcome:
         if self.within is not None:
@@ -120,7 +124,10 @@ class Claim:
 
 @dataclass(frozen=True)
 class Observation:
-    """One of the paper's observations: seen if all of its claims are, not seen if one of them is not."""
+    """One of the paper's observations: seen if all of its claims are, not seen if one of them is not.
+
+    So far: where that is not settled, but each of its claims has some comparison.
+    """
 
     name: str
     text: str
@@ -130,9 +137,17 @@ class Observation:
         """The verdict, and the tally of each claim."""
         tallies = [claim.judge(measurements) for claim in self.claims]
         verdicts = {tally.verdict for tally in tallies}
-        if "not seen" in verdicts:
-            return "not seen", tallies
-        return ("seen" if verdicts == {"seen"} else "not yet run"), tallies
+        worst_first: tuple[Verdict, ...] = ("not seen", "not yet run", "not seen so far", "seen so far", "seen")
+        return next(verdict for verdict in worst_first if verdict in verdicts), tallies
+
+
+def enough(share: Fraction, cases: int) -> int:
+    """How many of so many comparisons must be for a claim: more than half, or at least three quarters.
+
+    >>> enough(MOST, 8), enough(PLAIN, 6)
+    (5, 5)
+    """
+    return cases // 2 + 1 if share == MOST else math.ceil(share * cases)
 
 
 def weighted(*weights: float) -> Callable[[Sequence[Measured]], Difference]:

@@ -24,8 +24,8 @@ LOG_Z = (
 OBSERVED_HOW = (
     "Each is a number of comparisons. One is for the claim where the difference is below zero by more than two "
     "standard errors of the means, against it where it is above by as much, else level. A claim is seen when enough "
-    "are for it: more than half where the paper says most, usually or generally, three quarters otherwise. It is "
-    "judged as soon as the comparisons that are missing cannot change the verdict."
+    "are for it: more than half where the paper says most, usually or generally, three quarters otherwise. As "
+    "long as comparisons that are missing could change the verdict, it is of those that were made, and says so far."
 )
 
 OTHERS = (
@@ -57,6 +57,7 @@ def summary(report: Report) -> str:
         f"with five seeds or more. Within {MARGIN} nat of print, or 3 of its standard deviations where that is more: "
         f"{counts['near']} of {counts['compared']}. Marked, for fewer seeds or other data: {counts['marked']}. The "
         f"paper's observations, with the one on Table 2: {verdicts.count('seen')} of {len(verdicts)} seen, "
+        f"{verdicts.count('seen so far')} seen so far, {verdicts.count('not seen so far')} not seen so far, "
         f"{verdicts.count('not seen')} not seen, {verdicts.count('not yet run')} not yet run."
     )
 
