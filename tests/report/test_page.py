@@ -124,7 +124,8 @@ def test_other_failed_and_refused_rows_are_listed(shown: Page) -> None:
         "softspin grid table2 --only mnist/4-nonlinear",
         "Run at full length: 3 of the 204 cells of its two tables, 2 with five seeds or more.",
         "where that is more: 2 of 3. Marked, for fewer seeds or other data: 2. ",
-        "The paper's observations, with the one on Table 2: 0 of 7 seen, 0 seen so far, 1 not seen so far, 0 not seen, 6 not yet run.",
+        "The paper's observations, with the one on Table 2: 0 of 7 seen, 0 seen so far, 1 not seen so far, 0 not seen, "
+        "6 not yet run.",
         "0123456789ab",
     ):
         assert expected in text, expected
@@ -225,7 +226,9 @@ def test_markdown_has_the_same_numbers(some: list[Row]) -> None:
 
 def test_observations_show_their_comparisons(shown: Page) -> None:
     text = "\n".join(shown.text)
-    assert " dvae#-power is below dvae++-power. Run: 1 of 8; 0 for, 0 level, 1 against, 5 needed: not seen so far." in text
+    assert (
+        " dvae#-power is below dvae++-power. Run: 1 of 8; 0 for, 0 level, 1 against, 5 needed: not seen so far." in text
+    )
     # The two first seeds of five are 1.5 steps of 0.05 / sqrt(2.5) below the mean.
     less = 89.60 - (89.12 - 1.5 * 0.05 / 2.5**0.5)
     assert f"+{less:.2f} ± " in text
