@@ -9,7 +9,7 @@ export OMP_PROC_BIND ?= true
 
 # Two processes of one thread each, as most tests are too small to share two threads; bound, both would sit on one core.
 # The GPU kernels are tested on the CPU, by Triton's interpreter; `make test-gpu` runs them on the GPU itself.
-.PHONY: demo test test-gpu format clean
+.PHONY: demo test test-gpu docs format clean
 
 # About two minutes on two cores; each run has a folder of its own, runs/demo, runs/demo-2, ...
 demo: $(READY)
@@ -23,6 +23,10 @@ test: $(READY)
 
 test-gpu: $(READY)
 	$(BIN)/pytest tests/kernels tests/samplers
+
+# The documentation, in site/; its tutorials run as they are built. The variable turns off the theme's word about its successor.
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

@@ -1,0 +1,100 @@
+"""`{{ ... }}` in a page becomes what it says at build time: numbers from stored rows, tables from the code itself.
+
+No number of the site is typed by hand. What stands between the braces is a call of a function below.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tables import command_tables, settings_table
+
+from softspin import recipe
+from softspin.experiments.cells import read_cells
+from softspin.experiments.rows import read_rows
+from softspin.methods import METHODS
+from softspin.report.results import Group, sort_rows
+
+ROOT = Path(__file__).parents[2]
+
+
+def _group(cell: str) -> Group:
+    """The seeds of a cell that were trained as in the paper."""
+    cells = {one.id: one for one in read_cells(ROOT / "experiments/table1.toml")}
+    return sort_rows(read_rows(ROOT / "experiments/rows.jsonl"), cells).cells[cell]
+
+
+def nll(cell: str) -> str:
+    """Mean and standard deviation over seeds of a cell's test NLL, and what is in print."""
+    group = _group(cell)
+    (printed,) = (one for one in read_cells(ROOT / "experiments/table1.toml") if one.id == cell)
+    assert group.std is not None
+    assert printed.nll is not None
+    assert printed.std is not None
+    ours = f"{group.mean:.2f} ± {group.std:.2f} ({len(group.seeds)} seeds)"
+    return f"{ours}; in print {printed.nll:.2f} ± {printed.std:.2f}"
+
+
+def nll_span(cell: str) -> str:
+    """The mean NLL with log Z at either end of its interval."""
+    group = _group(cell)
+    assert group.low is not None
+    assert group.high is not None
+    return f"{group.low:.2f} to {group.high:.2f}"
+
+
+def step_ms(replicas: int, samples: int = 1) -> str:
+    """Milliseconds of a training update, for each replica, as benchmarks/gpu_step.py measured them."""
+    return f"{_step(replicas, samples)['ms_a_replica']:.3f}"
+
+
+def step_device(replicas: int, samples: int = 1) -> str:
+    """Which device and commit that was."""
+    row = _step(replicas, samples)
+    return f"{row['device']}, commit {row['commit']}"
+
+
+def _step(replicas: int, samples: int) -> dict[str, Any]:
+    rows = json.loads((ROOT / "benchmarks/results/gpu_step.json").read_text())
+    wanted = {"replicas": replicas, "samples": samples, "seeds": replicas}
+    (row,) = (one for one in rows if one["what"] == wanted)
+    return dict(row)
+
+
+def betas(data: str) -> str:
+    """The authors' beta for each structure and method, as a table."""
+    lines = ["| structure | " + " | ".join(f"`{name}`" for name in METHODS) + " |", "|---" * (len(METHODS) + 1) + "|"]
+    for structure in recipe.STRUCTURES:
+        row = " | ".join(f"{recipe.beta(data, structure, name):g}" for name in METHODS)
+        lines.append(f"| {structure} | {row} |")
+    return "\n".join(lines)
+
+
+def extras() -> str:
+    """The optional parts of the package, and what each installs."""
+    found = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    rows = [f"| `{name}` | {', '.join(f'`{one}`' for one in needs)} |" for name, needs in found.items()]
+    return "\n".join(["| extra | installs |", "|---|---|", *rows])
+
+
+def playground(prefix: str = "") -> str:
+    """A link to the page with a trained model, where there is one."""
+    if not (ROOT / "docs/playground.html").exists():
+        return ""
+    return f"[**Flip the bits of a trained model**]({prefix}playground.html), here in your browser."
+
+
+FACTS: dict[str, Callable[..., str]] = {
+    one.__name__: one
+    for one in (nll, nll_span, step_ms, step_device, betas, extras, playground, command_tables, settings_table)
+}
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Fill in the facts of a page; a name that is not there ends the build."""
+    return re.sub(r"\{\{ (.+?) \}\}", lambda found: str(eval(found[1], dict(FACTS))), markdown)

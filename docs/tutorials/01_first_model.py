@@ -1,0 +1,4 @@
+# %% [markdown]
+# # 01_first_model
+# %%
+print(1)

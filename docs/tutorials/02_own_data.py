@@ -1,0 +1,4 @@
+# %% [markdown]
+# # 02_own_data
+# %%
+print(1)

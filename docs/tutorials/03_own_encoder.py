@@ -1,0 +1,4 @@
+# %% [markdown]
+# # 03_own_encoder
+# %%
+print(1)

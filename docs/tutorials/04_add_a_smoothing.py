@@ -1,0 +1,4 @@
+# %% [markdown]
+# # 04_add_a_smoothing
+# %%
+print(1)

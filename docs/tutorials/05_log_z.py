@@ -1,0 +1,4 @@
+# %% [markdown]
+# # 05_log_z
+# %%
+print(1)
