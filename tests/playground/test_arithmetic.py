@@ -101,8 +101,9 @@ return Array.from({ length: chains }, () => {
   const z = Uint8Array.from(start || rbm.bias, () => random() < 0.5 ? 1 : 0);
   held.forEach((one, unit) => { if (one) z[unit] = start[unit]; });
   for (let i = 0; i < sweeps; i++) softspin.sweep(rbm, z, { temperature, held, random });
-  return Array.from(z);
+  return z.reduce((code, bit) => 2 * code + bit, 0);
 })"""
+"""States as numbers, unit 0 the highest bit."""
 
 
 def plain(machine: BipartiteBoltzmann) -> dict[str, Any]:
@@ -115,7 +116,7 @@ def test_the_chain_has_the_law_of_the_machine_at_its_temperature(shown: Browser)
     temperature. The same draws do not pass as those of a temperature that is 5% off."""
     machine = small_rbm()
     for temperature in (1.0, 0.6):
-        z = torch.tensor(shown(CHAINS, plain(machine), 40_000, 40, temperature, [0] * 5, None, 11))
+        z = states(5)[shown(CHAINS, plain(machine), 40_000, 40, temperature, [0] * 5, None, 11)]
 
         def law(t: float) -> Tensor:
             return probabilities(BipartiteBoltzmann(machine.bias / t, machine.weight / t))
@@ -129,7 +130,7 @@ def test_bits_that_are_held_stay_and_the_others_follow_them(shown: Browser) -> N
     machine = small_rbm()
     start = [0, 1, 1, 0, 0]
     held = [0, 1, 1, 0, 0]
-    z = torch.tensor(shown(CHAINS, plain(machine), 40_000, 40, 1.0, held, start, 12))
+    z = states(5)[shown(CHAINS, plain(machine), 40_000, 40, 1.0, held, start, 12)]
     assert (z[:, 1:3] == 1).all()
     p = probabilities(machine)
     given = torch.where((states(5)[:, 1:3] == 1).all(1), p, torch.zeros_like(p))
