@@ -1,0 +1,119 @@
+"""Samplers between two modes, and log Z by annealing in both directions against the exact value."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from machines import random_machine
+from matplotlib.figure import Figure
+from style import BLUE, GREEN, GREY, ORANGE, panels
+from torch import Tensor
+
+from softspin import BipartiteBoltzmann
+from softspin.numerics import all_states, softplus
+from softspin.samplers import gibbs, log_z, population, tempering
+
+ROOT = Path(__file__).parents[2]
+
+
+def modes() -> Figure:
+    """How three samplers share their chains between two modes; Gibbs and tempering begin with all bits 0."""
+    side, coupling = 8, 1.2
+    weight = torch.full((side, side), coupling, dtype=torch.float64)
+    machine = BipartiteBoltzmann(torch.full((2 * side,), -coupling * side / 2 + 0.08, dtype=torch.float64), weight)
+    (left,) = all_states(side, 256)
+    log_p = left @ machine.bias[:side] + softplus(machine.bias[side:] + left @ weight).sum(-1)
+    share = torch.softmax(log_p, 0)[left.mean(1) > 0.5].sum().item()
+
+    def upper(z: Tensor) -> float:
+        return (z[..., :side].mean(-1) > 0.5).double().mean().item()
+
+    updates = range(61)
+    chains = gibbs.init(machine, 500, seed=0, start=torch.zeros(500, 16, dtype=torch.float64))
+    members = population.init(machine, 500, seed=0)
+    rungs = tempering.init(machine, 500, seed=0, temperatures=8)
+    rungs = rungs._replace(z=torch.zeros_like(rungs.z))
+    stuck, annealed, tempered = [upper(chains.z)], [upper(members.z)], [upper(rungs.samples)]
+    for _ in updates[1:]:
+        chains, _ = gibbs.step(chains, machine, sweeps=1, implementation="plain")
+        members, _ = population.step(members, machine, sweeps=1, implementation="plain")
+        rungs, _ = tempering.step(rungs, machine, sweeps=1, implementation="plain")
+        stuck.append(upper(chains.z))
+        annealed.append(upper(members.z))
+        tempered.append(upper(rungs.samples))
+    figure, axis = panels(1, width=5.5)
+    axis.axhline(share, color=GREY, lw=4, alpha=0.4, label="exact, by enumeration")
+    axis.plot(updates, stuck, color=ORANGE, ls="--", label="Gibbs, from all bits 0")
+    axis.plot(updates, annealed, color=BLUE, label="population annealing")
+    axis.plot(updates, tempered, color=GREEN, ls="-.", label="parallel tempering, from all bits 0")
+    axis.set(xlabel="updates of one sweep", ylabel="share in the upper mode", ylim=(-0.03, 1.03))
+    axis.set_title("Two modes, and who finds both")
+    axis.legend(frameon=False, loc="center right", bbox_to_anchor=(1, 0.28))
+    return figure
+
+
+def ais() -> Figure:
+    """Forward and reverse AIS of many runs, minus the exact log Z."""
+    runs, chains, side = 100, 10, 8
+    one = random_machine(side, 5.0)
+    machine = BipartiteBoltzmann(one.bias.expand(runs, -1).clone(), one.weight.expand(runs, -1, -1).clone())
+    exact = one.exact_log_z()
+    samples = _exact_samples(one, runs * chains).reshape(runs, chains, 2 * side)
+    temperatures = (3, 10, 30, 100, 300)
+    forward, reverse = [], []
+    for steps in temperatures:
+        options = {"seed": 3, "temperatures": steps, "implementation": "plain"}
+        forward.append(log_z.ais(machine, chains=chains, **options).value - exact)
+        reverse.append(log_z.reverse_ais(machine, samples, **options).value - exact)
+    figure, axis = panels(1, width=6.0, height=3.6)
+    for found, colour, mark, name in ((reverse, ORANGE, "v", "reverse"), (forward, BLUE, "^", "forward")):
+        both = torch.stack(found)
+        axis.fill_between(
+            temperatures, both.quantile(0.1, dim=1), both.quantile(0.9, dim=1), color=colour, alpha=0.2, lw=0
+        )
+        axis.semilogx(temperatures, both.mean(1), color=colour, marker=mark, label=f"{name} AIS: mean, middle 80%")
+        for steps, mean in list(zip(temperatures, both.mean(1).tolist(), strict=True))[::2]:
+            above = colour == ORANGE
+            axis.annotate(
+                f"{mean:+.2f}", (steps, mean), (0, 9 if above else -15), textcoords="offset points", ha="center"
+            )
+    axis.axhline(0, color=GREY, ls="--", lw=1, label="exact log Z, by enumeration")
+    axis.set(xlabel=f"temperatures ({runs} runs of {chains} chains)", ylabel="log Z - exact, nats", xticks=temperatures)
+    axis.set_xticklabels([str(steps) for steps in temperatures])
+    axis.minorticks_off()
+    axis.set_title("Forward, log Z comes out too low: the likelihood flatters")
+    axis.legend(frameon=False)
+    axis.margins(y=0.15)
+    return figure
+
+
+def _exact_samples(machine: BipartiteBoltzmann, count: int) -> Tensor:
+    """Independent samples: the left side from the list of all its states, the right side given it."""
+    side = machine.left
+    (left,) = all_states(side, 2**side)
+    field = machine.bias[side:] + left @ machine.weight
+    log_p = left @ machine.bias[:side] + softplus(field).sum(-1)
+    g = torch.Generator().manual_seed(4)
+    chosen = torch.multinomial(torch.softmax(log_p, 0), count, replacement=True, generator=g)
+    uniform = torch.rand(count, side, dtype=torch.float64, generator=g)
+    return torch.cat([left[chosen], (uniform < torch.sigmoid(field[chosen])).to(torch.float64)], dim=1)
+
+
+def replicas() -> Figure:
+    """Time of a training update for each replica, as the benchmark's rows have it."""
+    rows = json.loads((ROOT / "benchmarks/results/gpu_step.json").read_text())
+    plain = [row for row in rows if set(row["what"]) == {"replicas", "samples", "seeds"}]
+    plain.sort(key=lambda row: (row["what"]["samples"], row["what"]["replicas"]))
+    figure, axis = panels(1, width=5.5, height=2.4)
+    times = [row["ms_a_replica"] for row in plain]
+    colours = [BLUE if row["what"]["replicas"] == 1 else GREEN for row in plain]
+    names = [f"K = {row['what']['samples']}, {row['what']['replicas']} at once" for row in plain]
+    axis.barh(names, times, color=colours)
+    for place, time in enumerate(times):
+        axis.annotate(f"{time:.3f} ms", (time, place), (4, 0), textcoords="offset points", va="center")
+    axis.invert_yaxis()
+    axis.margins(x=0.15)
+    axis.set(xlabel=f"ms an update, for each replica ({plain[0]['device']})", title="A replica among twenty is cheaper")
+    return figure
