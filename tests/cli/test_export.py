@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli.command import TINY, Call
+from sharing.shared import forge
 
 
 @pytest.fixture
@@ -91,6 +92,15 @@ def test_own_data_are_asked_for(call: Call, tmp_path: Path, monkeypatch: pytest.
     assert (
         call("evaluate", tmp_path / "m", "--data", tmp_path / "own.npy").out == call("evaluate", tmp_path / "run").out
     )
+
+
+def test_other_data_of_the_same_name_are_noticed(call: Call, place: Path) -> None:
+    file = place / "model.safetensors" if place.is_dir() else place
+    (file.parent / "config.json").unlink()
+    forge(file, lambda about: about["data"].update(fingerprint="0"))
+    ended = call("evaluate", place)
+    message = f"error: the data set 'bars-and-stripes-3x3' is not the one that {place} was trained on\n"
+    assert (ended.code, ended.err) == (1, message)
 
 
 def test_mistakes(call: Call, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

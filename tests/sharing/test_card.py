@@ -118,11 +118,11 @@ def test_texts_of_strangers_stay_texts(made: Model, tmp_path: Path) -> None:
     hub = pytest.importorskip("huggingface_hub")
     assert made.about is not None
     name = 'a|b <script> [x](y) `z` "q": {no}'
-    text = card({**made.about, "data": {**made.about["data"], "name": name}, "license": 'x"\\y'})
+    text = card({**made.about, "data": {**made.about["data"], "name": name}, "license": 'x: "y" # z'})
     assert "<script>" not in text.partition("\n---\n")[2]
     assert cell(text, "name") == r'a\|b \<script\> \[x\](y) \`z\` "q": {no}'
     parsed = hub.ModelCard(text)
-    assert parsed.data.license == 'x"\\y'
+    assert parsed.data.license == 'x: "y" # z'
     assert {one.dataset_name for one in parsed.data.eval_results} == {name}
     with pytest.raises(SharingError, match="control characters"):
         Model(made.net, made.config, made.shape, None, {**made.about, "license": "a\nb: c"}).save(tmp_path / "m")

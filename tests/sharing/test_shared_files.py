@@ -107,10 +107,10 @@ def test_one_replica_of_several(two: Model, tmp_path: Path) -> None:
 
 
 def test_one_beta_of_a_grid(tmp_path: Path) -> None:
-    made = trained(tmp_path / "run", betas=(20.0, 30.0), seeds=(0, 1))
+    made = trained(tmp_path / "run", betas=(20.0, 35.0), seeds=(0, 1))
     made.only(1).save(tmp_path / "one")
     one = softspin.load(tmp_path / "one", device="cpu")
-    assert (one.config.replicas, one.net.beta.tolist()) == (((0, 30.0),), [30.0])
+    assert (one.config.replicas, one.net.beta.tolist()) == (((0, 35.0),), [35.0])
 
 
 def test_the_last_parameters_have_no_result(two: Model, tmp_path: Path) -> None:
