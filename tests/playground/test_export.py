@@ -87,6 +87,10 @@ def test_what_cannot_be_a_page() -> None:
     own = Model(with_nets(config, torch.full((12,), 0.3), [nn.Linear(12, 4)], None), config, (3, 4))
     with pytest.raises(ConfigError, match=r"a page runs the built-in nets .* this model has own ones"):
         page(own, some_bits(1, 12))
+    graph = random_model()
+    graph.net.rbm = nn.Identity()  # type: ignore[assignment]
+    with pytest.raises(SupportError, match="this model's prior is on a graph; the page knows priors with two sides"):
+        page(graph, some_bits(1, 12))
     with pytest.raises(SupportError, match="replica 2; this model has 2, counted from 0"):
         page(random_model(), some_bits(1, 12), replica=2)
     broken = random_model()

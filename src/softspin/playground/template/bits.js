@@ -36,7 +36,9 @@ function cell(unit) {
     if (holds) hold([unit], !state.held[unit]);
     else flip([unit]);
   });
-  button.addEventListener("keydown", (event) => { if (event.key.toLowerCase() === "h") hold([unit], !state.held[unit]); });
+  button.addEventListener("keydown", (event) => {
+    if (event.key.toLowerCase() === "h" && !event.ctrlKey && !event.metaKey) hold([unit], !state.held[unit]);
+  });
   button.addEventListener("pointerenter", (event) => {
     if (event.pointerType !== "mouse") return;
     hovered = unit;
@@ -57,7 +59,8 @@ function showCells() {
     one.seen = seen;
     const { button } = one;
     button.setAttribute("aria-pressed", String(on));
-    button.setAttribute("aria-label", `${nameOf(unit)} ${on ? "on" : "off"}, ${state.chanceOf} = ${chance}${held ? ", held" : ""}`);
+    const words = `${nameOf(unit)} ${on ? "on" : "off"}, ${state.chanceOf} = ${chance}${held ? ", held" : ""}`;
+    button.setAttribute("aria-label", words);
     button.classList.toggle("held", held);
     button.classList.toggle("looked", unit === state.unit);
     button.style.setProperty("--chance", chance);
@@ -73,13 +76,15 @@ function showPictures() {
   ["picture", "small-picture"].forEach((id) => paint($(id), state.pixels, height, width));
   const changedBits = state.bits.reduce((sum, bit, unit) => sum + (bit !== state.encoded[unit] ? 1 : 0), 0);
   const bits = changedBits === 1 ? "1 bit is" : `${changedBits} bits are`;
-  $("picture-words").textContent = changedBits ? `${bits} not as the encoder gave them.` : "Straight from your image's bits.";
+  const words = changedBits ? `${bits} not as the encoder gave them.` : "Straight from your image's bits.";
+  $("picture-words").textContent = words;
 }
 
 function showLooked() {
   const unit = looked();
   const [effect] = effects(model, state.bits, [unit]);
-  const most = effect.reduce((sofar, value) => Math.max(sofar, Math.abs(value)), 0.05); // where, not how much: the words say that
+  // It shows where; the words say how much.
+  const most = effect.reduce((sofar, value) => Math.max(sofar, Math.abs(value)), 0.05);
   paint($("effect"), effect.map((value) => value / most), model.height, model.width, true);
   const group = model.groups > 1 ? ` (group ${Math.floor(unit / model.bits) + 1})` : "";
   const whose = state.chanceOf === "q" ? "encoder's q" : "chance given the other side";
@@ -110,14 +115,18 @@ function ponder() {
   pondering = setTimeout(slice, 400);
 }
 
+// Buttons that flip these bits. Where one of the last had the focus, the one in its place has it now.
 function offer(units, sizes) {
-  $("most").replaceChildren(...units.map((unit) => {
+  const box = $("most");
+  const focused = Array.from(box.children).indexOf(document.activeElement);
+  box.replaceChildren(...units.map((unit) => {
     const button = document.createElement("button");
     Object.assign(button, { type: "button", className: "chip", textContent: nameOf(unit) });
-    button.setAttribute("aria-label", `Flip ${nameOf(unit)}, which changes ${sizes[unit].toFixed(1)} pixels' worth of ink`);
+    button.title = `Flip ${nameOf(unit)}: changes ${sizes[unit].toFixed(1)} pixels' worth of ink`;
     button.addEventListener("click", () => { state.unit = unit; flip([unit]); });
     return button;
   }));
+  if (focused >= 0) box.children[focused].focus();
 }
 
 function inkOf(effect) {

@@ -70,7 +70,7 @@ function showHeat() {
   const { rows, columns, most } = heat;
   const canvas = $("heat");
   const scale = Math.max(1, Math.floor(600 / Math.max(left, right))); // so that a frame around one square can be seen
-  const key = `${rows[0]},${columns[0]},${$("order").value},${css("paper")}`;
+  const key = `${$("order").value} ${css("paper")}`; // painted anew where these change
   if (heat.image?.key !== key) {
     const values = new Float32Array(left * right);
     rows.forEach((i, row) => columns.forEach((j, column) => {
@@ -90,9 +90,9 @@ function showHeat() {
   context.strokeRect(at(heat.column, right), at(heat.row, left), scale + 4, scale + 4);
   const [i, j] = [rows[heat.row], columns[heat.column]];
   const value = weight[i * right + j];
-  const now = [`L${i} is ${state.bits[i] ? "on" : "off"}`, `R${j} ${state.bits[left + j] ? "on" : "off"}`].join(", ");
-  $("heat-words").textContent = `L${i} and R${j}: coupling ${signed(value)}. Both on is e^${signed(value)} = `
-    + `${Math.exp(value).toPrecision(3)} times as likely as without it. Now ${now}.`;
+  const words = `L${i} and R${j}: coupling ${signed(value)}. Both on is e^${signed(value)} = `
+    + `${Math.exp(value).toPrecision(3)} times as likely as without it.`;
+  if ($("heat-words").textContent !== words) $("heat-words").textContent = words; // read aloud when it changes, only then
 }
 
 views.push(showHeat);

@@ -28,7 +28,8 @@ function adopt() {
   const key = `${state.unit},${state.q[state.unit]}`;
   if (soft.of === key) return;
   const beta = smoothing.width ? smoothing.width[state.unit] ** -2 : smoothing.beta;
-  Object.assign(soft, { of: key, family: smoothing.family, beta, chance: state.q[state.unit], shift: state.shift[state.unit] });
+  const [chance, shift] = [state.q[state.unit], state.shift[state.unit]];
+  Object.assign(soft, { of: key, family: smoothing.family, beta, chance, shift });
 }
 
 function showDensity() {
@@ -43,8 +44,10 @@ function showDensity() {
   $("chance-value").textContent = soft.chance.toFixed(2);
   const given = { ...model.smoothing, ...soft };
   const shift = soft.family === "shifted_gaussian" ? ` Shift of this bit: ${signed(soft.shift)}.` : "";
-  const own = soft.family === model.smoothing.family ? `the model's smoothing: ${family.title}` : `${family.title}, not the model's`;
-  $("density-words").textContent = `${nameOf(state.unit)}, ${own}. ${family.formula}${family.line || family.spike ? "" : ", r(ζ|1) its mirror image"}.${shift}`;
+  const whose = soft.family === model.smoothing.family ? "the model's smoothing" : "not the model's smoothing";
+  const mirrored = family.line || family.spike ? "" : ", r(ζ|1) its mirror image";
+  const formula = `${family.formula}${mirrored}`;
+  $("density-words").textContent = `${nameOf(state.unit)}, ${family.title}, ${whose}. ${formula}.${shift}`;
   drawDensity(given, family);
 }
 
@@ -110,7 +113,8 @@ function spike(context, at, frame) {
   context.lineTo(at + 8, frame.top + 12);
   context.fill();
   context.textAlign = "left";
-  context.fillText(`point mass at 0: all of r(ζ|0), ${(1 - soft.chance).toFixed(2)} of the mixture`, at + 14, frame.top + 12);
+  const share = (1 - soft.chance).toFixed(2);
+  context.fillText(`point mass at 0: all of r(ζ|0), ${share} of the mixture`, at + 14, frame.top + 12);
 }
 
 views.push(showDensity);

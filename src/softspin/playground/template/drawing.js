@@ -62,7 +62,8 @@ function startDrawing() {
   canvas.addEventListener("blur", () => { cursor = null; changed(); });
 
   const slider = $("pen");
-  Object.assign(slider, { min: 1, max: Math.max(2, Math.round(Math.min(model.height, model.width) / 4)), step: 0.5, value: pen });
+  const thickest = Math.max(2, Math.round(Math.min(model.height, model.width) / 4));
+  Object.assign(slider, { min: 1, max: thickest, step: 0.5, value: pen });
   slider.addEventListener("input", () => { pen = Number(slider.value); showPen(); });
   const showPen = () => { $("pen-value").textContent = `${pen} px`; };
   showPen();

@@ -19,13 +19,15 @@ function largestDifference() {
     [fields(rbm, check.bits), check.fields],
     [[energy(rbm, check.bits)], [check.energy]],
   ];
-  return Math.max(...pairs.map(([here, there]) => here.reduce((most, value, i) => Math.max(most, Math.abs(value - there[i])), 0)));
+  const apart = (here, there) => here.reduce((most, value, i) => Math.max(most, Math.abs(value - there[i])), 0);
+  return Math.max(...pairs.map(([here, there]) => apart(here, there)));
 }
 
 function showCheck() {
   const difference = largestDifference();
   const verdict = difference < 1e-4 ? "agrees with PyTorch" : "does NOT agree with PyTorch";
-  $("check").textContent = `Checked as this page opened: its arithmetic ${verdict} on the first test image; largest difference ${difference.toExponential(1)}.`;
+  $("check").textContent = `Checked as this page opened: its arithmetic ${verdict} on the first test image; `
+    + `largest difference ${difference.toExponential(1)}.`;
 }
 
 tell();
@@ -40,6 +42,8 @@ mark($("strip").firstChild);
 setImage(model.images[0]);
 window.addEventListener("resize", changed);
 
+// For tests, and for whoever opens the console.
 window.softspin = {
-  model, state, families: Object.keys(FAMILIES), encode, decode, effects, fields, energy, sweep, strongestPairs, logDensities, mixtureDensity, uniforms, largestDifference,
+  model, state, families: Object.keys(FAMILIES), encode, decode, effects, fields, energy, sweep, uniforms, logDensities,
+  mixtureDensity, largestDifference,
 };

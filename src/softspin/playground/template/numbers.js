@@ -43,7 +43,7 @@ function unpackModel(payload) {
   };
 }
 
-// Uniforms in (0, 1) from a seed, by Marsaglia's xorshift of 128 bits: Math.random cannot be seeded, so nothing could be repeated.
+// Uniforms in (0, 1) from a seed, by Marsaglia's xorshift of 128 bits: what Math.random gives cannot be repeated.
 function uniforms(seed) {
   let [a, b, c, d] = [seed | 0, 0x6c078965, 0x3c6ef372, 0x1b873593];
   const next = () => {

@@ -59,7 +59,7 @@ function plotting(canvas, height) {
   return { context, width };
 }
 
-// Buttons with a picture on each, reached as one stop of the tab key, left and right inside.
+// A button with a picture on it.
 function thumbnail(values, label, onPick) {
   const button = document.createElement("button");
   const canvas = document.createElement("canvas");
@@ -77,14 +77,9 @@ function thumbnail(values, label, onPick) {
 // One stop of the tab key for all the children; arrows go from one to the next, also up and down where they wrap.
 function roving(box, onMove = () => {}) {
   const items = () => Array.from(box.children);
-  const go = (item) => {
-    items().forEach((other) => { other.tabIndex = other === item ? 0 : -1; });
-    item.focus();
-    onMove(item);
-  };
   box.addEventListener("focusin", (event) => {
-    const item = event.target.closest("button");
-    if (item) items().forEach((other) => { other.tabIndex = other === item ? 0 : -1; });
+    items().forEach((item) => { item.tabIndex = item === event.target ? 0 : -1; });
+    onMove(event.target);
   });
   box.addEventListener("keydown", (event) => {
     const all = items();
@@ -92,10 +87,9 @@ function roving(box, onMove = () => {}) {
     if (at < 0) return;
     const across = all.findIndex((item) => item.offsetTop !== all[0].offsetTop);
     const columns = across < 0 ? all.length : across;
-    const moves = { ArrowLeft: at - 1, ArrowRight: at + 1, ArrowUp: at - columns, ArrowDown: at + columns, Home: 0, End: all.length - 1 };
-    if (!(event.key in moves)) return;
+    const by = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns }[event.key];
+    if (!by) return;
     event.preventDefault();
-    const to = moves[event.key];
-    if (all[to]) go(all[to]);
+    all[at + by]?.focus();
   });
 }

@@ -24,7 +24,6 @@ function setRunning(on) {
 
 // Ten pictures a second, or one for those who asked for less motion; every tenth is kept.
 function tick() {
-  if (!chain.running) return;
   advance(calm.matches || chain.shown % 10 === 0);
   chain.timer = setTimeout(tick, calm.matches ? 1000 : 100);
 }
@@ -49,16 +48,19 @@ function keepFrame() {
   button.title = `step ${steps}`;
   film.prepend(button);
   while (film.children.length > FRAMES) film.lastChild.remove();
-  if (!film.contains(document.activeElement)) Array.from(film.children).forEach((one, i) => { one.tabIndex = i ? -1 : 0; });
+  if (film.contains(document.activeElement)) return;
+  Array.from(film.children).forEach((one, i) => { one.tabIndex = i ? -1 : 0; });
 }
 
 function showWords() {
   const held = state.held.reduce((sum, one) => sum + one, 0);
   const { temperature } = state;
-  $("temperature-value").textContent = temperature.toFixed(2) + (temperature === 1 ? ", the model's own" : temperature < 1 ? ", bolder" : ", looser");
+  const kind = temperature === 1 ? "the model's own" : temperature < 1 ? "likelier bits" : "wilder bits";
+  $("temperature-value").textContent = `${temperature.toFixed(2)}, ${kind}`;
   $("pace-value").textContent = chain.pace;
   const which = held ? `${held} of ${model.units} bits held` : "No bit is held";
-  $("prior-words").textContent = `${which}. Step ${state.steps}, energy ${energy(model.rbm, state.bits).toFixed(1)} (the lower, the more likely).`;
+  const now = energy(model.rbm, state.bits).toFixed(1);
+  $("prior-words").textContent = `${which}. Step ${state.steps}, energy ${now} (the lower, the more likely).`;
   $("release").disabled = held === 0;
 }
 
