@@ -27,6 +27,7 @@ OTHER: dict[str, Any] = {
     "bits": 6,
     "layers": 0,
     "width": 17,
+    "graph": ((0, 1), (0, 17), *((i, i + 1) for i in range(1, 17))),
     "init_scale": 1.0,
     "norm_decay": 0.5,
     "norm_epsilon": 1e-3,

@@ -15,15 +15,15 @@ from torch import Tensor, nn
 from softspin import data as datasets
 from softspin.config import Config
 from softspin.data import Dataset
+from softspin.distributions import Boltzmann
 from softspin.errors import ConfigError, RunError, ShapeError, SharingError, SupportError
 from softspin.evaluation import Likelihood, evaluate, log_z_for
 from softspin.evaluation.draws import replica_keys, uniforms
 from softspin.evaluation.running import evaluating
 from softspin.model import DiscreteVAE, build, restore
-from softspin.nn import RBM
 from softspin.provenance import find_device
 from softspin.samplers import ChainSampler, GibbsState, LogZ, anneal_population, gibbs
-from softspin.samplers.machines import check_count
+from softspin.samplers.machines import check_count, single_machines
 from softspin.sharing import files, hub
 from softspin.sharing.about import file_name, of_run
 from softspin.sharing.choice import one_replica
@@ -63,12 +63,15 @@ class Model:
         """Pixel probabilities `(n, pixels)` of n draws from the prior, by population annealing."""
         return self.decode(self.sample_bits(n, replica=replica, seed=seed), replica=replica)
 
+    def prior(self, replica: int = 0) -> Boltzmann:
+        """p(z), the Boltzmann machine of one replica, without gradients."""
+        self.check_replica(replica)
+        return single_machines(self.net.prior())[replica]
+
     def sample_bits(self, n: int, *, replica: int = 0, seed: int = 0) -> Tensor:
         """Latent bits `(n, D)` from the prior, by population annealing and 100 sweeps after it."""
-        self.check_replica(replica)
+        one = self.prior(replica)
         check_count("samples", n)
-        machine = self.net.prior()
-        one = type(machine)(machine.bias[replica].detach(), machine.weight[replica].detach())
         _, members, _ = anneal_population(one, max(n, 100), seed, sweeps=2)
         state, _ = gibbs.step(GibbsState(members.z, members.stream), one, sweeps=100)  # kin become unlike each other
         order = torch.randperm(len(state.z), generator=torch.Generator().manual_seed(seed))[:n]
@@ -278,9 +281,8 @@ def with_nets(
     nets = list(model.encoder) if encoder is None else list(encoder)
     if len(nets) != config.shape.groups:
         raise ConfigError(f"{len(nets)} encoder nets for {config.shape.groups} groups; there is one for each")
-    rbm = RBM(model.units // 2, model.units // 2, 1)
     own = DiscreteVAE(
-        nets, decoder or model.decoder, rbm, model.method, model.beta, pixel_mean,
+        nets, decoder or model.decoder, model.rbm, model.method, model.beta, pixel_mean,
         epsilon=config.epsilon, clamp=config.clamp,
     )  # fmt: skip
     outputs = own.bits * (2 if own.method.prior == "gaussian_integral" else 1)

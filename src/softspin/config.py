@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 
 from softspin import recipe
 from softspin.errors import ConfigError, UnknownNameError, unknown_name
+from softspin.graphs import Edges, checked_edges, read_edges
 from softspin.methods import METHODS
 from softspin.recipe import RATE_SCHEDULE, STRUCTURES, Shape
 from softspin.typed import Rule, convert, parse
@@ -41,6 +42,7 @@ Schedule = Annotated[
         lambda v: len(v) > 0 and v[-1][0] == 1 and all(a < b for (a, _), (b, _) in zip(((0, 0), *v), v, strict=False)),
     ),
 ]
+Pairs = Annotated[tuple[tuple[Natural, Natural], ...], Rule("pairs of units, as in 0:1,1:2", lambda v: True)]
 Filled = Annotated[str, Rule("a name or a path", lambda v: v.strip() != "")]
 Device = Annotated[
     str, Rule("auto, cpu, cuda or cuda:N", lambda v: re.fullmatch(r"auto|cpu|cuda(:[0-9]+)?", v) is not None)
@@ -90,6 +92,9 @@ class Config:
     bits: Count | None = None
     layers: Natural | None = None
     width: Count | None = None
+    graph: Pairs | str | None = None
+    """Which bits the prior couples, as pairs of units: none is an RBM, the first half of the bits against the second.
+    A text is replaced by the pairs it stands for, see `softspin.graphs`: 0:1,1:2, a .json file, or zephyr:2."""
     init_scale: Positive = 2.6
     """Kernels start as a truncated normal of variance init_scale / fan_in."""
     norm_decay: BelowOne = 0.8
@@ -161,6 +166,8 @@ class Config:
     def __post_init__(self) -> None:
         for name, hint in _hints().items():
             value = getattr(self, name)
+            if name == "graph" and isinstance(value, str):
+                continue  # until the number of units is known to be one
             try:
                 object.__setattr__(self, name, convert(hint, value))
             except ValueError as error:
@@ -169,7 +176,19 @@ class Config:
             raise unknown_name("method", self.method, METHODS)
         if self.structure not in STRUCTURES:
             raise unknown_name("structure", self.structure, STRUCTURES)
+        if self.graph is not None:
+            object.__setattr__(self, "graph", self._edges(self.graph))
         self._check_together()
+
+    def _edges(self, graph: Pairs | str) -> Edges:
+        """The edges in order, whatever they were given as, so that a run keeps them and not a file's name."""
+        units = self.shape.units
+        pairs = read_edges(graph, units) if isinstance(graph, str) else graph
+        try:
+            pairs = convert(Pairs, pairs)
+        except ValueError as error:
+            raise _impossible("graph", pairs, str(error)) from None
+        return checked_edges(pairs, units)
 
     def _check_together(self) -> None:
         smoothing = METHODS[self.method].smoothing
@@ -191,7 +210,9 @@ class Config:
             )
         if self.sampler == "pa" and self.chains < 2:
             raise ConfigError("chains = 1 is not possible; population annealing (sampler = pa) needs at least 2")
-        if self.shape.units % 2:
+        if self.graph is not None and self.compile == "on":
+            raise ConfigError("compile = on is not possible with a graph, whose steps are not compiled; use auto")
+        if self.shape.units % 2 and self.graph is None:
             groups, bits = self.shape.groups, self.shape.bits
             raise ConfigError(f"groups x bits = {groups} x {bits} is odd; an RBM of two equal halves needs it even")
 
@@ -200,6 +221,12 @@ class Config:
         """Groups, bits, layers and width: the structure's, but for those set."""
         own = {name: getattr(self, name) for name in Shape._fields if getattr(self, name) is not None}
         return STRUCTURES[self.structure]._replace(**own)
+
+    @property
+    def edges(self) -> Edges | None:
+        """The graph as it always is once it was given."""
+        assert not isinstance(self.graph, str)
+        return self.graph
 
     @property
     def replicas(self) -> tuple[Replica, ...]:
@@ -268,6 +295,8 @@ def _known(name: str) -> str:
 
 
 def _parsed(name: str, text: str) -> Any:
+    if name == "graph":
+        return None if text.strip().lower() == "none" else text
     try:
         return parse(_hints()[name], text)
     except ValueError as error:

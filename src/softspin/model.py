@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from softspin.config import Config
-from softspin.distributions import BipartiteBoltzmann, SmoothedBernoulli
+from softspin.distributions import Boltzmann, SmoothedBernoulli
 from softspin.errors import ShapeError, SupportError
 from softspin.methods import Method, method
-from softspin.nn import MLP, RBM, PlainNet
+from softspin.nn import MLP, RBM, GraphPrior, PlainNet
 from softspin.numerics import align, softplus
 from softspin.smoothing import ShiftedGaussian, Smoothing, SoftBits, UniformExponential, smoothing_family
 
@@ -60,7 +60,7 @@ class DiscreteVAE(nn.Module):
         self,
         encoder: Sequence[nn.Module],
         decoder: nn.Module,
-        rbm: RBM,
+        rbm: RBM | GraphPrior,
         method: Method,
         beta: Tensor,
         pixel_mean: Tensor,
@@ -72,6 +72,7 @@ class DiscreteVAE(nn.Module):
         self.encoder = nn.ModuleList(_adapted(net) for net in encoder)
         self.decoder = _adapted(decoder)
         self.rbm = rbm
+        """Of two equal halves, or on a graph: the prior's parameters."""
         self.method = method
         self.epsilon, self.clamp = epsilon, clamp
         self.register_buffer("beta", beta.to(torch.float32))
@@ -97,9 +98,9 @@ class DiscreteVAE(nn.Module):
         """D, all latent bits."""
         return self.bits * len(self.encoder)
 
-    def prior(self, log_z: Tensor | None = None, *, validate: bool = True) -> BipartiteBoltzmann:
+    def prior(self, log_z: Tensor | None = None, *, validate: bool = True) -> Boltzmann:
         """p(z)."""
-        machine: BipartiteBoltzmann = self.rbm(log_z, validate=validate)
+        machine: Boltzmann = self.rbm(log_z, validate=validate)
         return machine
 
     def infer(self, x: Tensor, uniforms: Tensor) -> Inference:
@@ -186,10 +187,14 @@ def build(config: Config, pixel_mean: Tensor) -> DiscreteVAE:
         )
 
     encoder = [net(pixels + group * shape.bits, outputs) for group in range(shape.groups)]
+    if config.edges is None:
+        prior: RBM | GraphPrior = RBM(shape.units // 2, shape.units // 2, len(generators))
+    else:
+        prior = GraphPrior(config.edges, shape.units, len(generators))
     return DiscreteVAE(
         encoder,
         net(shape.units, pixels),
-        RBM(shape.units // 2, shape.units // 2, len(generators)),
+        prior,
         how,
         torch.tensor([replica.beta for replica in config.replicas]),
         pixel_mean,

@@ -9,8 +9,11 @@ import dimod
 import numpy as np
 import pytest
 import torch
+from evaluation.models import small_model
 from samplers.laws import log_weights, small_graph, small_rbm, states, true_log_z
 
+from softspin.api import Model
+from softspin.config import Config
 from softspin.distributions import BipartiteBoltzmann, Boltzmann, GraphBoltzmann
 from softspin.dwave import from_bqm, to_bqm
 from softspin.errors import ShapeError, SupportError
@@ -111,3 +114,13 @@ def test_bad_input_is_named() -> None:
     weight = torch.full((1, 1), math.nan)
     with pytest.raises(SupportError, match="weight of a Boltzmann machine holds NaN"):
         to_bqm(BipartiteBoltzmann(torch.zeros(2), weight, validate_args=False))
+
+
+def test_the_prior_of_a_trained_model_becomes_a_bqm() -> None:
+    model = Model(small_model(), Config(), (3, 3))
+    bqm = to_bqm(model.prior(1))
+    z = states(8)
+    energies = bqm.energies((z.numpy().astype(np.int8), list(range(8))))
+    np.testing.assert_allclose(energies, model.net.prior().energy(z.expand(2, -1, -1))[1].detach().numpy(), atol=1e-12)
+    with pytest.raises(SupportError, match="replica 2; this model has 2, counted from 0"):
+        model.prior(2)

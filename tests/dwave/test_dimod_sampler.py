@@ -17,8 +17,10 @@ import softspin
 from softspin.dwave import DimodSampler, TemperatureWarning
 from softspin.errors import ConfigError, OutOfTimeError, ShapeError, SupportError, TrainingError
 from softspin.evaluation import exact_nll
-from softspin.samplers import negative_phase
+from softspin.model import build
+from softspin.samplers import GibbsState
 from softspin.training import checkpoint
+from softspin.training.engine import Engine
 
 
 def exact_sampler(**options: Any) -> DimodSampler:
@@ -173,12 +175,16 @@ def test_a_resumed_run_equals_the_unbroken_one_bit_for_bit(tmp_path: Path) -> No
         assert torch.equal(value, parts[name]), name
 
 
-def test_the_negative_phase_is_that_of_the_samples() -> None:
-    """One engine step moves the couplings by the exact moments, within the noise of 20,000 independent samples."""
-    machine, sampler = small_graph(), exact_sampler()
-    state, _ = sampler.step(sampler.init(machine, 20_000, seed=3), machine)
-    found = negative_phase(machine, state.z)
-    torch.testing.assert_close(found.pair, machine.moments.pair, atol=5 * 0.5 / 20_000**0.5, rtol=0)
+def test_a_training_step_takes_its_samples_from_it() -> None:
+    config, data, sampler = small(sampler="own", seeds=(0, 1)), bars(), exact_sampler()
+    made = Engine(config, build(config, data.pixel_mean()), data, torch.device("cpu"), sampler)
+    for _ in range(3):
+        before = type(made.sampler)(*(x.clone() for x in made.sampler))
+        assert isinstance(before, GibbsState)
+        expected, _ = sampler.step(before, made.model.prior(), config.sweeps)
+        made.step()
+        assert torch.equal(made.sampler.z, expected.z)
+        assert torch.equal(made.sampler.stream, expected.stream)
 
 
 def test_a_sampler_and_its_name_belong_together(tmp_path: Path) -> None:

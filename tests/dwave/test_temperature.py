@@ -133,7 +133,7 @@ def test_the_ends_of_the_scale() -> None:
 class Lattice(Table, Structured):
     """A sampler on a ring of eight nodes, which takes nothing else."""
 
-    nodelist = [*"abcdefgh"]  # noqa: RUF012
+    nodelist = [*"aecgbfdh"]  # noqa: RUF012
     edgelist = [*zip("abcdefgh", "bcdefgha", strict=True)]  # noqa: RUF012
 
     def sample(self, bqm: dimod.BQM, num_reads: int = 1, seed: int = 0) -> dimod.SampleSet:

@@ -26,6 +26,7 @@ from samplers.laws import (
 from torch import Tensor
 
 from softspin.distributions import BipartiteBoltzmann, Boltzmann, GraphBoltzmann
+from softspin.distributions.enumeration import LARGEST
 from softspin.errors import DeviceError, ShapeError, SupportError, TooLargeError, UnknownNameError
 from softspin.kernels import Implementation
 from softspin.samplers import (
@@ -381,8 +382,8 @@ def test_replicas_have_the_log_z_of_their_own_machines() -> None:
 def test_auto_is_exact_where_that_is_possible() -> None:
     wide = BipartiteBoltzmann(torch.zeros(74), torch.zeros(24, 50))
     too_wide = BipartiteBoltzmann(torch.zeros(75), torch.zeros(25, 50))
-    assert log_z._can_enumerate(wide)
-    assert not log_z._can_enumerate(too_wide)
+    assert wide.listed_units == LARGEST
+    assert too_wide.listed_units == LARGEST + 1
     assert estimate(small_rbm(), seed=0).kind == "exact"
     result = estimate(too_wide, seed=0, temperatures=3, chains=10)
     assert result.method == "sandwich"

@@ -43,6 +43,10 @@ def train(
     structure: Annotated[
         Text, typer.Option(help="1-linear, 1-nonlinear, 2-nonlinear or 4-nonlinear.", show_default="2-nonlinear")
     ] = None,
+    graph: Annotated[
+        Text,
+        typer.Option(help="Couplings of the prior: zephyr:2, a .json list of pairs, 0:1,1:2.", show_default="an RBM"),
+    ] = None,
     sampler: Annotated[Text, typer.Option(help="Of the prior: pcd or pa.", show_default="pa")] = None,
     steps: Annotated[
         Text, typer.Option(help="Updates to make.", show_default="1000000 on mnist and omniglot, else 2000")
@@ -69,7 +73,7 @@ def train(
     """
     flags = {
         "data": data, "method": method, "structure": structure, "sampler": sampler, "steps": steps,
-        "samples": samples, "seeds": seeds, "beta": beta, "device": device,
+        "samples": samples, "seeds": seeds, "beta": beta, "device": device, "graph": graph,
     }  # fmt: skip
     quick: list[str] = []
     if resume:
@@ -151,10 +155,11 @@ def _introduce(trainer: Trainer, quick: list[str], start: int) -> None:
     sizes = " + ".join(f"{len(part):,}" for part in (data.train, data.valid, data.test))
     replicas = config.replicas
     names = f"{len(replicas)} models" if len(replicas) > 1 else replica_name(replicas[0]._asdict())
+    prior = "" if config.edges is None else f", a prior with {len(config.edges):,} couplings"
     say(f"data    {data.name}: {sizes} images of {' x '.join(map(str, data.shape))} (train + valid + test)")
     say(
         f"model   {config.method}, {config.structure}: {shape.groups} x {shape.bits} bits, "
-        f"{shape.layers} layers of {shape.width}; {names}"
+        f"{shape.layers} layers of {shape.width}{prior}; {names}"
     )
     say(
         f"run     {config.steps:,} steps, K = {config.samples}, {config.sampler} with {config.chains:,} chains x "

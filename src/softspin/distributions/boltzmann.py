@@ -146,6 +146,11 @@ class Boltzmann(Distribution, ABC):
             self._known = version, exact_moments(self.bias.detach(), coupling, self._independent_set(), want_moments)
         return self._known[1]
 
+    @property
+    def listed_units(self) -> int:
+        """How many units an exact sum has to list: all but the largest block. At most 24 are possible."""
+        return self.units - len(self._independent_set())
+
     def _independent_set(self) -> Tensor:
         """The largest block: its units are summed out in closed form."""
         index = torch.arange(self.units, device=self.bias.device)

@@ -135,7 +135,7 @@ def _small_machine(sampler: Sampler) -> tuple[GraphBoltzmann, list[Any]]:
 
 
 def _near(sampler: Structured) -> list[Any]:
-    """The first nodes of the sampler's graph, breadth first."""
+    """Nodes of the sampler's graph that hang together, from the first on."""
     found: list[Any] = []
     waiting = list(sampler.nodelist)
     while waiting and len(found) < UNITS:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from softspin.distributions import BipartiteBoltzmann
 from softspin.errors import TooLargeError
 from softspin.evaluation.running import MeanNLL, Running, check_images, evaluating, image_batches
 from softspin.model import DiscreteVAE
 from softspin.numerics import all_states, softplus
+from softspin.samplers.machines import couplings, rebuild
 
 LARGEST = 20
 """Bits that are enumerated at most. Each state is decoded once, so a further bit doubles the time."""
@@ -36,8 +36,8 @@ def exact_log_likelihood(
     check_images(images, len(model.mean))
     total = torch.full((model.replicas, len(images)), -torch.inf, dtype=torch.float64, device=model.mean.device)
     with evaluating(model):
-        rbm = model.rbm
-        prior = BipartiteBoltzmann(rbm.bias.to(torch.float64), rbm.weight.to(torch.float64), validate_args=False)
+        machine = model.prior(validate=False)
+        prior = rebuild(machine, machine.bias.to(torch.float64), couplings(machine).to(torch.float64))
         for states in all_states(model.units, state_chunk, model.mean.device):
             z = states.expand(model.replicas, *states.shape)
             logits = model.decode(z[:, None].to(model.mean.dtype))[:, 0].to(torch.float64)

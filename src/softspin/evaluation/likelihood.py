@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from softspin.distributions import BipartiteBoltzmann
+from softspin.distributions import Boltzmann
 from softspin.errors import ShapeError
 from softspin.evaluation.draws import check_room, replica_keys, uniforms
 from softspin.evaluation.running import Running, check_images, evaluating, image_batches
@@ -112,7 +112,7 @@ def evaluate(
 
 def _importance(
     model: DiscreteVAE,
-    machine: BipartiteBoltzmann,
+    machine: Boltzmann,
     x: Tensor,
     keys: Tensor,
     index: Tensor,

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 import torch
 
-from softspin.distributions import BipartiteBoltzmann
 from softspin.evaluation.draws import replica_seeds
 from softspin.model import DiscreteVAE
 from softspin.samplers import LogZ
 from softspin.samplers.log_z import ais, exact
 from softspin.samplers.log_z import sandwich as both_ways
+from softspin.samplers.machines import single_machines
 
 EXACT = 20
-"""Units of the smaller side up to which log Z is enumerated: 2 seconds on two cores, a GPU is faster."""
+"""Units up to which log Z is enumerated, of an RBM's smaller side: 2 seconds on two cores, a GPU is faster."""
 
 
 def log_z_for(
@@ -27,17 +27,15 @@ def log_z_for(
 ) -> LogZ:
     """log Z of every replica's machine, tensors `(R,)`.
 
-    Exact where a side has at most 20 units; else annealed forward (a lower bound, as selection during training uses
-    it), or with `sandwich` in both directions, as a final result should be. One seed serves all replicas unless each
-    has its own. They are annealed one after another, so that no result depends on the neighbours.
+    Exact where a side has at most 20 units, or of another graph all colours but the largest; else annealed forward (a
+    lower bound, as selection during training uses it), or with `sandwich` in both directions, as a final result should
+    be. One seed serves all replicas unless each has its own. They are annealed one after another, so that no result
+    depends on the neighbours.
     """
-    rbm = model.rbm
-    bias, weight = rbm.bias.detach(), rbm.weight.detach()
     results: list[LogZ] = []
-    for replica, own in enumerate(replica_seeds(seed, model.replicas)):
-        # Copies, because a product's rounding depends on where in memory its factors begin.
-        machine = BipartiteBoltzmann(bias[replica].clone(), weight[replica].clone(), validate_args=False)
-        if min(weight.shape[1:]) <= EXACT:
+    each = zip(single_machines(model.prior(validate=False)), replica_seeds(seed, model.replicas), strict=True)
+    for machine, own in each:
+        if machine.listed_units <= EXACT:
             results.append(exact(machine))
         else:
             anneal = both_ways if sandwich else ais

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from softspin.distributions import BipartiteBoltzmann
 from softspin.errors import MissingExtraError, ShapeError, SupportError
 from softspin.evaluation.draws import replica_keys, uniforms
 from softspin.evaluation.running import check_images, evaluating
 from softspin.model import DiscreteVAE
+from softspin.samplers.machines import couplings as machine_couplings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -103,9 +105,11 @@ def curves(rows: Sequence[Mapping[str, Any]], path: StrPath, *, names: Sequence[
 
 
 def couplings(model: DiscreteVAE, path: StrPath, *, replica: int = 0) -> Path:
-    """The couplings W of the prior, left side down, right side across: red positive, blue negative, white none."""
+    """The couplings W of the prior, red positive, blue negative, white none: of an RBM left side down, right across."""
     _check_replica(model, replica)
-    weight = model.rbm.weight[replica].detach().to("cpu", torch.float64)
+    machine = model.prior(validate=False)
+    down, across = ("left unit", "right unit") if isinstance(machine, BipartiteBoltzmann) else ("unit", "unit")
+    weight = machine_couplings(machine)[replica].to("cpu", torch.float64)
     if not bool(torch.isfinite(weight).all()):
         raise SupportError("the couplings hold NaN or infinity; there is nothing to draw")
     # An untrained machine is all zeros, and white.
@@ -113,7 +117,7 @@ def couplings(model: DiscreteVAE, path: StrPath, *, replica: int = 0) -> Path:
     figure = _figure(6.2, 5.2)
     axis = figure.subplots()
     shown = axis.imshow(weight.numpy(), cmap="RdBu_r", vmin=-largest, vmax=largest, interpolation="nearest")
-    axis.set(title=f"couplings of the prior{_name(model, replica)}", xlabel="right unit", ylabel="left unit")
+    axis.set(title=f"couplings of the prior{_name(model, replica)}", xlabel=across, ylabel=down)
     axis.locator_params(integer=True)
     figure.colorbar(shown, ax=axis, label="W")
     return _save(figure, path)

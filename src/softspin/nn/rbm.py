@@ -19,3 +19,11 @@ class RBM(nn.Module):
     def forward(self, log_z: Tensor | None = None, *, validate: bool = True) -> BipartiteBoltzmann:
         """The machine, with log Z `(R,)` where it is known. Without validation nothing is read on the host."""
         return BipartiteBoltzmann(self.bias, self.weight, log_z, validate_args=validate)
+
+    def frozen(self, log_z: Tensor) -> BipartiteBoltzmann:
+        """The machine as a sampler sees it: without gradients or checks."""
+        return BipartiteBoltzmann(self.bias.detach(), self.weight.detach(), log_z, validate_args=False)
+
+    def per_weight(self, pair: Tensor) -> Tensor:
+        """Of E[left right'] `(R, n, m)` what belongs to the weights: all of it."""
+        return pair

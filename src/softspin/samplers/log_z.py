@@ -224,7 +224,7 @@ def estimate(
     check_implementation(machine, implementation)
     if samples is not None:
         check_chains(samples, machine, what="the samples")
-    if method == "exact" or (method == "auto" and _can_enumerate(machine)):
+    if method == "exact" or (method == "auto" and machine.listed_units <= LARGEST):
         return exact(machine)
     if method == "population":
         return anneal_population(machine, chains, seed, base=base, implementation=implementation)[0]
@@ -237,9 +237,3 @@ def estimate(
         "implementation": implementation,
     }
     return ais(machine, **options) if method == "ais" else sandwich(machine, samples, **options)
-
-
-def _can_enumerate(machine: Boltzmann) -> bool:
-    index = torch.arange(machine.units)
-    largest = max(len(index[block.cpu() if isinstance(block, Tensor) else block]) for block in machine.blocks)
-    return machine.units - largest <= LARGEST

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from softspin.config import Config
 from softspin.data import Dataset
-from softspin.distributions import BipartiteBoltzmann, safe_beta
+from softspin.distributions import Boltzmann, safe_beta
 from softspin.errors import CheckpointError, ConfigError
 from softspin.kernels.noise import noise
 from softspin.kernels.streams import streams
@@ -103,7 +103,10 @@ class Engine:
         self.sampler = self._start_sampler(seeds)
         self.steps = 0
         self.reported = 0
-        self.compiled = config.compile == "on" or (config.compile == "auto" and device.type == "cuda")
+        # Colours of a graph are found on the host, and a sampler that is not ours may work there: no CUDA graph can
+        # follow them, and for the first no compiled part.
+        plain = config.graph is not None
+        self.compiled = config.compile == "on" or (config.compile == "auto" and device.type == "cuda" and not plain)
         self._begin, self._forward, self._finish, self._measure = self._start, self._bound, self._descend, self._moments
         if self.compiled:
             self._measure = torch.compile(self._moments)
@@ -111,8 +114,8 @@ class Engine:
             # torch would put the rows of a sum over bits into one warp: 0.26 ms for the soft bits' densities at K = 25.
             self._forward = torch.compile(self._bound, options={"triton.persistent_reductions": False})
             self._finish = torch.compile(self._descend)
-        # Samplers that are not ours may work on the host, where no graph can follow.
-        self._side = torch.cuda.Stream(device) if device.type == "cuda" and sampler is None else None
+        captured = device.type == "cuda" and sampler is None and not plain
+        self._side = torch.cuda.Stream(device) if captured else None
         self._graph: torch.cuda.CUDAGraph | None = None
         self._eager = 0
 
@@ -183,7 +186,8 @@ class Engine:
     ) -> None:
         """Adam's step, the record, and the counters."""
         # log Z enters every bound with the weight of the KL, and its gradient is the negative phase.
-        for parameter, moment in ((self.model.rbm.bias, phase.mean), (self.model.rbm.weight, phase.pair)):
+        rbm = self.model.rbm
+        for parameter, moment in ((rbm.bias, phase.mean), (rbm.weight, rbm.per_weight(phase.pair))):
             place = next(i for i, own in enumerate(self.adam.parameters) if own is parameter)
             gradients[place] = gradients[place] + warmup * moment
         gradient = torch.cat([g.reshape(len(terms), -1) for g in gradients], dim=1)
@@ -205,10 +209,9 @@ class Engine:
         with torch.cuda.stream(self._side):
             yield
 
-    def _machine(self) -> BipartiteBoltzmann:
-        """The prior at the current parameters, as the sampler sees it: without gradients or checks."""
-        rbm = self.model.rbm
-        return BipartiteBoltzmann(rbm.bias.detach(), rbm.weight.detach(), self.log_z, validate_args=False)
+    def _machine(self) -> Boltzmann:
+        """The prior at the current parameters, as the sampler sees it."""
+        return self.model.rbm.frozen(self.log_z)
 
     def _shuffle(self) -> None:
         """A new order of the images for each replica, a function of its key and the epoch."""
@@ -225,7 +228,7 @@ class Engine:
         return type(states[0])(*(torch.stack(parts) for parts in zip(*states, strict=True)))
 
     @torch.no_grad()
-    def _sample(self, machine: BipartiteBoltzmann) -> Tensor:
+    def _sample(self, machine: Boltzmann) -> Tensor:
         """Move the sampler to the current parameters; how well it moved, `(R,)`."""
         if isinstance(self.sampler, GibbsState):
             chains, info = self._chains.step(self.sampler, machine, self.config.sweeps)
