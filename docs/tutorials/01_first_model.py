@@ -1,8 +1,9 @@
 # %% [markdown]
 # # A first model
 #
-# Real handwritten digits, a small model, a short training; then its likelihood with error bars, and its samples. It takes seconds on a CPU, so
-# do not expect beauty: `softspin demo` trains for two minutes, the paper's recipe for a million steps.
+# Real handwritten digits, a small model, a short training; then its likelihood with error bars, and its samples. It
+# takes seconds on a CPU, so do not expect beauty: `softspin demo` trains for two minutes, the paper's recipe for a
+# million steps.
 
 # %%
 import matplotlib.pyplot as plt
@@ -14,7 +15,8 @@ import softspin.data
 # %% [markdown]
 # ## Train
 #
-# A config is one flat record; whatever is left alone follows the published recipe. Here: one group of 32 bits, so an RBM of 16 x 16, and few steps.
+# A config is one flat record; whatever is left alone follows the published recipe. Here: one group of 32 bits, so an
+# RBM of 16 x 16, and few steps.
 
 # %%
 config = softspin.Config(
@@ -27,8 +29,9 @@ print(model)
 # %% [markdown]
 # ## How good is it?
 #
-# `nll` is the negative log-likelihood of the *discrete* model: real bits, the Boltzmann machine itself as prior. This machine is small enough to sum, so log Z is exact;
-# what is left is the error over test images, and that importance sampling is too high on average. Beside it: what independent pixels reach.
+# `nll` is the negative log-likelihood of the *discrete* model: real bits, the Boltzmann machine itself as prior. This
+# machine is small enough to sum, so log Z is exact; what is left is the error over test images, and that importance
+# sampling is too high on average. Beside it: what independent pixels reach.
 
 # %%
 data = softspin.data.load("digits")
@@ -56,7 +59,7 @@ names = ["image", "its bits", *(f"bit {n} flipped" for n in range(1, 7))]
 
 
 def show(images: torch.Tensor, titles: list[str]) -> None:
-    figure, axes = plt.subplots(1, len(images), figsize=(9, 1.5), layout="constrained")
+    _, axes = plt.subplots(1, len(images), figsize=(9, 1.5), layout="constrained")
     for axis, image, title in zip(axes, images, titles, strict=True):
         axis.imshow(image.reshape(28, 28).numpy(), cmap="gray_r", vmin=0, vmax=1)
         axis.set_title(title, fontsize=7)

@@ -1,7 +1,8 @@
 # %% [markdown]
 # # Own data
 #
-# Anything that is an array of shape (images, ...) with bits or grey levels in [0, 1] can be trained on. Here: rings and discs of random size, made up on the spot.
+# Anything that is an array of shape (images, ...) with bits or grey levels in [0, 1] can be trained on. Here: rings
+# and discs of random size, made up on the spot.
 
 # %%
 import numpy as np
@@ -25,14 +26,16 @@ print(images.shape, images.dtype)
 # %% [markdown]
 # ## From arrays
 #
-# Only training images were given, so a tenth each becomes validation and test set, after a shuffle with a fixed seed. Values that are all 0 or 1 make a *static* set.
+# Only training images were given, so a tenth each becomes validation and test set, after a shuffle with a fixed seed.
+# Values that are all 0 or 1 make a *static* set.
 
 # %%
 data = softspin.data.from_arrays(images, name="rings and discs")
 print(data)
 
 # %% [markdown]
-# Grey levels are binarized anew for every batch in training, and once, with a fixed seed, for validation and test: a likelihood must be a number that can be computed again.
+# Grey levels are binarized anew for every batch in training, and once, with a fixed seed, for validation and test: a
+# likelihood must be a number that can be computed again.
 
 # %%
 print(softspin.data.from_arrays(images * 0.8, name="grey"))
@@ -52,7 +55,8 @@ print(f"test NLL {row['nll']:.2f} +- {row['standard_error']:.2f}; independent pi
 # %% [markdown]
 # ## From a file
 #
-# The same on the command line: save the array, and give its path. A `.npz` with arrays `train`, `valid` and `test` keeps your own split.
+# The same on the command line: save the array, and give its path. A `.npz` with arrays `train`, `valid` and `test`
+# keeps your own split.
 
 # %%
 np.save("rings.npy", images)

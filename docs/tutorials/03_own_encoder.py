@@ -1,7 +1,8 @@
 # %% [markdown]
 # # An own encoder
 #
-# `softspin.fit` takes nets of yours: one encoder for each group of bits, and a decoder. They are ordinary modules that map rows of features.
+# `softspin.fit` takes nets of yours: one encoder for each group of bits, and a decoder. They are ordinary modules
+# that map rows of features.
 
 # %%
 import torch
@@ -13,8 +14,9 @@ import softspin.data
 # %% [markdown]
 # ## What a net is given, and gives
 #
-# The encoder of group g takes the centred image and the bits of the groups before it, joined in one row, and gives one logit for each bit of its group. The decoder takes
-# all bits and gives one logit for each pixel; the pixels' mean is added to it. Here the first encoder is a small convolutional net:
+# The encoder of group g takes the centred image and the bits of the groups before it, joined in one row, and gives
+# one logit for each bit of its group. The decoder takes all bits and gives one logit for each pixel; the pixels' mean
+# is added to it. Here the first encoder is a small convolutional net:
 
 
 # %%
@@ -57,4 +59,5 @@ except softspin.SoftspinError as error:
     print(error)
 
 # %% [markdown]
-# Own nets serve one replica, and a run with own nets cannot be loaded from its folder alone: see [Bring your own encoder](../howto/own-encoder.md).
+# Own nets serve one replica, and a run with own nets cannot be loaded from its folder alone: see [Bring your own
+# encoder](../howto/own-encoder.md).

@@ -1,7 +1,8 @@
 # %% [markdown]
 # # A new smoothing
 #
-# A family whose two components are mirror images is five short methods. Here: r(ζ|0) = β (1 - ζ)^(β - 1), a triangle at β = 2 and a steep slope above.
+# A family whose two components are mirror images is five short methods. Here: r(ζ|0) = β (1 - ζ)^(β - 1), a triangle
+# at β = 2 and a steep slope above.
 
 # %%
 import matplotlib.pyplot as plt
@@ -12,8 +13,9 @@ from softspin import SmoothedBernoulli
 from softspin.smoothing import UnitInterval
 
 # %% [markdown]
-# A point has two coordinates: `own`, the log distance from the component's mode, and `other`, the log distance from the opposite one. For z = 0 these are log ζ and log (1 - ζ). So
-# log r = log β + (β - 1) other, the mass behind a point is 1 - (1 - ζ)^β, and a draw is 1 - ζ = ρ^(1/β).
+# A point has two coordinates: `own`, the log distance from the component's mode, and `other`, the log distance from
+# the opposite one. For z = 0 these are log ζ and log (1 - ζ). So log r = log β + (β - 1) other, the mass behind a
+# point is 1 - (1 - ζ)^β, and a draw is 1 - ζ = ρ^(1/β).
 
 
 # %%
@@ -42,8 +44,8 @@ class Slope(UnitInterval):
 # %% [markdown]
 # ## Is it right?
 #
-# Never against itself: the density must integrate to its own CDF, and the mean gradient of a draw must be the difference of the components' means, which for this family is
-# (β - 1) / (β + 1) by hand.
+# Never against itself: the density must integrate to its own CDF, and the mean gradient of a draw must be the
+# difference of the components' means, which for this family is (β - 1) / (β + 1) by hand.
 
 # %%
 beta = 6.0
@@ -71,5 +73,5 @@ axis.legend()
 # %% [markdown]
 # ## Into the house
 #
-# To make it a part of softspin, put it into `src/softspin/smoothing/`, add it to `SMOOTHINGS`, and to `CASES` in `tests/truth.py`: every law test then runs on it.
-# See [Add a smoothing or a sampler](../howto/add-a-part.md).
+# To make it a part of softspin, put it into `src/softspin/smoothing/`, add it to `SMOOTHINGS`, and to `CASES` in
+# `tests/truth.py`: every law test then runs on it. See [Add a smoothing or a sampler](../howto/add-a-part.md).

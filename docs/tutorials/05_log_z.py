@@ -1,7 +1,8 @@
 # %% [markdown]
 # # log Z by four ways
 #
-# A machine of 10 + 10 units is small enough to sum and large enough to fool an annealing that is too quick. So we can watch four estimators next to the truth.
+# A machine of 10 + 10 units is small enough to sum and large enough to fool an annealing that is too quick. So we can
+# watch four estimators next to the truth.
 
 # %%
 import torch
@@ -35,8 +36,9 @@ tell(log_z.sandwich(machine, seed=0, temperatures=50, chains=200))
 # %% [markdown]
 # ## Why AIS flatters, measured
 #
-# Now 200 runs of forward AIS at once: the same machine as 200 replicas. Their mean lies below the truth, and a likelihood computed with it is too good by as much. More temperatures help;
-# more images, or a smaller standard error over images, do not.
+# Now 200 runs of forward AIS at once: the same machine as 200 replicas. Their mean lies below the truth, and a
+# likelihood computed with it is too good by as much. More temperatures help; more images, or a smaller standard error
+# over images, do not.
 
 # %%
 many = BipartiteBoltzmann(machine.bias.expand(200, -1).clone(), machine.weight.expand(200, -1, -1).clone())

@@ -1,0 +1,76 @@
+"""What the pages and the README tell people to type is real: Python blocks run, commands have these options."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from softspin.cli.app import app
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(path for path in (ROOT / "docs").rglob("*.md") if path.name not in ("log.md", "results.md"))
+PYTHON = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+SHELL = re.compile(r"^```\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def shell_lines(path: Path) -> list[str]:
+    """The commands in the fenced blocks of a page, or of the text of a tutorial."""
+    text = re.sub(r"^# ?", "", path.read_text(), flags=re.MULTILINE) if path.suffix == ".py" else path.read_text()
+    return [line for block in SHELL.findall(text) for line in block.splitlines() if line.startswith("softspin ")]
+
+
+COMMANDS = [
+    pytest.param(line, id=f"{path.stem}: {line.partition(' #')[0].strip()}")
+    for path in [ROOT / "README.md", *PAGES, *(ROOT / "docs/tutorials").glob("*.py")]
+    for line in shell_lines(path)
+]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "```python" in page.read_text()], ids=lambda p: str(p.stem))
+def test_the_python_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The blocks of one page, one after another."""
+    monkeypatch.chdir(tmp_path)
+    scope: dict[str, Any] = {"__name__": "__main__"}
+    for block in PYTHON.findall(page.read_text()):
+        exec(compile(block, page.name, "exec"), scope)
+
+
+def check(line: str) -> None:
+    """Raise unless the command line has this command, with these options and as many arguments."""
+    _, *words = shlex.split(line, comments=True)
+    command: Any = typer.main.get_command(app)
+    context = command.make_context("softspin", [], resilient_parsing=True)
+    while hasattr(command, "commands"):
+        name, words = words[0], words[1:]
+        command = command.commands[name]
+        context = type(context)(command, parent=context, info_name=name)
+    _, left, _ = command.make_parser(context).parse_args(args=words)
+    assert not left, f"too many arguments: {left}"
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_commands_are_those_of_the_command_line(line: str) -> None:
+    check(line)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ("softspin trian", "trian"),
+        ("softspin train --sample 3", "No such option"),
+        ("softspin info a b", "too many arguments"),
+        ("softspin logz --temperatures", "requires an argument"),
+    ],
+)
+def test_a_wrong_command_is_seen(wrong: str, says: str) -> None:
+    with pytest.raises(Exception, match=says):
+        check(wrong)
+
+
+def test_there_are_commands_to_check() -> None:
+    assert len(COMMANDS) > 40
