@@ -9,6 +9,7 @@ Annealing from temperature 0 to 1 is the same update from a machine without coup
 from __future__ import annotations
 
 import functools
+import math
 import warnings
 from collections.abc import Callable
 from typing import NamedTuple
@@ -185,10 +186,14 @@ def step(
 
     With `finish=False` one part is taken and no more: `info.reached` is its s, and the state holds the parameters at
     which the population really is. Its log_z is that of those; the next step goes on from there, to wherever the
-    machine has moved by then. Nothing is read on the host (of a machine with `validate_args=False`), so that a training
-    update can be captured as a CUDA graph, with the GPU kernel; the plain sweeps draw on the host. Therefore nothing
-    warns or raises either: a collapse is in the info, parameters that are not finite make log_z NaN. `compiled` fuses
-    what comes before the sweeps, some fifty small operations, by torch.compile.
+    machine has moved by then. This is for training. There the old members have moved the parameters themselves, away
+    from where they were many, and their weights would lower log Z a little with every step. So the members after the
+    sweeps tell the way back: exp(-log_z_increment) is unbiased for Z_old / Z_new as far as the sweeps forget.
+
+    Nothing is read on the host then (of a machine with `validate_args=False`), so that a training update can be
+    captured as a CUDA graph, with the GPU kernel; the plain sweeps draw on the host. Therefore nothing warns or raises
+    either: a collapse is in the info, parameters that are not finite make log_z NaN. `compiled` fuses what comes before
+    and after the sweeps, some fifty small operations, by torch.compile.
 
     >>> from softspin.distributions import BipartiteBoltzmann
     >>> machine = BipartiteBoltzmann(torch.zeros(5), torch.ones(2, 3))
@@ -217,7 +222,6 @@ class _Part(NamedTuple):
     bias: Tensor
     coupling: Tensor
     reached: Tensor
-    log_z: Tensor
     increment: Tensor
     parents: Tensor
     weights: Tensor
@@ -247,7 +251,6 @@ def _part(
         bias=_between(state.bias, bias, reached),
         coupling=_between(state.coupling, coupling, reached),
         reached=reached,
-        log_z=state.log_z + increment,
         increment=increment,
         parents=parents,
         weights=weights,
@@ -273,8 +276,10 @@ def _one_part(
     part = run(kind_of(machine), state, machine.bias.detach(), couplings(machine), least)
     here = rebuild(machine, part.bias, part.coupling)
     z, stream = sweep(here, part.z, state.stream, sweeps, implementation=implementation)
+    back = _compiled_way_back() if compiled else _way_back
+    increment = back(kind_of(machine), z, part.bias - state.bias, part.coupling - state.coupling)
     info = PopulationInfo(
-        log_z_increment=part.increment,
+        log_z_increment=increment,
         reached=part.reached,
         parts=torch.ones_like(part.reached, dtype=torch.int64),
         effective_sample_size=part.effective_sample_size,
@@ -283,7 +288,20 @@ def _one_part(
         weighed=state.founders.clone(),  # a replayed graph writes its next state over this one
         founders=state.founders.gather(-1, part.parents),
     )
-    return PopulationState(z, part.bias, part.coupling, part.log_z, info.founders, stream), info
+    return PopulationState(z, part.bias, part.coupling, state.log_z + increment, info.founders, stream), info
+
+
+def _way_back(
+    kind: type[BipartiteBoltzmann | GraphBoltzmann], z: Tensor, moved_bias: Tensor, moved_coupling: Tensor
+) -> Tensor:
+    """log Z_new - log Z_old by members of the new machine, from how far the parameters moved."""
+    loss = kind(moved_bias, moved_coupling, validate_args=False).energy(z).to(torch.float64)
+    return math.log(z.shape[-2]) - torch.logsumexp(loss, dim=-1)
+
+
+@functools.cache
+def _compiled_way_back() -> Callable[..., Tensor]:
+    return torch.compile(_way_back)
 
 
 def _all_parts(
@@ -329,7 +347,7 @@ def _all_parts(
             z=torch.where(moving[..., None, None], z, state.z),
             bias=part.bias,
             coupling=part.coupling,
-            log_z=part.log_z,
+            log_z=state.log_z + part.increment,
             founders=info.founders,
             stream=torch.where(moving[..., None], stream, state.stream),
         )

@@ -46,8 +46,8 @@ TERMS = ("bound", "reconstruction", "kl", "sampler", "gradient")
 """What a step reports: three parts of the bound; how well the sampler moves, as the share of bits that flipped (pcd, or
 one's own) or the effective share of the population (pa); the norm of the gradient.
 
-Bound and KL are as good as log Z is: annealed at each validation; after it, carried on by the population, whose
-estimate drifts low (pa), or left as it is (pcd, own)."""
+Bound and KL are as good as log Z is: annealed at each validation; after it, carried on by the population (pa), whose
+errors add up, or left as it is (pcd, own)."""
 
 
 class Report(NamedTuple):
