@@ -67,11 +67,11 @@ def _step(replicas: int, samples: int) -> dict[str, Any]:
 
 
 def betas(data: str) -> str:
-    """The authors' beta for each structure and method, as a table."""
-    lines = ["| structure | " + " | ".join(f"`{name}`" for name in METHODS) + " |", "|---" * (len(METHODS) + 1) + "|"]
-    for structure in recipe.STRUCTURES:
-        row = " | ".join(f"{recipe.beta(data, structure, name):g}" for name in METHODS)
-        lines.append(f"| {structure} | {row} |")
+    """The authors' beta for each method and structure, as a table."""
+    lines = ["| method | " + " | ".join(recipe.STRUCTURES) + " |", "|---" * (len(recipe.STRUCTURES) + 1) + "|"]
+    for name in METHODS:
+        row = " | ".join(f"{recipe.beta(data, structure, name):g}" for structure in recipe.STRUCTURES)
+        lines.append(f"| `{name}` | {row} |")
     return "\n".join(lines)
 
 

@@ -36,7 +36,8 @@ def _metavar(argument: Any) -> str:
 def _row(one: Any) -> str:
     names = _metavar(one) if one.param_type_name == "argument" else ", ".join(one.opts)
     shown = getattr(one, "show_default", False)
-    default = shown if isinstance(shown, str) else "" if one.default in (None, False, ()) else str(one.default)
+    none = one.default is None or one.default is False or one.default == () or one.param_type_name == "argument"
+    default = shown if isinstance(shown, str) else "" if none else str(one.default)
     return f"| `{names}` | {_cell(default)} | {_cell(getattr(one, 'help', None) or '')} |"
 
 
@@ -68,7 +69,7 @@ def _right(hint: Any) -> str:
 
 def _default(value: Any) -> str:
     if isinstance(value, tuple):
-        value = ",".join(":".join(f"{x:.3g}" for x in one) if isinstance(one, tuple) else str(one) for one in value)
+        value = ", ".join(":".join(f"{x:.3g}" for x in one) if isinstance(one, tuple) else str(one) for one in value)
     return "" if value in (None, "") else f"`{value}`"
 
 
