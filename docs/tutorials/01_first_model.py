@@ -21,7 +21,7 @@ import softspin.data
 # %%
 config = softspin.Config(
     data="digits", structure="1-nonlinear", bits=32, width=64, steps=250, chains=50, sweeps=3,
-    evaluate_every=125, validation_samples=10, test_samples=100, device="cpu",
+    evaluate_every=125, checkpoint_every=125, validation_samples=5, test_samples=20, device="cpu",
 )  # fmt: skip
 model = softspin.fit(config, folder="first")
 print(model)
@@ -36,7 +36,7 @@ print(model)
 # %%
 data = softspin.data.load("digits")
 x = data.test[:200]
-found = model.nll(x)
+found = model.nll(x, samples=100)
 print(f"NLL {found.nll.item():.1f} +- {found.standard_error.item():.1f} nats, log Z {found.log_z.kind}")
 
 from softspin.evaluation import bernoulli_nll
