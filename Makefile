@@ -26,7 +26,7 @@ test-gpu: $(READY)
 
 # The documentation, in site/; its tutorials run as they are built. The variable turns off the theme's word about its successor.
 docs: $(READY)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+	OMP_NUM_THREADS=1 NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 format: $(READY)
 	$(BIN)/ruff check --fix .
