@@ -156,6 +156,8 @@ def test_the_demo(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         ended = call("demo", "--steps", 4)
         assert ended.code == 0
         assert f"Look at {folder}/samples.png" in ended.out
+        assert f"{folder}/playground.html in a browser" in ended.out
+        assert "window.softspin" in Path(folder, "playground.html").read_text(encoding="utf-8")
         assert Path(folder, "softbits.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -9,6 +9,7 @@ import typer
 
 from softspin.cli.console import say, warn
 from softspin.cli.options import Json, Seed
+from softspin.cli.playground import write_page
 from softspin.cli.runs import RUNS, free_folder
 from softspin.cli.softbits import draw_soft_bits
 from softspin.cli.train import new_folder, run_training
@@ -47,11 +48,13 @@ def demo(
     config = DEMO.with_settings([f"steps={steps}", f"seeds={seed}"])
     folder = free_folder(RUNS / "demo") if out is None else new_folder(out, config)
     (row,) = run_training(config, folder, json=json)
+    write_page(folder, folder / "playground.html")
     try:
         draw_soft_bits(folder / "softbits.png")
     except MissingExtraError as error:
         warn(f"no pictures: {error}")
     if not json:
         gain = row["baseline_nll"] - row["nll"]
-        say(f"That is {gain:.1f} nats better than independent pixels. Look at {folder / 'samples.png'}; then try:")
+        say(f"That is {gain:.1f} nats better than independent pixels. Look at {folder / 'samples.png'}, and open")
+        say(f"{folder / 'playground.html'} in a browser: draw, flip bits, let it dream. Then try:")
         say(f"  softspin info {folder}\n  softspin evaluate {folder} --samples 4000\n  softspin train --help")

@@ -12,13 +12,16 @@ from softspin.cli.options import Data, Json, Replica, Run
 from softspin.cli.runs import check_ending, open_data, open_model, place_in, write_text
 from softspin.playground.page import page
 
+IMAGES = 24
+"""Test images on a page unless told otherwise."""
+
 
 def playground(
     run: Run,
     out: Annotated[
         Path | None, typer.Option(help="The page, one HTML file.", show_default="RUN/playground.html")
     ] = None,
-    images: Annotated[int, typer.Option(help="How many test images to carry along.", min=1, max=200)] = 24,
+    images: Annotated[int, typer.Option(help="How many test images to carry along.", min=1, max=200)] = IMAGES,
     data: Data = None,
     replica: Replica = 0,
     json: Json = False,
@@ -27,12 +30,18 @@ def playground(
 
     It carries encoder, decoder and RBM of the best checkpoint, and opens from the disk.
     """
-    model = open_model(run, device="cpu")
     out = out or place_in(run, "playground.html")
     check_ending(out, (".html",))
+    size = write_page(run, out, images, data, replica)
+    if json:
+        say_json({"written": out, "bytes": size, "replica": replica})
+    else:
+        say(f"{size / 1e6:.1f} MB: {out}; open it in a browser")
+
+
+def write_page(run: Path, out: Path, images: int = IMAGES, data: str | None = None, replica: int = 0) -> int:
+    """The page of a run's model; how many bytes it has."""
+    model = open_model(run, device="cpu")
     text = page(model, open_data(model, data).test, replica=replica, count=images)
     write_text(out, text)
-    if json:
-        say_json({"written": out, "bytes": len(text.encode()), "replica": replica})
-    else:
-        say(f"{len(text.encode()) / 1e6:.1f} MB: {out}; open it in a browser")
+    return len(text.encode())
