@@ -1,8 +1,9 @@
 """Population annealing: a population that follows the parameters, and a running estimate of log Z.
 
-One update from old to new parameters: weights exp(E_old - E_new) per member; log Z grows by the log of their mean;
-the members are resampled by their weights; sweeps at the new parameters. Where that is too far for the weights, it
-goes a part of the way: as many parts as it takes, or one at each update, behind the parameters until it has caught up.
+One update from old to new parameters: weights exp(E_old - E_new) per member; log Z grows by the log of their mean (in
+training by what the members after the sweeps tell, see :func:`step`); the members are resampled by their weights;
+sweeps at the new parameters. Where that is too far for the weights, it goes a part of the way: as many parts as it
+takes, or one at each update, behind the parameters until it has caught up.
 Annealing from temperature 0 to 1 is the same update from a machine without couplings, see :mod:`population_log_z`.
 """
 
@@ -188,7 +189,8 @@ def step(
     which the population really is. Its log_z is that of those; the next step goes on from there, to wherever the
     machine has moved by then. This is for training. There the old members have moved the parameters themselves, away
     from where they were many, and their weights would lower log Z a little with every step. So the members after the
-    sweeps tell the way back: exp(-log_z_increment) is unbiased for Z_old / Z_new as far as the sweeps forget.
+    sweeps tell the way back: exp(-log_z_increment) is unbiased for Z_old / Z_new as far as the sweeps forget. Where
+    the way back is too far, of too small an effective sample size by the old members' weights, those do tell it.
 
     Nothing is read on the host then (of a machine with `validate_args=False`), so that a training update can be
     captured as a CUDA graph, with the GPU kernel; the plain sweeps draw on the host. Therefore nothing warns or raises
@@ -277,7 +279,8 @@ def _one_part(
     here = rebuild(machine, part.bias, part.coupling)
     z, stream = sweep(here, part.z, state.stream, sweeps, implementation=implementation)
     back = _compiled_way_back() if compiled else _way_back
-    increment = back(kind_of(machine), z, part.bias - state.bias, part.coupling - state.coupling)
+    moved = part.bias - state.bias, part.coupling - state.coupling
+    increment = back(kind_of(machine), z, *moved, part.increment, part.weights, least)
     info = PopulationInfo(
         log_z_increment=increment,
         reached=part.reached,
@@ -292,11 +295,23 @@ def _one_part(
 
 
 def _way_back(
-    kind: type[BipartiteBoltzmann | GraphBoltzmann], z: Tensor, moved_bias: Tensor, moved_coupling: Tensor
+    kind: type[BipartiteBoltzmann | GraphBoltzmann],
+    z: Tensor,
+    moved_bias: Tensor,
+    moved_coupling: Tensor,
+    forth: Tensor,
+    weights: Tensor,
+    least: float,
 ) -> Tensor:
-    """log Z_new - log Z_old by members of the new machine, from how far the parameters moved."""
+    """log Z_new - log Z_old by members of the new machine, from how far the parameters moved; else as told `forth`.
+
+    What the way has all but forbidden, no new member knows of. The old ones do: by them the weights of the way back,
+    the inverse ones, are worth N / (mean w mean 1/w) members.
+    """
     loss = kind(moved_bias, moved_coupling, validate_args=False).energy(z).to(torch.float64)
-    return math.log(z.shape[-2]) - torch.logsumexp(loss, dim=-1)
+    back = math.log(z.shape[-2]) - torch.logsumexp(loss, dim=-1)
+    enough = least * weights.mean(-1) * weights.reciprocal().mean(-1) <= z.shape[-2]
+    return torch.where(enough, back, forth)
 
 
 @functools.cache
