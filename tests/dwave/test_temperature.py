@@ -114,6 +114,16 @@ def test_false_alarms_are_as_rare_as_the_p_values_say() -> None:
     assert abs(scores.std() - 1) < 5 / math.sqrt(2000)
 
 
+def test_a_cold_boltzmann_sampler_is_not_denied_for_one_rare_state() -> None:
+    """States that are expected 0.02 times in all, and seen once in 2% of 2,000 samples: that is no evidence."""
+    energies = torch.tensor([0.0, 0.2, 0.3, 0.5, 11.5], dtype=torch.float64)
+    p = torch.softmax(-energies, 0).numpy()
+    random = np.random.default_rng(0)
+    counts = [random.multinomial(2000, p) for _ in range(2000)]
+    assert sum(c[-1] > 0 for c in counts) > 15
+    assert all(measure(energies, torch.from_numpy(c).double(), 1.0).boltzmann for c in counts)
+
+
 def test_the_ends_of_the_scale() -> None:
     energies = torch.tensor([0.0, 0.0, 1.0, 2.0], dtype=torch.float64)
 
@@ -153,6 +163,9 @@ def test_a_sampler_with_a_graph_is_measured_on_its_own_nodes() -> None:
 def test_bad_input_is_named() -> None:
     with pytest.raises(SupportError, match="ExactSolver takes no num_reads; a sampler of a distribution is one that"):
         check_temperature(dimod.ExactSolver())
+    for asked in (0.0, -1.0, math.inf, math.nan):
+        with pytest.raises(SupportError, match="an inverse temperature is a finite number above 0"):
+            check_temperature(Table(boltzmann), asked)
     few = Lattice(boltzmann)
     few.nodelist, few.edgelist = ["a", "b"], [("a", "b")]
     with pytest.raises(SupportError, match="a sampler with 2 nodes; its temperature is measured on 6"):

@@ -21,7 +21,7 @@ UNITS, READS = 6, 2000
 FALSE_ALARM = 1e-6
 """Of each of the two tests, on a sampler that is right and whose reads are independent."""
 FEWEST = 10
-"""States that are expected less often than this are counted together."""
+"""States that are expected less often than this are counted together, and with others until they are as many."""
 
 
 class TemperatureWarning(UserWarning):
@@ -76,6 +76,8 @@ def check_temperature(
     True
     """
     check_reads(sampler)
+    if not 0 < asked < math.inf:
+        raise SupportError(f"asked = {asked:g}; an inverse temperature is a finite number above 0")
     machine, labels = _small_machine(sampler)
     bqm = to_bqm(machine, labels)
     bqm.scale(1 / asked)
@@ -175,11 +177,13 @@ def _end(energies: Tensor, beta: float) -> Tensor:
 
 def _chi_square(counts: Tensor, expected: Tensor) -> float:
     """The p-value of the counts, with one parameter fitted to them."""
-    rare = expected < FEWEST
-    seen, wanted = counts[~rare], expected[~rare]
-    if float(expected[rare].sum()) > 0:
-        seen = torch.cat([seen, counts[rare].sum()[None]])
-        wanted = torch.cat([wanted, expected[rare].sum()[None]])
+    wanted, order = expected.sort()
+    seen = counts[order]
+    # The cells from the first that is large enough, and one of all before it, which may need that one too.
+    first = int((wanted < FEWEST).sum())
+    if float(wanted[:first].sum()) < FEWEST:
+        first += 1
+    seen, wanted = (torch.cat([x[:first].sum()[None], x[first:]]) for x in (seen, wanted))
     freedom = len(wanted) - 2
     if freedom < 1:
         return 1.0
