@@ -186,6 +186,31 @@ def test_a_full_disk_leaves_nothing_half(
     assert not (tmp_path / "new" / files.TENSORS).exists()
 
 
+@pytest.mark.parametrize("moves", range(4))
+def test_stopped_between_two_files_it_is_the_old_model_or_the_new(
+    two: Model, moves: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two.only(0).save(tmp_path / "m")
+    move, left = Path.replace, iter(range(moves))
+
+    def stopped(half: Path, place: Path) -> Path:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return move(half, place)
+
+    monkeypatch.setattr(Path, "replace", stopped)
+    if moves < 3:
+        with pytest.raises(KeyboardInterrupt):
+            two.only(1).save(tmp_path / "m", overwrite=True)
+    else:
+        two.only(1).save(tmp_path / "m", overwrite=True)
+    (seed,) = softspin.load(tmp_path / "m").config.seeds
+    assert seed == (3 if moves == 0 else 5)
+    card = tmp_path / "m" / "README.md"
+    assert not card.exists() or f"(seeds {seed})" in card.read_text()
+    assert card.exists() is (moves == 3)
+
+
 def test_models_that_no_file_can_hold(two: Model, tmp_path: Path) -> None:
     decoder = nn.Sequential(nn.Linear(6, 9))
     made = softspin.fit(small(steps=1), bars(), tmp_path / "run", decoder=decoder)

@@ -64,8 +64,8 @@ def read(path: Path) -> tuple[DiscreteVAE, Config, dict[str, Any]]:
 def write(path: Path, net: DiscreteVAE, about: Mapping[str, Any], *, overwrite: bool = False) -> list[Path]:
     """Write a model to a file (a name that ends in .safetensors) or to a folder; what was written.
 
-    What is there already is replaced only if told so, and a run never is; other files of a folder stay. The tensors
-    are put in their place last, so whoever finds them finds the rest.
+    What is there already is replaced only if told so, and a run never is; other files of a folder stay. Stopped at any
+    moment, the folder has the whole old model or the whole new one; what is for people may be missing, never another's.
     """
     if any(isinstance(part, PlainNet) for part in net.modules()):
         raise SharingError(
@@ -100,8 +100,12 @@ def _check_place(path: Path, overwrite: bool) -> None:
         raise SharingError(f"{path} exists already; take another name, or say overwrite")
 
 
-def _replace(path: Path, files: Mapping[Path, bytes]) -> None:
-    """All files beside their places first, then each into its own; after an error nothing is left beside them."""
+def _replace(path: Path, files: dict[Path, bytes]) -> None:
+    """All files beside their places first, then each into its own; after an error nothing is left beside them.
+
+    The last of them is the model itself, which is replaced at once. The others tell of it: the old ones go before that,
+    the new ones come after it.
+    """
     halves = {file: file.with_name(f".{file.name}.part") for file in files}
     made = not path.exists() and path.suffix != ".safetensors"
     try:
@@ -111,8 +115,10 @@ def _replace(path: Path, files: Mapping[Path, bytes]) -> None:
                 stream.write(content)
                 stream.flush()
                 os.fsync(stream.fileno())
-        for file, half in halves.items():
-            half.replace(file)
+        for file in [*files][:-1]:
+            file.unlink(missing_ok=True)
+        for file in reversed(files):
+            halves[file].replace(file)
     except BaseException as error:
         with contextlib.suppress(OSError):
             for half in halves.values():
