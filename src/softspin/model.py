@@ -208,7 +208,8 @@ def restore(config: Config, tensors: Mapping[str, Tensor]) -> DiscreteVAE:
 
     Config and tensors may be a stranger's, so no size in the config is believed before the tensors bear it out: the
     model is first built without memory, and no loop is longer than there are tensors. Raises ShapeError where names or
-    shapes are not those of the model, SupportError where numbers are not float32, not finite, or another beta.
+    shapes are not those of the model, SupportError where numbers are not float32 or not finite, a variance is below 0,
+    or beta is another.
     """
     groups, layers = config.shape.groups, config.shape.layers
     if (groups + 1) * (layers + 1) > len(tensors):
@@ -234,6 +235,8 @@ def restore(config: Config, tensors: Mapping[str, Tensor]) -> DiscreteVAE:
         if came.dtype != torch.float32 or not bool(came.isfinite().all()):
             what = str(came.dtype)[6:] if came.dtype != torch.float32 else "not finite"
             raise SupportError(f"tensor '{name}' is {what}; it must be finite float32")
+        if name.endswith(".variance") and bool((came < 0).any()):
+            raise SupportError(f"tensor '{name}' has numbers below 0; a variance has none")
     betas = [replica.beta for replica in config.replicas]
     if not torch.equal(tensors["beta"].cpu(), torch.tensor(betas)):
         raise SupportError(f"tensor 'beta' is {tensors['beta'].tolist()}; the config's is {betas}")

@@ -189,6 +189,10 @@ def test_absurd_sizes_cost_nothing(sizes: dict[str, Any], file: Path) -> None:
         ),
         (lambda t: t["rbm.bias"].fill_(torch.nan), "tensor 'rbm.bias' is not finite; it must be finite float32"),
         (lambda t: t["base_logit"].fill_(torch.inf), "tensor 'base_logit' is not finite"),
+        (
+            lambda t: t["decoder.norms.0.variance"].fill_(-1),
+            "tensor 'decoder.norms.0.variance' has numbers below 0; a variance has none",
+        ),
         (lambda t: t["beta"].fill_(7), "tensor 'beta' is [7.0, 7.0]; the config's is ["),
     ],
 )
