@@ -12,7 +12,7 @@ import pytest
 
 from softspin.config import Config
 from softspin.errors import ConfigError, MissingExtraError, UnknownNameError
-from softspin.graphs import lattice
+from softspin.graphs import checked_edges, lattice
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -95,6 +95,8 @@ def test_other_mistakes_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         four(str(path))
     with pytest.raises(ConfigError, match="compile = on is not possible with a graph"):
         four("0:1,1:2,2:3", compile="on")
+    with pytest.raises(ConfigError, match="graph of groups x bits = 10,001 units is not possible; at most 10,000 are"):
+        checked_edges([(i, i + 1) for i in range(10_000)], 10_001)
     monkeypatch.setitem(sys.modules, "dwave_networkx", None)
     with pytest.raises(MissingExtraError, match=r"graph = zephyr:1 needs .*: pip install 'softspin\[dwave\]'"):
         four("zephyr:1")

@@ -16,6 +16,8 @@ Edges = tuple[tuple[int, int], ...]
 LATTICES = ("chimera", "pegasus", "zephyr")
 LARGEST = 32
 """Size of a lattice at most; the largest processors have 16."""
+MOST_UNITS = 10_000
+"""Of a graph: its couplings are kept as a square matrix, which a few edges in a stranger's file could make huge."""
 
 
 class Lattice(NamedTuple):
@@ -60,6 +62,8 @@ def checked_edges(edges: Iterable[tuple[int, int]], units: int) -> Edges:
     >>> checked_edges([(2, 1), (0, 1)], 3)
     ((0, 1), (1, 2))
     """
+    if units > MOST_UNITS:
+        raise ConfigError(f"graph of groups x bits = {units:,} units is not possible; at most {MOST_UNITS:,} are")
     ordered = sorted((min(pair), max(pair)) for pair in edges)
     wrong = [(pair, "joins a unit to itself") for pair in ordered if pair[0] == pair[1]]
     wrong += [(pair, "is there twice") for pair, after in pairwise(ordered) if pair == after]
