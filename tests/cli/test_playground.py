@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from cli.command import Call
 
 import softspin
@@ -34,10 +35,16 @@ def test_a_page_of_a_run(call: Call, tiny: Path, tmp_path: Path) -> None:
     assert f"{row['log_z']:.2f}" in data["headline"][5]
     assert data["headline"][6] == f"commit {about['made_by']['commit']}"
     assert facts["Data"].endswith(about["data"]["source"])
-    assert facts["Replica"] == "seed 1, beta 40 (1 of 2, from 0)"
+    assert facts["Replica"] == "seed 1, beta 40; number 1 of 0 to 1"
     assert f"{row['elbo']:.2f}" in facts["Behind it"]
     assert f"{row['baseline_nll']:.2f}" in facts["Independent pixels"]
-    assert (data["height"], data["width"], data["count"]) == (3, 3, 3)
+    assert (data["height"], data["width"], data["count"], data["unseen"]) == (3, 3, 3, True)
+
+
+def test_images_of_other_data_are_not_called_unseen(call: Call, tiny: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "other.npy", np.eye(20, 9))
+    assert call("playground", tiny, "--data", tmp_path / "other.npy", "--out", tmp_path / "page.html").code == 0
+    assert carried(tmp_path / "page.html")["unseen"] is False
 
 
 def test_a_page_of_a_run_that_has_not_ended(call: Call, tiny: Path, tmp_path: Path) -> None:

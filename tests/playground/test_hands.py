@@ -49,6 +49,7 @@ def test_keys_flip_a_bit_and_the_picture_changes(shown: Browser) -> None:
     assert shown.picture() != before
     assert shown.picture("small-picture") != small
     assert shown.picture("dream") != dream
+    assert shown.find("#picture-words").text == "1 bit is not as the encoder gave it."
     assert shown.find("#bit-words").text.startswith(f"L1 (group 1) is {'on' if flipped[1] else 'off'};")
     shown.keys("h")
     shown.wait("document.activeElement.classList.contains('held') && softspin.state.held[1] === 1")
@@ -157,6 +158,7 @@ def test_couplings_are_named(shown: Browser) -> None:
     )
     first.click()
     shown.wait(f"document.querySelector('#heat-words').textContent.startsWith('L{left} and R{right}: ')")
+    assert shown.find("#heat-words").text.endswith(f"= {weight[left, right].exp():.3g}.")
 
 
 def test_beta_moves_the_densities(shown: Browser) -> None:

@@ -42,6 +42,9 @@ def playground(
 def write_page(run: Path, out: Path, images: int = IMAGES, data: str | None = None, replica: int = 0) -> int:
     """The page of a run's model; how many bytes it has."""
     model = open_model(run, device="cpu")
-    text = page(model, open_data(model, data).test, replica=replica, count=images)
+    shown = open_data(model, data)
+    assert model.about is not None
+    unseen = shown.fingerprint == model.about["data"]["fingerprint"]  # only then is it the test set of this training
+    text = page(model, shown.test, replica=replica, count=images, unseen=unseen)
     write_text(out, text)
     return len(text.encode())

@@ -26,14 +26,14 @@ def headline(model: Model, replica: int) -> list[str]:
 def facts(model: Model, replica: int) -> Facts:
     """All that is told at its end, as (what, value)."""
     config, about = model.config, model.about
-    shape, one = config.shape, config.replicas[replica]
+    shape, one, last = config.shape, config.replicas[replica], len(config.replicas) - 1
     told = [
         ("Method", config.method),
         (
             "Structure",
             f"{config.structure}: {shape.groups} x {shape.bits} bits, {shape.layers} layers of {shape.width}",
         ),
-        ("Replica", f"{replica_name(one._asdict())} ({replica} of {len(config.replicas)}, from 0)"),
+        ("Replica", replica_name(one._asdict()) + (f"; number {replica} of 0 to {last}" if last else "")),
         ("Unlike the recipe", unlike_text(unlike_the_recipe(config))),
     ]
     if about is None:

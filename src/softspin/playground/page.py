@@ -24,11 +24,11 @@ SCRIPTS = (
 """In this order: each uses the ones before."""
 
 
-def page(model: Model, images: Tensor, *, replica: int = 0, count: int = 24) -> str:
-    """The page of one replica, with `count` of the binary images `(N, pixels)` to pick from."""
+def page(model: Model, images: Tensor, *, replica: int = 0, count: int = 24, unseen: bool = True) -> str:
+    """The page of one replica, with `count` of the binary images `(N, pixels)` to pick from; `unseen` in training?"""
     model.check_replica(replica)
     some = images[list(spread(len(images), count))]
-    data = payload(model, some, replica)
+    data = {**payload(model, some, replica), "unseen": unseen}
     parts = {
         "title": html.escape(f"softspin: {', '.join(data['headline'][:3])}"),
         "style": _read("style.css"),

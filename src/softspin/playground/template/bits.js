@@ -75,8 +75,8 @@ function showPictures() {
   const { height, width } = model;
   ["picture", "small-picture"].forEach((id) => paint($(id), state.pixels, height, width));
   const changedBits = state.bits.reduce((sum, bit, unit) => sum + (bit !== state.encoded[unit] ? 1 : 0), 0);
-  const bits = changedBits === 1 ? "1 bit is" : `${changedBits} bits are`;
-  const words = changedBits ? `${bits} not as the encoder gave them.` : "Straight from your image's bits.";
+  const bits = changedBits === 1 ? "1 bit is not as the encoder gave it." : `${changedBits} bits are not as the encoder gave them.`;
+  const words = changedBits ? bits : "Straight from your image's bits.";
   $("picture-words").textContent = words;
 }
 

@@ -90,8 +90,8 @@ function showHeat() {
   context.strokeRect(at(heat.column, right), at(heat.row, left), scale + 4, scale + 4);
   const [i, j] = [rows[heat.row], columns[heat.column]];
   const value = weight[i * right + j];
-  const words = `L${i} and R${j}: coupling ${signed(value)}. Both on is e^${signed(value)} = `
-    + `${Math.exp(value).toPrecision(3)} times as likely as without it.`;
+  const words = `L${i} and R${j}: coupling ${signed(value)}. With all other bits fixed, one being on `
+    + `multiplies the odds of the other by e^${signed(value)} = ${Math.exp(value).toPrecision(3)}.`;
   if ($("heat-words").textContent !== words) $("heat-words").textContent = words; // read aloud when it changes, only then
 }
 

@@ -114,7 +114,8 @@ function spike(context, at, frame) {
   context.fill();
   context.textAlign = "left";
   const share = (1 - soft.chance).toFixed(2);
-  context.fillText(`point mass at 0: all of r(ζ|0), ${share} of the mixture`, at + 14, frame.top + 12);
+  const words = `point mass at 0: all of r(ζ|0), ${share} of the mixture`;
+  context.fillText(words, at + 14, frame.top + 12, frame.right - at - 14); // narrower letters where a phone has no room
 }
 
 views.push(showDensity);

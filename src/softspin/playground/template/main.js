@@ -5,6 +5,8 @@ function tell() {
   $("lead").textContent = `A trained model, running in this page. It writes an image as ${units} bits, and paints an image `
     + "from any bits. Draw something, flip bits, or let it dream.";
   const element = (name, text) => Object.assign(document.createElement(name), { textContent: text });
+  $("strip-words").textContent = model.unseen ? "Test images, which the model was not trained on."
+    : "Images of other data than the model's; it may have been trained on some of them.";
   $("headline").append(...headline.map((text) => element("li", text)));
   $("facts").append(...facts.flatMap(([what, value]) => [element("dt", what), element("dd", value)]));
 }
