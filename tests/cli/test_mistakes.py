@@ -98,6 +98,17 @@ def test_images_of_another_size(call: Call, tiny: Path, tmp_path: Path) -> None:
     assert "have 20 pixels, the model's 9" in ended.err
 
 
+def test_the_images_are_not_written_over(call: Call, tiny: Path, tmp_path: Path) -> None:
+    own, run = tmp_path / "own.npy", tmp_path / "run"
+    np.save(own, np.eye(20, 9))
+    before = own.read_bytes()
+    assert call("train", run, *TINY, "--data", own).code == 0
+    for words in (["encode", run], ["reconstruct", run], ["sample", run], ["encode", tiny, "--data", own]):
+        ended = call(*words, "--out", own)
+        assert (ended.code, ended.err) == (1, f"error: --out {own} is the file of the images; give another name\n")
+        assert own.read_bytes() == before
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_an_unwritable_folder(call: Call, tmp_path: Path) -> None:
     tmp_path.chmod(0o500)

@@ -10,7 +10,7 @@ import typer
 
 from softspin.cli.console import say, say_json
 from softspin.cli.options import Data, Device, Json, Replica, Run, Seed, Split, Which
-from softspin.cli.runs import check_ending, images_of, open_data, open_model, write_array
+from softspin.cli.runs import check_ending, check_not_data, images_of, open_data, open_model, write_array
 
 
 def encode(
@@ -27,6 +27,7 @@ def encode(
     """Draw the bits of each image from q(z|x), and write them as a .npy array (images, bits) of 0 and 1."""
     model = open_model(run, which, device)
     check_ending(out, (".npy",))
+    check_not_data(out, model, data)
     z = model.encode(images_of(open_data(model, data), split, seed), replica=replica, seed=seed)
     write_array(out, z.to(torch.uint8))
     if json:

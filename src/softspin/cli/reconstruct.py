@@ -9,7 +9,16 @@ import typer
 
 from softspin.cli.console import say, say_json
 from softspin.cli.options import Data, Device, Json, Replica, Run, Seed, Split, Which
-from softspin.cli.runs import check_ending, images_of, open_data, open_model, picture_shape, place_in, write_array
+from softspin.cli.runs import (
+    check_ending,
+    check_not_data,
+    images_of,
+    open_data,
+    open_model,
+    picture_shape,
+    place_in,
+    write_array,
+)
 from softspin.evaluation import pictures
 
 
@@ -32,6 +41,7 @@ def reconstruct(
     model = open_model(run, which, device)
     out = out or place_in(run, "reconstructions.png")
     check_ending(out, (".png", ".npy"))
+    check_not_data(out, model, data)
     x = images_of(open_data(model, data), split, seed)[:n]
     if out.suffix == ".png":
         pictures.reconstructions(model.net, x, picture_shape(model.shape), out, replica=replica, seed=seed)

@@ -73,7 +73,7 @@ def open_data(model: api.Model, other: str | None = None) -> Dataset:
     try:
         data = api.load_data(model.config)
     except DataError as error:
-        raise DataError(f"{error}; if they are elsewhere, say where: --data FILE") from error
+        raise DataError(f"{error}; if the images are elsewhere, say where: --data FILE") from error
     if data.fingerprint != model.about["data"]["fingerprint"]:
         raise DataError(f"the data set '{model.config.data}' is not the one that {model.folder} was trained on")
     return data
@@ -105,6 +105,14 @@ def check_ending(out: Path, known: tuple[str, ...]) -> None:
         raise RunError(f"--out {out} is a folder; give a file, such as {out / ('out' + known[0])}")
     if not out.parent.is_dir():
         raise RunError(f"--out {out}: there is no folder {out.parent}")
+
+
+def check_not_data(out: Path, model: api.Model, other: str | None = None) -> None:
+    """Raise where the file to write is the one that the images come from, which nobody could bring back."""
+    for name in (model.config.data, other):
+        source = Path(name or "").expanduser()
+        if source.is_file() and out.exists() and out.samefile(source):
+            raise RunError(f"--out {out} is the file of the images; give another name")
 
 
 def write_array(out: Path, values: Tensor) -> None:

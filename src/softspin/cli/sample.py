@@ -9,7 +9,7 @@ import typer
 
 from softspin.cli.console import say, say_json
 from softspin.cli.options import Device, Json, Replica, Run, Seed, Which
-from softspin.cli.runs import check_ending, open_model, picture_shape, place_in, write_array
+from softspin.cli.runs import check_ending, check_not_data, open_model, picture_shape, place_in, write_array
 from softspin.evaluation import pictures
 
 
@@ -29,6 +29,7 @@ def sample(
     model = open_model(run, which, device)
     out = out or place_in(run, "samples.png")
     check_ending(out, (".png", ".npy"))
+    check_not_data(out, model)
     z = model.sample_bits(n, replica=replica, seed=seed)
     if out.suffix == ".png":
         states = z.expand(model.net.replicas, *z.shape)
