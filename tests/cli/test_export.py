@@ -44,9 +44,8 @@ def test_without_a_place_it_goes_beside_the_run(call: Call, tiny: Path, tmp_path
     assert call("export", run).code == 0
     assert (tmp_path / "run-shared" / "README.md").is_file()
     ended = call("export", run)
-    assert (ended.code, ended.err) == (
-        1, f"error: {tmp_path / 'run-shared'} exists already; take another name, or say overwrite\n",
-    )  # fmt: skip
+    message = "exists already; take another name, or replace it: --overwrite, overwrite=True"
+    assert (ended.code, ended.err) == (1, f"error: {tmp_path / 'run-shared'} {message}\n")
     assert call("export", run, "--overwrite").code == 0
 
 
@@ -87,7 +86,7 @@ def test_own_data_are_asked_for(call: Call, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path / "run")
     ended = call("evaluate", tmp_path / "m")
     assert (ended.code, ended.err) == (
-        1, "error: there is no file own.npy; if they are elsewhere, say where: --data FILE\n",
+        1, "error: there is no file own.npy; if the images are elsewhere, say where: --data FILE\n",
     )  # fmt: skip
     assert (
         call("evaluate", tmp_path / "m", "--data", tmp_path / "own.npy").out == call("evaluate", tmp_path / "run").out

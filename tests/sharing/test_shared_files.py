@@ -146,7 +146,10 @@ def test_nothing_is_overwritten_unasked(two: Model, tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "notes.txt").write_text("mine")
     for place in (file, folder):
-        with pytest.raises(SharingError, match=r"exists already; take another name, or say overwrite"):
+        with pytest.raises(
+            SharingError,
+            match=r"exists already; take another name, or replace it: --overwrite, overwrite=True",
+        ):
             two.save(place)
     assert [path.name for path in folder.iterdir()] == ["notes.txt"]
     assert file.read_text() == "mine"

@@ -97,7 +97,7 @@ def _check_place(path: Path, overwrite: bool) -> None:
     if (path / RUN).exists():
         raise SharingError(f"{path} is the folder of a run; take another one")
     if not overwrite and path.exists() and (single or any(path.iterdir())):
-        raise SharingError(f"{path} exists already; take another name, or say overwrite")
+        raise SharingError(f"{path} exists already; take another name, or replace it: --overwrite, overwrite=True")
 
 
 def _replace(path: Path, files: dict[Path, bytes]) -> None:
