@@ -54,6 +54,10 @@ class TemperatureReport(NamedTuple):
         return self.boltzmann_p_value >= FALSE_ALARM
 
     def __str__(self) -> str:
+        if math.isinf(self.beta):
+            kind = "lowest" if self.beta > 0 else "highest"
+            how = f"by {self.reads} reads of {self.units} units"
+            return f"only {kind} states, so at no temperature, where beta = {self.asked:g} was asked, {how}"
         measured = f"beta = {self.beta:.3f} +- {self.standard_error:.3f} where {self.asked:g} was asked"
         law = "a" if self.boltzmann else "no"
         return (
