@@ -249,7 +249,9 @@ def load(path: str | os.PathLike[str], which: str = "best", *, device: str = "au
     with contextlib.suppress(RunError):  # damaged; the model is not
         rows = read_result(path)  # before the checkpoint: if there are rows, the best will not change any more
     if not checkpoint.exists(path, which):
-        hint = "there is 'last'" if checkpoint.exists(path, "last") else "training has not written one; go on with it: softspin train --resume"
+        hint = "there is 'last'"
+        if not checkpoint.exists(path, "last"):
+            hint = "training has not written one; go on with it: softspin train --resume"
         raise RunError(f"no checkpoint '{which}' in {path} yet; {hint}")
     tensors, meta = checkpoint.load(path, which)
     if name := difference(about["config"], meta.get("config", {})):
