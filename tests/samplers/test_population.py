@@ -23,7 +23,7 @@ from torch import Tensor
 from softspin.distributions import BipartiteBoltzmann, Boltzmann
 from softspin.samplers import CollapseWarning, anneal_population, gibbs, population, resampling
 from softspin.samplers.machines import POPULATION, couplings, rebuild, replica_streams
-from softspin.samplers.population import PopulationInfo, PopulationState
+from softspin.samplers.population_state import PopulationInfo, PopulationState
 from softspin.samplers.resampling import farthest, systematic
 
 machines = pytest.mark.parametrize("machine", MACHINES.values(), ids=list(MACHINES))

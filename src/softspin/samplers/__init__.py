@@ -9,8 +9,8 @@ from softspin.samplers import diagnostics, gibbs, log_z, population, tempering
 from softspin.samplers.gibbs import ChainSampler, GibbsInfo, GibbsState
 from softspin.samplers.log_z import SandwichWarning
 from softspin.samplers.negative_phase import NegativePhase, log_z_with_gradient, negative_phase
-from softspin.samplers.population import CollapseWarning, PopulationInfo, PopulationState
 from softspin.samplers.population_log_z import anneal_population
+from softspin.samplers.population_state import CollapseWarning, PopulationInfo, PopulationState
 from softspin.samplers.result import LogZ
 from softspin.samplers.schedules import linear_schedule, sigmoid_schedule
 from softspin.samplers.tempering import TemperingInfo, TemperingState

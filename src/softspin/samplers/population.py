@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import math
-import warnings
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -35,97 +34,9 @@ from softspin.samplers.machines import (
     rebuild,
     replica_streams,
     sweep,
-    worst_replica,
 )
-from softspin.samplers.resampling import by_family, farthest, systematic, worth
-from softspin.samplers.result import log_mean_error
-
-COLLAPSED = 0.9
-"""A population has collapsed when one member carries more than this share of the weight, or two families are left."""
-
-
-class CollapseWarning(UserWarning):
-    """One member, or a family or two, carry nearly all the weight: samples and log Z are not to be trusted."""
-
-
-class PopulationState(NamedTuple):
-    """What the next step needs."""
-
-    z: Tensor
-    """Members, `(*replicas, members, D)`, 0 or 1."""
-    bias: Tensor
-    """Parameters at which the members were last swept, `(*replicas, D)`."""
-    coupling: Tensor
-    """`(*replicas, n, m)` of an RBM, `(*replicas, D, D)` of any other graph."""
-    log_z: Tensor
-    """Estimate of log Z at these parameters, `(*replicas,)`, float64."""
-    founders: Tensor
-    """From which member each one descends, counted since `init` or :func:`reset_founders`, `(*replicas, members)`."""
-    stream: Tensor
-    """Key and counter, `(*replicas, 2)`."""
-
-
-class PopulationInfo(NamedTuple):
-    """What is only interesting; `(*replicas,)` but for the last three. Properties are computed when asked for.
-
-    Families are those of the state's founders: of all steps since `init` or :func:`reset_founders`.
-    """
-
-    log_z_increment: Tensor
-    """log Z where the population is now - log Z where it was."""
-    reached: Tensor
-    """Share of the way to the machine that it has come: 1 if it is there."""
-    parts: Tensor
-    """Into how many parts the step was divided."""
-    effective_sample_size: Tensor
-    """The smallest over the parts of the step."""
-    largest_weight: Tensor
-    """The largest share of the weight that one member carried, over the parts of the step."""
-    weights: Tensor
-    """At the last resampling, relative to the largest, `(*replicas, members)`, float64."""
-    weighed: Tensor
-    """The founders of the members that had these weights, `(*replicas, members)`."""
-    founders: Tensor
-    """The founders of the members that there are now, `(*replicas, members)`."""
-
-    @property
-    def effective_families(self) -> Tensor:
-        """How many equal families the families are worth, by their weights at the last resampling."""
-        return worth(by_family(self.weighed, self.weights))
-
-    @property
-    def standard_error(self) -> Tensor:
-        """Of the state's log Z, if it was exact when the founders were.
-
-        From how unequal the families became: kin are counted as equal, founders as independent draws of the machine
-        at which they were. Sweeps make kin differ, and systematic resampling rounds, so it is too large rather than too
-        small, the more so the longer ago the founders lived.
-        """
-        return log_mean_error(self.effective_families, self.founders.shape[-1])
-
-    @property
-    def families(self) -> Tensor:
-        """How many founders have descendants."""
-        return (self._sizes > 0).sum(-1)
-
-    @property
-    def largest_family(self) -> Tensor:
-        """Share of the population that descends from one founder."""
-        return self._sizes.amax(-1) / self.founders.shape[-1]
-
-    @property
-    def mean_square_family(self) -> Tensor:
-        """rho_t = sum of squared family sizes / members: 1 if nothing was resampled, `members` if all are kin."""
-        return self._sizes.square().sum(-1) / self.founders.shape[-1]
-
-    @property
-    def collapsed(self) -> Tensor:
-        """Whether one member carried nearly all the weight in some part, two families or fewer do, or it is NaN."""
-        return ~(self.largest_weight <= COLLAPSED) | self.standard_error.isinf()
-
-    @property
-    def _sizes(self) -> Tensor:
-        return by_family(self.founders, torch.ones_like(self.founders, dtype=torch.float64))
+from softspin.samplers.population_state import PopulationInfo, PopulationState, warn_of_collapse
+from softspin.samplers.resampling import farthest, systematic, worth
 
 
 @torch.no_grad()
@@ -213,7 +124,7 @@ def step(
         return _one_part(state, machine, sweeps, least, implementation, compiled)
     new, info = _all_parts(state, machine, sweeps, least, largest_parts, implementation)
     if bool(info.collapsed.any()):
-        _warn_of_collapse(info)
+        warn_of_collapse(info)
     return new, info
 
 
@@ -375,18 +286,6 @@ def _all_parts(
 def _between(old: Tensor, new: Tensor, way: Tensor) -> Tensor:
     """old + way (new - old), and exactly `new` at 1."""
     return torch.lerp(old, new, way.to(old.dtype).reshape(*way.shape, *[1] * (old.ndim - way.ndim)))
-
-
-def _warn_of_collapse(info: PopulationInfo) -> None:
-    worst, name = worst_replica(-info.effective_families)
-    weight, families = info.largest_weight[worst].item(), info.effective_families[worst].item()
-    warnings.warn(
-        f"{name}the population collapsed: one of {info.founders.shape[-1]} members carried {weight:.0%} of the weight, "
-        f"and its families are worth {families:.1f} equal ones; take smaller parameter steps, more parts or more "
-        "members, or count families from here by reset_founders",
-        CollapseWarning,
-        stacklevel=4,
-    )
 
 
 def _labels(z: Tensor) -> Tensor:

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from softspin.distributions import Boltzmann
 from softspin.kernels import Implementation
-from softspin.samplers.population import PopulationInfo, PopulationState, init, step
+from softspin.samplers.population import init, step
+from softspin.samplers.population_state import PopulationInfo, PopulationState
 from softspin.samplers.result import NORMAL_95, LogZ
 
 
