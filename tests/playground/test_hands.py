@@ -38,6 +38,22 @@ def test_a_test_image_shows_its_bits_and_its_picture(shown: Browser) -> None:
         assert shown("return Array.from(softspin.state.image)") == IMAGES[index].tolist()
 
 
+def test_what_stays_in_sight_covers_nothing_below(shown: Browser) -> None:
+    """Image and picture stay beside however many bits, and no longer: scrolled past them, they end with them."""
+    shown("document.querySelector('.bits').style.minHeight = '1500px'")
+    top = "document.querySelector('{}').getBoundingClientRect().top"
+    bottom = "document.querySelector('{}').getBoundingClientRect().bottom"
+    try:
+        shown("document.querySelector('.bits').scrollIntoView(); window.scrollBy(0, 300)")
+        for card in (".image", ".decoded"):
+            shown.wait(f"{top.format(card)} >= 0")
+        shown("document.querySelector('.prior').scrollIntoView({ block: 'center' })")
+        for card in (".image", ".decoded"):
+            shown.wait(f"{bottom.format(card)} <= {top.format('.prior')}")
+    finally:
+        shown("document.querySelector('.bits').style.minHeight = ''; window.scrollTo(0, 0)")
+
+
 def test_keys_flip_a_bit_and_the_picture_changes(shown: Browser) -> None:
     before, bits = shown.picture(), shown(f"return {BITS}")
     small, dream = shown.picture("small-picture"), shown.picture("dream")

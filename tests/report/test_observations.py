@@ -175,6 +175,10 @@ def test_an_observation_needs_all_of_its_claims() -> None:
     ):
         one = Observation("x", "", (claim(1, MOST), claim(2, MOST)))
         assert one.judge(measured(*differences))[0] == verdict
+    elsewhere = Claim("c below d", "", (Case("", ("c", "d"), weighted(1, -1)),), MOST)
+    for difference, verdict in ((-1, "not yet run"), (1, "not seen")):  # that one is not seen is enough
+        one = Observation("x", "", (claim(1, MOST), elsewhere))
+        assert one.judge(measured(difference))[0] == verdict
 
 
 def test_sums_of_several_likelihoods() -> None:
