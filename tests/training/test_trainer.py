@@ -25,7 +25,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch._inductor.exc import InductorError
-from training.runs import bars, small, trainer
+from training.runs import bars, engine, small, trainer
 
 import softspin
 from softspin.data import load
@@ -43,7 +43,7 @@ from softspin.training import checkpoint, journal
 from softspin.training.engine import TERMS
 from softspin.training.process import STOPPING, interrupts_wait, is_training
 from softspin.training.results import RESULT
-from softspin.training.trainer import Trainer
+from softspin.training.trainer import LONG, Trainer
 
 TIMES = ("seconds", "training_seconds", "commit")
 
@@ -132,6 +132,32 @@ def test_the_best_of_each_replica_is_the_one_of_its_own_step(tmp_path: Path) -> 
             assert torch.equal(best[name][replica], states[step][name][replica])
             assert torch.equal(made.engine.model.state_dict()[name][replica], best[name][replica])
     assert len(set(steps)) > 1, "all replicas were best at the same step: this test then shows nothing"
+
+
+@pytest.mark.parametrize(("sampler", "chains", "rate", "near"), [("pcd", 30, 0.03, 0.2), ("pa", 8, 0.1, 0.12)])
+def test_reports_that_are_far_apart_know_log_z(
+    sampler: str, chains: int, rate: float, near: float, tmp_path: Path
+) -> None:
+    """The bounds of a run are those of a twin that is told the exact log Z before every step."""
+    every = {"report_every": LONG, "evaluate_every": 3 * LONG, "checkpoint_every": LONG - 30}
+    config = small(sampler=sampler, seeds=(0, 1), chains=chains, steps=3 * LONG, rate=rate, warmup=0.0, **every)
+    with pytest.raises(Killed):
+        trainer(config, tmp_path, watcher=Stop(LONG + 50, kill)).train()
+    trainer(config, tmp_path).train(resume=True)
+    told = [line for line in journal.read(tmp_path) if line["kind"] == "train"]
+    assert [line["step"] for line in told] == [LONG, 2 * LONG, 3 * LONG]
+    twin, naive = engine(config), engine(config)
+    off = []
+    for line in told:
+        for _ in range(LONG):
+            twin.set_log_z(twin.model.prior().exact_log_z().detach())
+            twin.step()
+            naive.step()
+        truth, unaware = twin.report(), naive.report()
+        for term in ("bound", "kl"):
+            torch.testing.assert_close(torch.tensor(line[term]), truth[term].float(), rtol=0, atol=near)
+        off.append((unaware["kl"] - truth["kl"]).abs().max())
+    assert max(off) > 3 * near, "log Z stayed right by itself: this test then shows nothing"
 
 
 @pytest.mark.parametrize("sampler", ["pcd", "pa"])

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -46,17 +45,8 @@ TERMS = ("bound", "reconstruction", "kl", "sampler", "gradient")
 """What a step reports: three parts of the bound; how well the sampler moves, as the share of bits that flipped (pcd, or
 one's own) or the effective share of the population (pa); the norm of the gradient.
 
-Bound and KL are as good as log Z is: annealed at each validation; after it, carried on by the population (pa), whose
-errors add up, or left as it is (pcd, own)."""
-
-
-class Report(NamedTuple):
-    """Means over the steps since the last report, and the first step at which each term was not finite, or -1."""
-
-    mean: dict[str, Tensor]
-    """By the names in `TERMS`, each `(R,)`."""
-    broken: Tensor
-    """`(R, len(TERMS))`."""
+Bound and KL are as good as log Z is: carried on by the population (pa), whose errors add up, or left as it is (pcd,
+own), until someone anneals it, see :meth:`Engine.put_right`."""
 
 
 class Engine:
@@ -99,6 +89,7 @@ class Engine:
         self.log_z = torch.full((replicas,), self.model.units * 0.6931471805599453, device=device)
         self.prior_beta = self.model.beta.clone()
         self.sums = torch.zeros(replicas, len(TERMS), dtype=torch.float64, device=device)
+        # The first step at which each term was not finite, or -1.
         self.broken = torch.full((replicas, len(TERMS)), -1, dtype=torch.int64, device=device)
         self.sampler = self._start_sampler(seeds)
         self.steps = 0
@@ -250,15 +241,26 @@ class Engine:
         if isinstance(self.sampler, PopulationState):
             self._keep(population.reset_founders(self.sampler)._replace(log_z=value.to(self.sampler.log_z)))
 
+    @torch.no_grad()
+    def put_right(self, value: Tensor) -> None:
+        """As :meth:`set_log_z`, and what was recorded since the last report follows.
+
+        If log Z was right then, and its error has grown evenly, it was half of today's in the mean.
+        """
+        error = (self.steps - self.reported) / 2 * (value.to(self.sums) - self.log_z)
+        self.sums[:, TERMS.index("bound")] -= self.schedules.warmup(self.done) * error
+        self.sums[:, TERMS.index("kl")] += error
+        self.set_log_z(value)
+
     # Reports and checkpoints --------------------------------------------------------------------------
 
-    def report(self) -> Report:
-        """Read what the steps since the last report recorded."""
+    def report(self) -> dict[str, Tensor]:
+        """Means over the steps since the last report, `(R,)` each, by the names in `TERMS`."""
         count = max(self.steps - self.reported, 1)
         means = (self.sums / count).cpu()
         self.sums.zero_()
         self.reported = self.steps
-        return Report({name: means[:, i] for i, name in enumerate(TERMS)}, self.broken.cpu())
+        return {name: means[:, i] for i, name in enumerate(TERMS)}
 
     def state(self) -> dict[str, Tensor]:
         """Everything that the next step depends on, by name."""

@@ -117,7 +117,7 @@ class Probe:
 
     def check(self) -> None:
         """Stop at a number that is not one."""
-        broken = self.engine.report().broken
+        broken = self.engine.broken.cpu()
         if bool((broken >= 0).any()):
             step = int(broken[broken >= 0].min())
             term = TERMS[int((broken == step).any(0).nonzero()[0])]
