@@ -112,6 +112,21 @@ def test_gradients(m: int, n: int, k: int) -> None:
     assert error(summed, torch.ones_like(back), b.mT) < 5e-7
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("m", "n", "k", "p", "q", "r"), [(5, 7, 600, 33, 70, 9), (36, 72, 40, 68, 100, 600), (1, 1, 1, 40, 3, 7)]
+)
+def test_two_products_in_one_launch_are_those_of_two(
+    layout: Callable[[Tensor], Tensor], m: int, n: int, k: int, p: int, q: int, r: int
+) -> None:
+    """Bit for bit; of unlike shapes, strides and shares."""
+    a, b = layout(normal(2, m, k)), normal(2, k, n, seed=1)
+    c, d = normal(2, p, r, seed=2), layout(normal(2, r, q, seed=3))
+    one, two = matmul.joined_two(a, b, c, d)
+    assert torch.equal(one, matmul.joined(a, b))
+    assert torch.equal(two, matmul.joined(c, d))
+
+
 def test_a_replica_alone_is_a_replica_among_others() -> None:
     a, b = normal(3, 30, 600), normal(3, 600, 40, seed=1)
     assert gpu_matmul.tile_for(30, 40, 600).shares > 1

@@ -44,21 +44,23 @@ def add_product(total, x, y, TF32: tl.constexpr):
     return total + tl.dot(high_x, high_y, part, input_precision="tf32")
 
 
-# One compiled kernel for all lengths: UNIT says what Triton would look for in each of them.
-@triton.jit(do_not_specialize=["M", "N", "K", "a_replica", "a_lead", "b_replica", "b_lead", "steps"])
-def product(
-    a, b, out, M, N, K, a_replica, a_lead, b_replica, b_lead, steps,
+@triton.jit
+def make_tile(
+    index, a, b, out, M, N, K, a_replica, a_lead, b_replica, b_lead, steps,
     A_TURNED: tl.constexpr, B_TURNED: tl.constexpr, UNIT: tl.constexpr, TF32: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """Out (shares, R, M, N) from a (R, M, K) and b (R, K, N); a share is `steps` times DEPTH of the sum over K.
+    """Tile `index` of out (shares, R, M, N) from a (R, M, K) and b (R, K, N), the tiles of a share in a row.
 
-    Of each factor one dimension is contiguous: the last, or the first where it is TURNED; the other's stride is its
-    lead. Lengths and strides count UNIT elements: with 4, Triton sees that 16 bytes can be loaded at once.
+    A share is `steps` times DEPTH of the sum over K. Of each factor one dimension is contiguous: the last, or the first
+    where it is TURNED; the other's stride is its lead. Lengths and strides count UNIT elements: with 4, Triton sees
+    that 16 bytes can be loaded at once.
     """
-    tile, replica, share = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.program_id(2)
+    replica = tl.program_id(1).to(tl.int64)
     M, N, K = M * UNIT, N * UNIT, K * UNIT
     across = tl.cdiv(N, COLUMNS)
+    tiles = tl.cdiv(M, ROWS) * across
+    tile, share = index % tiles, index // tiles
     row = tile // across * ROWS + tl.arange(0, ROWS)
     column = tile % across * COLUMNS + tl.arange(0, COLUMNS)
     start = share * steps * DEPTH
@@ -84,6 +86,47 @@ def product(
     tl.store(out + row[:, None] * N + column[None, :], total, mask=inside_a & inside_b)
 
 
+# One compiled kernel for all lengths: UNIT says what Triton would look for in each of them.
+@triton.jit(do_not_specialize=["M", "N", "K", "a_replica", "a_lead", "b_replica", "b_lead", "steps"])
+def product(
+    a, b, out, M, N, K, a_replica, a_lead, b_replica, b_lead, steps,
+    A_TURNED: tl.constexpr, B_TURNED: tl.constexpr, UNIT: tl.constexpr, TF32: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+):  # fmt: skip
+    """All tiles of one product."""
+    make_tile(
+        tl.program_id(0), a, b, out, M, N, K, a_replica, a_lead, b_replica, b_lead, steps,
+        A_TURNED, B_TURNED, UNIT, TF32, ROWS, COLUMNS, DEPTH,
+    )  # fmt: skip
+
+
+@triton.jit(
+    do_not_specialize=[
+        *("first", "M", "N", "K", "a_replica", "a_lead", "b_replica", "b_lead", "steps"),
+        *("M_2", "N_2", "K_2", "a_replica_2", "a_lead_2", "b_replica_2", "b_lead_2", "steps_2"),
+    ]
+)
+def two_products(
+    first, a, b, out, M, N, K, a_replica, a_lead, b_replica, b_lead, steps,
+    a_2, b_2, out_2, M_2, N_2, K_2, a_replica_2, a_lead_2, b_replica_2, b_lead_2, steps_2,
+    A_TURNED: tl.constexpr, B_TURNED: tl.constexpr, UNIT: tl.constexpr,
+    A_TURNED_2: tl.constexpr, B_TURNED_2: tl.constexpr, UNIT_2: tl.constexpr,
+    TF32: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+):  # fmt: skip
+    """The `first` programs make one product, the others another: side by side, for the price of the longer one."""
+    index = tl.program_id(0)
+    if index < first:
+        make_tile(
+            index, a, b, out, M, N, K, a_replica, a_lead, b_replica, b_lead, steps,
+            A_TURNED, B_TURNED, UNIT, TF32, ROWS, COLUMNS, DEPTH,
+        )  # fmt: skip
+    else:
+        make_tile(
+            index - first, a_2, b_2, out_2, M_2, N_2, K_2, a_replica_2, a_lead_2, b_replica_2, b_lead_2, steps_2,
+            A_TURNED_2, B_TURNED_2, UNIT_2, TF32, ROWS, COLUMNS, DEPTH,
+        )  # fmt: skip
+
+
 def tile_for(rows: int, columns: int, depth: int) -> Tile:
     """The tile for a product of (rows, depth) and (depth, columns).
 
@@ -96,8 +139,19 @@ def tile_for(rows: int, columns: int, depth: int) -> Tile:
     return tile._replace(shares=4) if depth > 512 and tiles < 132 else tile
 
 
-def launch(a: Tensor, b: Tensor, tile: Tile, tf32: bool) -> Tensor:
-    """Parts `(shares, R, M, N)` whose sum is a `(R, M, K)` times b `(R, K, N)`; any strides."""
+class Plan(NamedTuple):
+    """One product as a kernel takes it."""
+
+    arguments: tuple[Tensor | int, ...]
+    a_turned: bool
+    b_turned: bool
+    unit: int
+    programs: int
+    out: Tensor
+
+
+def plan(a: Tensor, b: Tensor, tile: Tile) -> Plan:
+    """For a `(R, M, K)` times b `(R, K, N)`, of any strides."""
     (replicas, rows, depth), columns = a.shape, b.shape[-1]
     a, b = (f if 1 in f.stride()[1:] else f.contiguous() for f in (a, b))
     a_turned, b_turned = a.stride(2) != 1, b.stride(2) != 1
@@ -108,9 +162,34 @@ def launch(a: Tensor, b: Tensor, tile: Tile, tf32: bool) -> Tensor:
     out = torch.empty(tile.shares, replicas, rows, columns, dtype=a.dtype, device=a.device)
     tiles = triton.cdiv(rows, tile.rows) * triton.cdiv(columns, tile.columns)
     steps = triton.cdiv(triton.cdiv(depth, tile.depth), tile.shares)
-    product[(tiles, replicas, tile.shares)](
-        a, b, out, *(length // unit for length in lengths), steps,
-        A_TURNED=a_turned, B_TURNED=b_turned, UNIT=unit, TF32=tf32,
-        ROWS=tile.rows, COLUMNS=tile.columns, DEPTH=tile.depth, num_warps=tile.warps, num_stages=tile.stages,
+    arguments = (a, b, out, *(length // unit for length in lengths), steps)
+    return Plan(arguments, a_turned, b_turned, unit, tiles * tile.shares, out)
+
+
+def launch(a: Tensor, b: Tensor, tile: Tile, tf32: bool) -> Tensor:
+    """Parts `(shares, R, M, N)` whose sum is a `(R, M, K)` times b `(R, K, N)`; any strides."""
+    one = plan(a, b, tile)
+    product[(one.programs, len(a))](
+        *one.arguments, A_TURNED=one.a_turned, B_TURNED=one.b_turned, UNIT=one.unit, TF32=tf32, **_shape(tile)
+    )
+    return one.out
+
+
+def launch_two(a: Tensor, b: Tensor, c: Tensor, d: Tensor, tf32: bool) -> tuple[Tensor, Tensor]:
+    """What two calls of :func:`launch` give for a @ b and c @ d, with the tiles that are right for them, in one."""
+    tiles = [tile_for(x.shape[1], y.shape[2], x.shape[2]) for x, y in ((a, b), (c, d))]
+    one, two = plan(a, b, tiles[0]), plan(c, d, tiles[1])
+    two_products[(one.programs + two.programs, len(a))](
+        one.programs, *one.arguments, *two.arguments,
+        A_TURNED=one.a_turned, B_TURNED=one.b_turned, UNIT=one.unit,
+        A_TURNED_2=two.a_turned, B_TURNED_2=two.b_turned, UNIT_2=two.unit, TF32=tf32, **_shape(tiles[0]),
     )  # fmt: skip
-    return out
+    return one.out, two.out
+
+
+def _shape(tile: Tile) -> dict[str, int]:
+    """All but the shares, which every tile of `tile_for` has in common."""
+    return {
+        "ROWS": tile.rows, "COLUMNS": tile.columns, "DEPTH": tile.depth,
+        "num_warps": tile.warps, "num_stages": tile.stages,
+    }  # fmt: skip

@@ -53,13 +53,24 @@ class _Product(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
         a, b = ctx.saved_tensors
+        if all(ctx.needs_input_grad):
+            return joined_two(grad, b.mT, a.mT, grad)
         wanted_a, wanted_b = ctx.needs_input_grad
         return joined(grad, b.mT) if wanted_a else None, joined(a.mT, grad) if wanted_b else None
 
 
 def joined(a: Tensor, b: Tensor) -> Tensor:
     """The product by the kernel; where it comes in parts, a compiler adds them up in whatever uses the result."""
-    parts: Tensor = partial_products(a, b)
+    return _sum(partial_products(a, b))
+
+
+def joined_two(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
+    """a @ b and c @ d by one launch: a training step is a chain of launches, most of them too small to fill a GPU."""
+    one, two = two_partial_products(a, b, c, d)
+    return _sum(one), _sum(two)
+
+
+def _sum(parts: Tensor) -> Tensor:
     return parts.squeeze(0) if len(parts) == 1 else parts.sum(0)
 
 
@@ -71,9 +82,22 @@ def partial_products(a: Tensor, b: Tensor) -> Tensor:
     return gpu_matmul.launch(a, b, gpu_matmul.tile_for(a.shape[1], b.shape[2], a.shape[2]), tf32_allowed())
 
 
+@library.custom_op("softspin::two_partial_products", mutates_args=())
+def two_partial_products(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
+    """`partial_products` of a and b, and of c and d."""
+    from softspin.kernels import gpu_matmul
+
+    return gpu_matmul.launch_two(a, b, c, d, tf32_allowed())
+
+
 @partial_products.register_fake
-def _(a: Tensor, b: Tensor) -> Tensor:
+def _empty(a: Tensor, b: Tensor) -> Tensor:
     from softspin.kernels import gpu_matmul
 
     tile = gpu_matmul.tile_for(int(a.shape[1]), int(b.shape[2]), int(a.shape[2]))
     return a.new_empty(tile.shares, a.shape[0], a.shape[1], b.shape[2])
+
+
+@two_partial_products.register_fake
+def _(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
+    return _empty(a, b), _empty(c, d)
