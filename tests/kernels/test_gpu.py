@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
 
+from softspin import kernels
 from softspin.errors import TooLargeError
 from softspin.kernels import plain
 from softspin.kernels.streams import streams
 
 triton = pytest.importorskip("triton", reason="Triton is not installed here")
 gpu = pytest.importorskip("softspin.kernels.gpu", reason="Triton is not installed here")
+OutOfResources = triton.runtime.errors.OutOfResources
 
 INTERPRETED = triton.knobs.runtime.interpret
 DEVICE = "cpu" if INTERPRETED else "cuda"
@@ -181,6 +184,28 @@ def test_a_machine_too_large_for_the_chip_is_refused() -> None:
         gpu.gibbs_sweeps(bits(1, 2, 228), bias, weight, stream, 1)
     with pytest.raises(TooLargeError):
         gpu.anneal(bias, weight, bias, torch.linspace(0, 1, 3, device=DEVICE), 2, stream)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_a_chip_too_small_for_a_machine_says_so(wide: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton knows how much shared memory there is; who asks for any kernel then gets plain torch."""
+
+    class NoRoom:
+        def __getitem__(self, grid: object) -> Callable[..., None]:
+            def launch(*args: object, **kwargs: object) -> None:
+                raise OutOfResources(217088, 101376, "shared memory")
+
+            return launch
+
+    monkeypatch.setattr(gpu.gpu_wide if wide else gpu.gpu_narrow, "sweep", NoRoom())
+    monkeypatch.setattr(gpu, "plan", lambda *shape, tempered: [gpu.Cut(wide, 64 if wide else 8, 4, 7)])
+    monkeypatch.setattr(kernels, "choose", lambda implementation, device, dtype: gpu)
+    bias, weight = machine(1, 3, 4)
+    z, stream = bits(1, 7, 7), streams(0, 1, device=DEVICE)
+    with pytest.raises(TooLargeError, match="3 x 4 units do not fit on this chip: out of resource: shared memory"):
+        kernels.gibbs_sweeps(z, bias, weight, stream, 2, implementation="gpu")
+    got, _ = kernels.gibbs_sweeps(z, bias, weight, stream, 2)
+    assert torch.equal(got, plain.gibbs_sweeps(z, bias, weight, stream, 2)[0])
 
 
 ANNEALED = [(9, 21, 7, 5), (33, 100, 2, 3), (200, 200, 2, 3)]

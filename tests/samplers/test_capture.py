@@ -28,6 +28,7 @@ from softspin.samplers import (
     population,
 )
 
+triton = pytest.importorskip("triton", reason="Triton is not installed here")
 gpu = pytest.importorskip("softspin.kernels.gpu", reason="Triton is not installed here")
 
 
@@ -63,6 +64,23 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Launched:
     monkeypatch.setattr(gpu, "fix", Launched())
     monkeypatch.setattr(kernels, "choose", lambda implementation, device, dtype: gpu)
     return launched
+
+
+@pytest.fixture
+def small_chip(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU on which the sweeps' kernel has no room; its random numbers are unknown, and on the device."""
+
+    class NoRoom:
+        def __getitem__(self, grid: object) -> Callable[..., None]:
+            def launch(*args: Any, **kwargs: Any) -> None:
+                raise triton.runtime.errors.OutOfResources(217088, 101376, "shared memory")
+
+            return launch
+
+    monkeypatch.setattr(gpu.gpu_narrow, "sweep", NoRoom())
+    monkeypatch.setattr(gpu, "fix", Launched())
+    monkeypatch.setattr(kernels, "choose", lambda implementation, device, dtype: gpu)
+    monkeypatch.setattr(kernels.plain, "noise", lambda stream, shape, purpose: unknown(len(stream), *shape))
 
 
 def unknown(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -114,6 +132,16 @@ def test_persistent_chains_read_nothing(kernel: Launched, replicas: tuple[int, .
 
 
 @shapes
+@pytest.mark.usefixtures("small_chip")
+def test_sweeps_that_find_no_room_on_the_chip_read_nothing_either(replicas: tuple[int, ...]) -> None:
+    state = GibbsState(unknown(*replicas, 40, 13), unknown(*replicas, 2, dtype=torch.int64))
+    with NoHostData():
+        chains, _ = gibbs.step(state, machine(replicas), sweeps=3)
+        members, _ = population.step(a_population(replicas), machine(replicas), sweeps=3, finish=False)
+    assert chains.z.shape == members.z.shape == state.z.shape
+
+
+@shapes
 def test_the_negative_phase_reads_nothing(replicas: tuple[int, ...]) -> None:
     with NoHostData():
         moments = negative_phase(machine(replicas), unknown(*replicas, 40, 13))
@@ -161,10 +189,12 @@ def test_every_way_between_host_and_device_is_caught(read: Callable[[Tensor], ob
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="a CUDA graph needs a GPU")
 @pytest.mark.parametrize("sampler", ["population", "gibbs"])
-def test_a_captured_step_replays_as_the_eager_one(sampler: str) -> None:
+@pytest.mark.parametrize("left", [25, gpu.LARGEST + 1])
+def test_a_captured_step_replays_as_the_eager_one(left: int, sampler: str) -> None:
     """Five updates of moving parameters, replayed, against the same five in eager mode: bit by bit the same state."""
     generator = torch.Generator().manual_seed(0)
-    bias, weight = (torch.randn(*s, generator=generator) for s in ((2, 40), (2, 25, 15)))
+    scale = (25 / left) ** 0.5
+    bias, weight = (scale * torch.randn(*s, generator=generator) for s in ((2, left + 15), (2, left, 15)))
     path = [(bias.cuda() * x, weight.cuda() * x) for x in (0.4, 0.5, 2.0, 2.0, 2.1, 2.1)]
     now = [x.clone() for x in path[0]]
     target = BipartiteBoltzmann(now[0], now[1], validate_args=False)

@@ -11,7 +11,9 @@ give unit i of chain c on side s (0 right, 1 left) at counter k of a replica's s
 of Philox4x32-7(key; x mod 2**32, 8 (i // 16) + i mod 8, x // 2**32, c // 2) with x = 2 k + s: a function of logical
 indices alone. Seven rounds are the fewest that pass BigCrush (Salmon et al., 2011).
 
-`SIZES` says how a side is cut into tiles: powers of two, so that 200 units cost 224 and not 256.
+`SIZES` says how a side is cut into tiles: powers of two, so that 200 units cost 224 and not 256. The largest need the
+227 KB of an H100 or H200; the 163 KB of an A100 hold up to 192 units a side, the 99 KB of smaller chips up to 128.
+What does not fit is left to `plain`.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import NamedTuple
 import torch
 import triton
 from torch import Tensor
+from triton.runtime.errors import OutOfResources
 
 from softspin.errors import TooLargeError
 from softspin.kernels import gpu_narrow, gpu_wide
@@ -169,14 +172,17 @@ def _launch(
     for cut in cuts:
         grid = (triton.cdiv(cut.chains, cut.block), replicas)
         shape = {"T": tiles, "S": starts, "SIZE": size, "BLOCK": cut.block, "num_warps": cut.warps, "num_stages": 1}
-        if wide:
-            gpu_wide.sweep[grid](z, out, parts, largest, fields, stream, after, n, m, first, chains, steps, **shape)
-        else:
-            gpu_narrow.sweep[grid](
-                z, out, parts, largest, bias, None if base is None else base.contiguous(),
-                None if t is None else t.contiguous(), stream, after, schedule, log_weight, n, m, chains, steps,
-                TEMPERED=base is not None, ANNEAL=schedule is not None, **shape,
-            )  # fmt: skip
+        try:
+            if wide:
+                gpu_wide.sweep[grid](z, out, parts, largest, fields, stream, after, n, m, first, chains, steps, **shape)
+            else:
+                gpu_narrow.sweep[grid](
+                    z, out, parts, largest, bias, None if base is None else base.contiguous(),
+                    None if t is None else t.contiguous(), stream, after, schedule, log_weight, n, m, chains, steps,
+                    TEMPERED=base is not None, ANNEAL=schedule is not None, **shape,
+                )  # fmt: skip
+        except OutOfResources as error:
+            raise TooLargeError(f"{n} x {m} units do not fit on this chip: {error}") from None
         first += cut.chains
     return out, after
 

@@ -1,4 +1,4 @@
-"""Uniforms on the device of a stream: on a GPU by a kernel that reads nothing on the host, elsewhere by NumPy."""
+"""Uniforms on the device of a stream: by a kernel that reads nothing on the host (a GPU with Triton), or by NumPy."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from softspin.kernels.matmul import TRITON
 from softspin.kernels.streams import uniforms
 
 
@@ -21,7 +22,7 @@ def noise(stream: Tensor, shape: Sequence[int], purpose: int) -> Tensor:
     >>> noise(streams(0, 3), (2, 5), purpose=9).shape
     torch.Size([3, 2, 5])
     """
-    if stream.device.type != "cuda":
+    if stream.device.type != "cuda" or not TRITON:
         return uniforms(stream, 0, shape, torch.float32, purpose)
     from softspin.kernels import gpu_noise
 

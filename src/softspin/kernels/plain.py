@@ -9,7 +9,8 @@ The path of tempering and annealing, for t in [0, 1] and a base of independent b
     -E_t(z) = (1 - t) base.z + t (bias.z + left.w.right)
 
 A unit with field x is on where u (1 + e^-x) < 1, u uniform in (0, 1). `uniforms` is u itself: indexed or called with
-the number of the sweep it gives `(R, C, n + m)`. Without it, u comes from the stream.
+the number of the sweep it gives `(R, C, n + m)`. Without it, u comes from the stream: in float32 from the device's own
+generator, so that on a GPU the sweeps can be part of a captured graph.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from softspin.kernels.noise import noise
 from softspin.kernels.streams import advance
 from softspin.kernels.streams import uniforms as draw
 from softspin.numerics import softplus
@@ -87,9 +89,11 @@ def is_on(uniform: Tensor, field: Tensor) -> Tensor:
 def _source(
     given: Uniforms | None, stream: Tensor, shape: tuple[int, int], dtype: torch.dtype
 ) -> Callable[[int], Tensor]:
-    if given is None:
-        return lambda sweep: draw(stream, sweep, shape, dtype)
-    return given if callable(given) else given.__getitem__
+    if given is not None:
+        return given if callable(given) else given.__getitem__
+    if dtype == torch.float32:
+        return lambda sweep: noise(advance(stream, sweep), shape, purpose=0)
+    return lambda sweep: draw(stream, sweep, shape, dtype)
 
 
 def gibbs_sweeps(

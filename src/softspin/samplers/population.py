@@ -104,9 +104,9 @@ def step(
     the way back is too far, of too small an effective sample size by the old members' weights, those do tell it.
 
     Nothing is read on the host then (of a machine with `validate_args=False`), so that a training update can be
-    captured as a CUDA graph, with the GPU kernel; the plain sweeps draw on the host. Therefore nothing warns or raises
-    either: a collapse is in the info, parameters that are not finite make log_z NaN. `compiled` fuses what comes before
-    and after the sweeps, some fifty small operations, by torch.compile.
+    captured as a CUDA graph, where there is Triton. Therefore nothing warns or raises either: a collapse is in the
+    info, parameters that are not finite make log_z NaN. `compiled` fuses what comes before and after the sweeps, some
+    fifty small operations, by torch.compile.
 
     >>> from softspin.distributions import BipartiteBoltzmann
     >>> machine = BipartiteBoltzmann(torch.zeros(5), torch.ones(2, 3))

@@ -17,6 +17,7 @@ from softspin.config import Config
 from softspin.data import Dataset
 from softspin.distributions import Boltzmann, safe_beta
 from softspin.errors import CheckpointError, ConfigError
+from softspin.kernels.matmul import TRITON
 from softspin.kernels.noise import noise
 from softspin.kernels.streams import streams
 from softspin.model import DiscreteVAE
@@ -95,8 +96,8 @@ class Engine:
         self.steps = 0
         self.reported = 0
         # Colours of a graph are found on the host, and a sampler that is not ours may work there: no CUDA graph can
-        # follow them, and for the first no compiled part.
-        plain = config.graph is not None
+        # follow them, and for the first no compiled part. Without Triton neither compiler nor random numbers are there.
+        plain = config.graph is not None or not TRITON
         self.compiled = config.compile == "on" or (config.compile == "auto" and device.type == "cuda" and not plain)
         self._begin, self._forward, self._finish, self._measure = self._start, self._bound, self._descend, self._moments
         if self.compiled:
