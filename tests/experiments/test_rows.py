@@ -79,7 +79,6 @@ def test_two_at_once_write_whole_lines_and_nothing_twice(tmp_path: Path) -> None
     ("line", "message"),
     [
         ("<<<<<<< HEAD", "line 2 is not a JSON object"),
-        ("", "line 2 is not a JSON object"),
         ("[1]", "line 2 is not a JSON object"),
         (json.dumps(row(1) | {"seed": "1"}), "line 2 has no 'seed' of type int"),
         (json.dumps({k: v for k, v in row(1).items() if k != "variant"}), "line 2 has no 'variant' of type dict"),
@@ -87,8 +86,8 @@ def test_two_at_once_write_whole_lines_and_nothing_twice(tmp_path: Path) -> None
         (json.dumps(row(1) | {"nll": None}), "line 2 is ok, but has no finite 'nll'"),
         (json.dumps(row(1) | {"nll": float("nan")}), "line 2 is ok, but has no finite 'nll'"),
         (json.dumps({k: v for k, v in row(1, "failed").items() if k != "error"}), "is failed, but has no 'error'"),
-        (json.dumps(row(0, nll=1.0)), "line 2 comes after the result of its key, line 1"),
-        (json.dumps(row(0, "failed")), "line 2 comes after the result of its key, line 1"),
+        (json.dumps(row(0, nll=1.0)), "line 2 comes after the result of .*, seed 0, in line 1; delete one of them"),
+        (json.dumps(row(0, "failed")), "line 2 comes after the result of .*, seed 0, in line 1; delete one of them"),
     ],
 )
 def test_damage_is_named_and_nothing_is_appended_to_it(tmp_path: Path, line: str, message: str) -> None:
@@ -100,6 +99,14 @@ def test_damage_is_named_and_nothing_is_appended_to_it(tmp_path: Path, line: str
     with pytest.raises(RowsError, match="are damaged"):
         append_rows(path, [row(9)])
     assert path.read_bytes() == before
+
+
+def test_blank_lines_are_none(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(f"{json.dumps(row(0))}\n\n  \n{json.dumps(row(3))}\n\n")
+    assert [one["seed"] for one in read_rows(path)] == [0, 3]
+    append_rows(path, [row(4)])
+    assert [one["seed"] for one in read_rows(path)] == [0, 3, 4]
 
 
 def test_places_that_cannot_be_read_or_written(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ def test_other_work_takes_at_most_in_proportion() -> None:
         ({"seeds": (0, 1, 2, 3, 4)}, 25),
         ({"seeds": (0,)}, 10),
         ({"steps": 4000}, 40),
+        ({"steps": 20}, 0.2),
         ({"data": "omniglot"}, 10),
         ({"samples": 10, "steps": 2000, "seeds": (7, 8, 9)}, 60),
     ):

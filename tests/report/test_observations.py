@@ -48,12 +48,12 @@ def test_all_are_seen_by_the_values_in_print(printed: Report) -> None:
     assert verdicts(printed) == dict.fromkeys(NAMES, "seen")
     # Counted from the table by a loop of its own, and iii, v and Table 2 by eye.
     assert tallies(printed) == {
-        "i": [(64, 50, 3, 11), (120, 90, 3, 27)],
+        "i": [(64, 48, 7, 9), (120, 89, 5, 26)],
         "ii": [(24, 22, 1, 1)],
         "iii": [(8, 6, 1, 1)],
-        "iv": [(24, 20, 1, 3), (144, 128, 4, 12)],
+        "iv": [(24, 20, 1, 3), (144, 126, 6, 12)],
         "v": [(24, 24, 0, 0)],
-        "vi": [(24, 22, 0, 2), (24, 22, 0, 2)],
+        "vi": [(24, 21, 1, 2), (24, 21, 1, 2)],
         "Table 2": [(6, 6, 0, 0), (6, 6, 0, 0)],
     }
 
@@ -126,10 +126,10 @@ def claim(count: int, share: Fraction, within: float | None = None) -> Claim:
     return Claim("a below b", "", cases, share, within)
 
 
-def measured(*differences: float, error: float = 0.1) -> dict[str, Measured]:
+def measured(*differences: float, error: float = 0.1, runs: int = 10_000) -> dict[str, Measured]:
     each = error / math.sqrt(2)
     pairs = [
-        (f"{n}/{side}", Measured(nll, each, ""))
+        (f"{n}/{side}", Measured(nll, each, runs, ""))
         for n, d in enumerate(differences)
         for side, nll in (("a", d), ("b", 0))
     ]
@@ -144,7 +144,11 @@ def test_how_many_it_takes() -> None:
 def test_two_standard_errors_make_a_difference() -> None:
     found = claim(4, MOST).judge(measured(-0.21, -0.19, 0.19, 0.21)).findings
     assert [finding.outcome for finding in found] == ["for", "level", "level", "against"]
-    assert found[0].difference == pytest.approx((-0.21, 0.1))
+    assert found[0].difference[:2] == pytest.approx((-0.21, 0.1))
+    # Of two runs a side, 4.53 are as unlikely as 2 would be if the spread were known; of five, 2.37.
+    for runs, few, enough_ in ((2, 0.44, 0.47), (5, 0.23, 0.24)):
+        found = claim(2, MOST).judge(measured(-few, -enough_, runs=runs)).findings
+        assert [finding.outcome for finding in found] == ["level", "for"]
     near = claim(4, MOST, within=0.15).judge(measured(-0.16, -0.15, 0.15, 0.16)).findings
     assert [finding.outcome for finding in near] == ["against", "for", "for", "against"]
 
@@ -182,9 +186,9 @@ def test_an_observation_needs_all_of_its_claims() -> None:
 
 
 def test_sums_of_several_likelihoods() -> None:
-    a, b, c, d = (Measured(nll, error, "") for nll, error in ((1.0, 0.1), (5.0, 0.2), (4.0, 0.2), (2.0, 0.4)))
-    assert weighted(1, -1, -1, 1)([a, b, c, d]) == pytest.approx((-6.0, 0.5))
-    assert against_the_lowest([b, c, d]) == pytest.approx((3.0, math.hypot(0.2, 0.4)))
+    a, b, c, d = (Measured(nll, error, 5, "") for nll, error in ((1.0, 0.1), (5.0, 0.2), (4.0, 0.2), (2.0, 0.4)))
+    assert weighted(1, -1, -1, 1)([a, b, c, d])[:2] == pytest.approx((-6.0, 0.5))
+    assert against_the_lowest([b, c, d])[:2] == pytest.approx((3.0, math.hypot(0.2, 0.4)))
     # 5 and 4 are 1 apart, and 4 is 3 above 1: -2, whichever of the two comes first.
     for pair in ([b, c], [c, b]):
-        assert near_each_other([*pair, a]) == pytest.approx((-2.0, math.sqrt(0.2**2 + (2 * 0.2) ** 2 + 0.1**2)))
+        assert near_each_other([*pair, a])[:2] == pytest.approx((-2.0, math.sqrt(0.2**2 + (2 * 0.2) ** 2 + 0.1**2)))

@@ -98,7 +98,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"short": True}, "its config has 1,000,000 steps, which is not what the row says"),
     ({"seed": 7}, "its config does not have the seed 7"),
     ({"variant": {"tf32": True}}, "its config differs from the cell's by nothing, which is not what the row says"),
-    ({"nll_low": "83"}, "its nll_low is not a number"),
+    ({"nll_low": "83"}, "its nll_low is not a finite number"),
+    ({"nll_high": math.inf}, "its nll_high is not a finite number"),
+    ({"standard_error": math.nan}, "its standard_error is not a finite number"),
 ]
 
 

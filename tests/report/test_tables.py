@@ -20,6 +20,7 @@ from softspin.report.tables import (
     interval_text,
     obtained_text,
 )
+from softspin.report.welch import as_normal, freedom
 
 CELL = CELLS["mnist/1-linear/k1/dvae#-power/pa"]  # 89.35 ± 0.06 in print
 
@@ -32,19 +33,19 @@ def entry(mean: float, std: float, seeds: int = 5) -> Entry:
 def test_standard_errors_apart_combine_our_spread_and_the_printed_one() -> None:
     found = entry(89.60, 0.08)
     # 0.08²/5 + 0.06²/5 = 0.1²/5
-    assert found.apart == pytest.approx(0.25 / (0.1 / math.sqrt(5)))
+    assert found.apart == pytest.approx(as_normal(0.25 / (0.1 / math.sqrt(5)), freedom([(0.08, 5), (0.06, 5)])))
     assert found.difference == pytest.approx(0.25)
-    assert difference_text(found) == "▲ +0.25 (+5.6 SE)"
+    assert difference_text(found) == "▲ +0.25 (+3.4 SE)"
 
 
 def test_words_and_sign_of_a_difference() -> None:
     for mean, kind, text in (
         (89.35, "level", "≈ 0.00 (0.0 SE)"),
-        (89.43, "level", "≈ +0.08 (+1.8 SE)"),
-        (89.45, "higher", "▲ +0.10 (+2.2 SE)"),
-        (89.25, "lower", "▼ −0.10 (−2.2 SE)"),
-        (89.15, "lower strong", "▼ −0.20 (−4.5 SE)"),
-        (89.55, "higher strong", "▲ +0.20 (+4.5 SE)"),
+        (89.43, "level", "≈ +0.08 (+1.6 SE)"),
+        (89.48, "higher", "▲ +0.13 (+2.3 SE)"),
+        (89.22, "lower", "▼ −0.13 (−2.3 SE)"),
+        (88.95, "lower strong", "▼ −0.40 (−4.2 SE)"),
+        (89.75, "higher strong", "▲ +0.40 (+4.2 SE)"),
     ):
         found = entry(mean, 0.08)
         assert (direction(found), difference_text(found)) == (kind, text)

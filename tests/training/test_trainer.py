@@ -686,3 +686,29 @@ def test_load_gives_the_best_and_the_last(tmp_path: Path) -> None:
         softspin.load(tmp_path, "first")
     with pytest.raises(RunError, match=r"no model in .*nowhere: there is no run\.json of a run, and no model\.safe"):
         softspin.load(tmp_path / "nowhere")
+
+
+def test_a_run_says_by_which_commit_it_was_made_not_what_came_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that is resumed: the checkout moves on while it trains."""
+    head = ["before"]
+    monkeypatch.setattr("softspin.provenance.commit", functools.cache(lambda: head[0]))
+    with pytest.raises(Killed):
+        trainer(small(), tmp_path, watcher=Stop(8, kill)).train()
+    monkeypatch.setattr("softspin.provenance.commit", functools.cache(lambda: head[0]))
+    again = trainer(small(), tmp_path)
+    head[0] = "after"
+    assert again.train(resume=True)[0]["commit"] == "before"
+
+
+def test_when_log_z_was_last_annealed(tmp_path: Path) -> None:
+    """At validations, and at reports that are far apart; not at the step at hand, which may be one of them."""
+    for report, evaluate, expected in (
+        (60, 50, {1: 0, 50: 0, 51: 50, 60: 50, 120: 100}),
+        (LONG, 250, {LONG: 0, LONG + 1: LONG, 250: 200, 251: 250, 300: 250, 301: 300}),
+    ):
+        made = trainer(small(steps=1000, report_every=report, evaluate_every=evaluate), tmp_path)
+        for step, since in expected.items():
+            made.engine.steps = step
+            assert made._log_z_set == since

@@ -23,6 +23,8 @@ from softspin.experiments.cells import check_settings, choose, find_table, read_
 from softspin.experiments.grid import Need, Pack, as_it_is, check_device, need, remaining, run_pack, seeds_text
 from softspin.experiments.rows import Row, append_rows, latest, read_rows
 from softspin.experiments.times import BENCHMARK, measured
+from softspin.report.results import refusal
+from softspin.training.results import read_result
 from softspin.training.words import result_line
 
 
@@ -74,6 +76,13 @@ def grid(
     known = read_rows(file, warn)
     there = latest(known)
     needs = [need(cell, config, there, folder, retry=retry) for cell, config in zip(cells, configs, strict=True)]
+    by_id = {cell.id: cell for cell in cells}
+    done = [row for row in there.values() if row["status"] == "ok" and row["cell"] in by_id]
+    if refused := sum(refusal(row, by_id[row["cell"]]) is not None for row in done):
+        warn(
+            f"results that softspin report refuses, and says why: {refused} of {len(done)}; to make one anew, delete "
+            f"its line in {file} and its run in {folder}"
+        )
     if dry_run:
         show_plan(needs, measured(known, path.parent.parent / BENCHMARK), device, json)
         return
@@ -134,7 +143,10 @@ class _Grid:
         self.progress.begin(step)
         settings = [f"{name}={value}" for name, value in pack.cell.variant(config).items()]
         words = [pack.cell.id, _name(config.seeds), f"{config.steps:,} steps", *settings]
-        words += [f"from step {step:,}"] if step else []
+        if read_result(pack.folder) is not None:
+            words += ["trained before"]
+        elif step:
+            words += [f"from step {step:,}"]
         self._say(
             f"[{self.number} of {self.number + len(self.queue)}] {', '.join(words)}\n  {pack.folder}",
             {"kind": "start", "cell": pack.cell.id, "seeds": config.seeds, "folder": pack.folder, "step": step},

@@ -60,7 +60,8 @@ def _say(found: Report, written: list[Path]) -> None:
     missing = [picture.name for picture in found.pictures if picture.arrays is None]
     if missing:
         say(f"figures missing: {', '.join(missing)}")
-    for name, number in {"failed": len(rows.failed), "refused": len(rows.refused)}.items():
+    others = sum(len(group.rows) for group in rows.others)
+    for name, number in {"of other runs": others, "failed": len(rows.failed), "refused": len(rows.refused)}.items():
         if number:
             say(f"rows {name}: {number}")
     say(f"written: {', '.join(map(str, written))}")

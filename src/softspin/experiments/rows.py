@@ -109,6 +109,8 @@ def _parse(path: Path, content: bytes) -> list[Row]:
     rows: list[Row] = []
     results: dict[Key, int] = {}
     for number, raw in enumerate(content.removesuffix(b"\n").split(b"\n") if content else [], 1):
+        if not raw.strip():
+            continue
         try:
             row = json.loads(raw)
         except (ValueError, RecursionError):
@@ -118,7 +120,8 @@ def _parse(path: Path, content: bytes) -> list[Row]:
         key = key_of(row)
         if key in results:
             raise RowsError(
-                f"rows {path} are damaged: line {number} comes after the result of its key, line {results[key]}"
+                f"rows {path} are damaged: line {number} comes after the result of {key.cell}, seed {key.seed}, in "
+                f"line {results[key]}; delete one of them"
             )
         if row["status"] == "ok":
             results[key] = number

@@ -90,7 +90,7 @@ def device_of(found: list[Took], here: str) -> str | None:
 def estimate(work: Work, found: Iterable[Took]) -> Estimate | None:
     """The time of a work, or None where nothing of its structure and variant was measured.
 
-    Time grows with steps, samples and replicas, and at most in proportion, so each measurement of the method gives an
+    Time grows with steps in proportion, with samples and replicas at most so: each measurement of the method gives an
     upper bound, and the least of them is taken. Other methods, and the benchmark, which has updates alone, only guide.
     """
     found = [took for took in found if (took.work.structure, took.work.variant) == (work.structure, work.variant)]
@@ -101,5 +101,5 @@ def estimate(work: Work, found: Iterable[Took]) -> Estimate | None:
 
 
 def _most(work: Work, took: Took) -> float:
-    ratios = (getattr(work, name) / getattr(took.work, name) for name in ("steps", "samples", "replicas"))
-    return took.seconds * math.prod(max(1.0, ratio) for ratio in ratios)
+    ratios = (getattr(work, name) / getattr(took.work, name) for name in ("samples", "replicas"))
+    return took.seconds * work.steps / took.work.steps * math.prod(max(1.0, ratio) for ratio in ratios)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, NamedTuple
 
+from softspin.report.welch import as_normal, freedom
+
 Verdict = Literal["seen", "seen so far", "not seen", "not seen so far", "not yet run"]
 Outcome = Literal["for", "level", "against"]
 OUTCOMES: tuple[Outcome, ...] = ("for", "level", "against")
@@ -17,7 +19,7 @@ MOST = Fraction(1, 2)
 PLAIN = Fraction(3, 4)
 """At least this share for a claim that is made without such a word."""
 CLEARLY = 2.0
-"""Standard errors by which a difference counts as one."""
+"""Standard errors by which a difference counts as one; as many as if the spreads were known."""
 
 
 class Measured(NamedTuple):
@@ -25,6 +27,7 @@ class Measured(NamedTuple):
 
     nll: float
     error: float
+    runs: int
     source: str
     """Of which data; what was measured on different data is not compared."""
 
@@ -34,10 +37,16 @@ Measurements = Mapping[str, Measured]
 
 
 class Difference(NamedTuple):
-    """A sum of likelihoods with signs, and its standard error."""
+    """A sum of likelihoods with signs, its standard error, and how many degrees of freedom that has."""
 
     value: float
     error: float
+    freedom: float
+
+    @property
+    def apart(self) -> float:
+        """From zero, in standard errors, as if those were known."""
+        return as_normal(self.value / self.error, self.freedom) if self.error else math.copysign(math.inf, self.value)
 
 
 class Case(NamedTuple):
@@ -117,7 +126,7 @@ class Claim:
     def _outcome(self, found: Difference) -> Outcome:
         if self.within is not None:
             return "for" if abs(found.value) <= self.within + 1e-9 else "against"
-        if abs(found.value) <= CLEARLY * found.error:
+        if found.value == 0 or abs(found.apart) <= CLEARLY:
             return "level"
         return "for" if found.value < 0 else "against"
 
@@ -153,15 +162,17 @@ def enough(share: Fraction, cases: int) -> int:
 def weighted(*weights: float) -> Callable[[Sequence[Measured]], Difference]:
     """Σ weight × NLL.
 
-    >>> weighted(1, -1)([Measured(84.0, 0.03, ""), Measured(85.0, 0.04, "")])
-    Difference(value=-1.0, error=0.05)
+    >>> weighted(1, -1)([Measured(84.0, 0.03, 5, ""), Measured(85.0, 0.03, 5, "")])
+    Difference(value=-1.0, error=0.0424..., freedom=8.0)
     """
 
     def combine(found: Sequence[Measured]) -> Difference:
         pairs = list(zip(weights, found, strict=True))
+        means = [(abs(weight) * one.error, one.runs) for weight, one in pairs]
         return Difference(
             math.fsum(weight * one.nll for weight, one in pairs),
-            math.hypot(*(weight * one.error for weight, one in pairs)),
+            math.hypot(*(error for error, _ in means)),
+            freedom(means),
         )
 
     return combine

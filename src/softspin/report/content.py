@@ -13,7 +13,7 @@ from softspin.experiments.cells import Cell
 from softspin.experiments.figures import NAMES
 from softspin.experiments.figures.arrays import Arrays, load, place
 from softspin.experiments.rows import Row
-from softspin.report.claims import Case, Claim, Difference, Measured, Observation, Tally, Verdict
+from softspin.report.claims import Case, Claim, Difference, Measured, Observation, Tally, Verdict, weighted
 from softspin.report.figures import caption, compose, picture
 from softspin.report.observations import observations
 from softspin.report.results import SEEDS, Group, Results, sort_rows, unknown_origin
@@ -151,7 +151,8 @@ class Report:
         ]
         if not group.variant or not alike or alike[0].error is None or group.error is None:
             return None
-        return Difference(group.mean - alike[0].mean, math.hypot(group.error, alike[0].error))
+        pair = [Measured(one.mean, one.error or 0.0, len(one.rows), "") for one in (group, alike[0])]
+        return weighted(1, -1)(pair)
 
     def marks(self, *cases: Case) -> list[str]:
         """What must stand at comparisons, and at their verdict: marks of any of their cells."""
@@ -173,12 +174,12 @@ def gather(tables: dict[str, list[Cell]], rows: Iterable[Row], arrays: Path) -> 
     cells = {cell.id: cell for each in tables.values() for cell in each}
     results = sort_rows(rows, cells)
     ours = {
-        name: Measured(group.mean, group.error, group.fingerprint)
+        name: Measured(group.mean, group.error, len(group.rows), group.fingerprint)
         for name, group in results.cells.items()
         if group.error is not None
     }
     printed = {
-        name: Measured(cell.nll, cell.std / math.sqrt(SEEDS), "print")
+        name: Measured(cell.nll, cell.std / math.sqrt(SEEDS), SEEDS, "print")
         for name, cell in cells.items()
         if cell.nll is not None and cell.std is not None
     }

@@ -64,8 +64,9 @@ def marks(texts: Iterable[str]) -> list[Child]:
 
 
 def code(text: str) -> Html:
-    """A command, or a name."""
-    return tag("code", text)
+    """A command, or a name; a browser may break its lines between words, but not after the hyphens of an option."""
+    words = (tag("span", word, class_="option") if word.startswith("--") else join(word) for word in text.split(" "))
+    return tag("code", Html(" ".join(words)))
 
 
 def commands(lines: Iterable[str]) -> Html:

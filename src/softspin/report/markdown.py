@@ -128,8 +128,8 @@ def _observation(report: Report, judged: Judged) -> str:
 
 
 def _finding(report: Report, finding: Finding) -> str:
-    case, (value, error), outcome = finding
-    return f"- {case.text}: {signed(value)} ± {error:.2f}, {outcome} {_bold(report.marks(case))}".rstrip()
+    case, found, outcome = finding
+    return f"- {case.text}: {signed(found.value)} ± {found.error:.2f}, {outcome} {_bold(report.marks(case))}".rstrip()
 
 
 def _bold(marks: list[str]) -> str:

@@ -111,7 +111,8 @@ class Group:
     @property
     def marks(self) -> list[str]:
         """What is not as in the paper, to stand wherever the number does."""
-        found = [f"short: {self.steps:,} steps"] if self.rows[0]["short"] else []
+        length = "short" if self.steps < FULL else "long"
+        found = [f"{length}: {self.steps:,} steps"] if self.steps != FULL else []
         found += [setting(name, value) for name, value in self.variant.items()]
         if len(self.rows) < SEEDS:
             found.append(f"{len(self.rows)} of {SEEDS} seeds")
@@ -195,8 +196,12 @@ def _place(group: Group, cells: list[str]) -> tuple[int, str, int, int, str]:
 
 def refusal(row: Mapping[str, Any], cell: Cell | None) -> str | None:
     """Why a result does not count; None if it does. Its config must be known, and be what the row says that it is."""
-    wrong = [f"its {name} is not a number" for name in _NUMBERS if not isinstance(row.get(name), int | float | None)]
+    wrong = [f"its {name} is not a finite number" for name in _NUMBERS if not _is_finite(row.get(name, 0.0))]
     return unknown_origin(row) or next(iter(wrong), None) or _other_config(row, cell)
+
+
+def _is_finite(value: object) -> bool:
+    return value is None or (isinstance(value, int | float) and math.isfinite(value))
 
 
 def _other_config(row: Mapping[str, Any], cell: Cell | None) -> str | None:

@@ -9,13 +9,15 @@ from typing import NamedTuple
 
 from softspin.experiments.cells import Cell
 from softspin.report.results import SEEDS, Group, Results, setting
+from softspin.report.welch import as_normal, freedom
 
 MARGIN = 0.15
 """Nats that a value may be off, or 3 of the printed standard deviations if that is more, before one asks why."""
 
 ERRORS = (
     "standard errors apart = (obtained - printed) / sqrt(s²/n + p²/5), with the standard deviation s of our n seeds, "
-    "and p, the printed one, of five runs"
+    "and p, the printed one, of five runs; spreads of so few runs are themselves unsure, so Welch's t makes of it the "
+    "number that would be as unlikely if they were known: more than 2 in 5% of equals, however few the seeds"
 )
 """The formula, in words for the reader."""
 
@@ -38,8 +40,9 @@ class Entry(NamedTuple):
         """The difference in standard errors, see `ERRORS`; None where the spread of one of the two is unknown."""
         if self.difference is None or self.found is None or self.found.error is None or self.cell.std is None:
             return None
-        error = math.hypot(self.found.error, self.cell.std / math.sqrt(SEEDS))
-        return self.difference / error if error else None
+        means = (self.found.error, len(self.found.rows)), (self.cell.std / math.sqrt(SEEDS), SEEDS)
+        error = math.hypot(*(error for error, _ in means))
+        return as_normal(self.difference / error, freedom(means)) if error else None
 
     @property
     def far(self) -> bool:

@@ -18,14 +18,16 @@ HOW_TO_READ = (
 LOG_Z = (
     "The mean NLL if every log Z were at the lower or at the upper end of its 95% interval. The obtained value rests "
     "on annealing forward, as the paper's does, and is therefore nearer to the lower end. Standard "
-    "errors are those of the seeds alone and leave this out: a difference that fits into the interval may be log Z's."
+    "errors are those of the seeds alone and leave this out: a difference that fits into the interval may be log Z's. "
+    "A mode of the prior that neither annealing nor the samples it comes back from have visited is in no such interval."
 )
 
 OBSERVED_HOW = (
     "Each is a number of comparisons. One is for the claim where the difference is below zero by more than two "
-    "standard errors of the means, against it where it is above by as much, else level. A claim is seen when enough "
-    "are for it: more than half where the paper says most, usually or generally, three quarters otherwise. As "
-    "long as comparisons that are missing could change the verdict, it is of those that were made, and says so far."
+    "standard errors of the means (by Welch's t, as in the tables), against it where it is above by as much, else "
+    "level. A claim is seen when enough are for it: more than half where the paper says most, usually or generally, "
+    "three quarters otherwise. As long as comparisons that are missing could change the verdict, it is of those that "
+    "were made, and says so far."
 )
 
 OTHERS = (
@@ -36,10 +38,10 @@ OTHERS = (
 ORIGINS = "Rows of unknown commit or config, or of code that was not committed, are refused. Figures say theirs above."
 
 AGAIN = (
-    "softspin grid table1 --rows again.jsonl   # every cell, from the first; --only, --seeds and --minutes choose",
-    "softspin grid table2 --rows again.jsonl   # those cells that Table 1 does not have",
-    "softspin figure all --compute             # trains the models of Fig. 2; without --compute it only draws",
-    "softspin report --rows again.jsonl        # this page, and docs/results.md",
+    "softspin grid table1 --rows again.jsonl --folder again   # every cell, from the first; --only and --seeds choose",
+    "softspin grid table2 --rows again.jsonl --folder again   # those cells that Table 1 does not have",
+    "softspin figure all --compute                            # trains the models of Fig. 2",
+    "softspin report --rows again.jsonl                       # this page, and docs/results.md",
 )
 """From nothing to this page."""
 

@@ -243,12 +243,14 @@ class Engine:
             self._keep(population.reset_founders(self.sampler)._replace(log_z=value.to(self.sampler.log_z)))
 
     @torch.no_grad()
-    def put_right(self, value: Tensor) -> None:
+    def put_right(self, value: Tensor, since: int) -> None:
         """As :meth:`set_log_z`, and what was recorded since the last report follows.
 
-        If log Z was right then, and its error has grown evenly, it was half of today's in the mean.
+        log Z was set at step `since`, and its error is taken to have grown evenly from there.
         """
-        error = (self.steps - self.reported) / 2 * (value.to(self.sums) - self.log_z)
+        first = max(since, self.reported)
+        share = ((first + self.steps) / 2 - since) / max(self.steps - since, 1)
+        error = (self.steps - first) * share * (value.to(self.sums) - self.log_z)
         self.sums[:, TERMS.index("bound")] -= self.schedules.warmup(self.done) * error
         self.sums[:, TERMS.index("kl")] += error
         self.set_log_z(value)

@@ -66,6 +66,7 @@ class Trainer:
         if tensorboard:
             summary_writer()  # a missing extra is known before there is a run
         self.device = find_device(config.device)
+        provenance(self.device)  # reads the commit now, and keeps it: a checkout may move while this trains
         self.engine = Engine(config, model, data, self.device, sampler)
         self.seeds = [replica.seed for replica in config.replicas]
         self.best: list[dict[str, Any] | None] = [None] * model.replicas
@@ -153,7 +154,7 @@ class Trainer:
     def _report(self) -> dict[str, Any]:
         self._check(self.engine.broken.cpu())
         if self.config.intervals.report >= LONG:
-            self.engine.put_right(self._log_z(**FEW).value)
+            self.engine.put_right(self._log_z(**FEW).value, self._log_z_set)
         means = {name: values.tolist() for name, values in self.engine.report().items()}
         return {"step": self.engine.steps, "kind": "train", "seconds": round(self.seconds, 3), **means}
 
@@ -175,6 +176,13 @@ class Trainer:
             seed,
         )
 
+    @property
+    def _log_z_set(self) -> int:
+        """The step before this one at which log Z was last annealed; at the very first it is known."""
+        every, step = self.config.intervals, self.engine.steps
+        times = [every.evaluate, *([every.report] if every.report >= LONG else [])]
+        return max((step - 1) // time * time for time in times)
+
     def _log_z(self, temperatures: int, chains: int) -> LogZ:
         """At the current parameters, annealed forward, or exact where that is possible."""
         model, own = self.engine.model, self.seeds
@@ -187,7 +195,7 @@ class Trainer:
         config, model = self.config, self.engine.model
         self._check(self.engine.broken.cpu())
         log_z = self._log_z(config.validation_temperatures, config.validation_chains)
-        self.engine.set_log_z(log_z.value)
+        self.engine.put_right(log_z.value, self._log_z_set)
         found = evaluate(model, self.data.valid, log_z=log_z, samples=config.validation_samples, seed=self.seeds)
         nll = found.nll.tolist()
         for seed, value in zip(self.seeds, nll, strict=True):
