@@ -253,6 +253,14 @@ def crossing(forward: list[float], reverse: list[float], monkeypatch: pytest.Mon
     return sandwich(small_rbm(), torch.zeros(1, 5), seed=0)
 
 
+@pytest.mark.filterwarnings("error")
+def test_rounding_alone_is_no_reason_to_warn() -> None:
+    """Two units that agree: with equal weights in all chains, the spread is less than float32's own error."""
+    machine = BipartiteBoltzmann(torch.full((2,), -8.0), torch.full((1, 1), 16.0))
+    for seed in range(20):
+        sandwich(machine, seed=seed, temperatures=100, chains=100)
+
+
 def test_the_warning_names_the_worst_replica_and_its_two_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     forward, reverse = [1.0, 52.0, 130.0], [1.0, 50.0, 129.5]
     with pytest.warns(SandwichWarning, match=r"^replica 1: reverse AIS gives log Z below 50.02, .* above 51.98;"):
