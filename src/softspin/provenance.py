@@ -5,12 +5,17 @@ from __future__ import annotations
 import functools
 import platform
 import subprocess
+import warnings
 from pathlib import Path
 
 import torch
 
 from softspin import __version__
 from softspin.errors import DeviceError
+
+
+OLDEST = (8, 0)
+"""Compute capability of the oldest GPUs that the kernels compile for: A100, RTX 30."""
 
 
 @functools.cache
@@ -39,13 +44,31 @@ def provenance(device: torch.device) -> dict[str, str | None]:
 
 
 def find_device(name: str) -> torch.device:
-    """The device of that name; "auto" is a GPU where there is one."""
+    """The device of that name; "auto" is a GPU where there is one that is new enough."""
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        if torch.cuda.is_available():
+            device = torch.device("cuda")
+            if (old := _too_old(device)) is None:
+                return device
+            warnings.warn(f"running on the CPU: {old}", stacklevel=2)
+        return torch.device("cpu")
     device = torch.device(name)
-    if device.type == "cuda" and not (torch.cuda.is_available() and (device.index or 0) < torch.cuda.device_count()):
+    if device.type != "cuda":
+        return device
+    if not (torch.cuda.is_available() and (device.index or 0) < torch.cuda.device_count()):
         raise DeviceError(f"device '{name}' was asked for, but torch finds no such GPU here; use auto or cpu")
+    if (old := _too_old(device)) is not None:
+        raise DeviceError(f"device '{name}' was asked for, but {old}; use auto or cpu")
     return device
+
+
+def _too_old(device: torch.device) -> str | None:
+    """Why our kernels do not compile for a GPU, or None: they multiply whole numbers and TF32 on tensor cores."""
+    major, minor = torch.cuda.get_device_capability(device)
+    if (major, minor) >= OLDEST:
+        return None
+    name = torch.cuda.get_device_name(device)
+    return f"{name} has compute capability {major}.{minor}, and the kernels need {OLDEST[0]}.{OLDEST[1]} or more"
 
 
 def _git(folder: Path, *arguments: str) -> str:

@@ -1,0 +1,36 @@
+"""Which device work goes to, where it is not the CPU alone."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from softspin.errors import DeviceError
+from softspin.provenance import find_device
+
+
+def with_a_gpu(monkeypatch: pytest.MonkeyPatch, name: str, capability: tuple[int, int]) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("capability", [(8, 0), (8, 9), (12, 0)])
+def test_a_gpu_is_taken(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int]) -> None:
+    with_a_gpu(monkeypatch, "A100", capability)
+    assert find_device("auto") == torch.device("cuda")
+    assert find_device("cuda:0") == torch.device("cuda:0")
+    assert find_device("cpu") == torch.device("cpu")
+    with pytest.raises(DeviceError, match="'cuda:1' was asked for, but torch finds no such GPU here; use auto or cpu"):
+        find_device("cuda:1")
+
+
+def test_a_gpu_that_is_too_old_is_left_alone_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_a_gpu(monkeypatch, "Tesla T4", (7, 5))
+    old = "Tesla T4 has compute capability 7.5, and the kernels need 8.0 or more"
+    with pytest.warns(UserWarning, match=f"running on the CPU: {old}"):
+        assert find_device("auto") == torch.device("cpu")
+    with pytest.raises(DeviceError, match=f"device 'cuda' was asked for, but {old}; use auto or cpu"):
+        find_device("cuda")
