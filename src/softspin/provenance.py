@@ -13,7 +13,6 @@ import torch
 from softspin import __version__
 from softspin.errors import DeviceError
 
-
 OLDEST = (8, 0)
 """Compute capability of the oldest GPUs that the kernels compile for: A100, RTX 30."""
 
