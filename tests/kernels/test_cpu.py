@@ -124,6 +124,19 @@ def test_code_for_avx_512_masks_no_narrow_vector(tmp_path: Path) -> None:
     assert all(width >= 128 for width in masked)
 
 
+def test_no_step_of_annealing_is_lost_at_the_edge_of_the_series() -> None:
+    """200 weights that fixed point rounds up, all their units on: the field moves by a little more than their sum says.
+    Steps around the one by which it moves by 1/4, against the closed form."""
+    weight = torch.full((1, 200, 1), (2**20 + 0.625) / 2**21)
+    weight[0, 0, 0] = 1.0
+    bias = torch.cat([torch.full((1, 200), 60.0), torch.zeros(1, 1)], dim=1)
+    total = weight.double().sum()
+    for ulps in range(-40, 41):
+        step = 0.25 / total * (1 + 2e-8 * ulps)
+        log_weight, _, _ = cpu.anneal(bias, weight, bias, torch.stack([0 * step, step]), 2, torch.tensor([[5, 0]]))
+        assert (log_weight - (softplus(step * total) - math.log(2))).abs().max() < 1e-5
+
+
 def test_uniforms_look_uniform() -> None:
     u = cpu.uniforms(streams(0, 2), 0, 1000, (100, 101)).double()
     assert 0 < u.min() < 1e-4
