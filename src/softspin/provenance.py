@@ -49,7 +49,7 @@ def find_device(name: str) -> torch.device:
             device = torch.device("cuda")
             if (old := _too_old(device)) is None:
                 return device
-            warnings.warn(f"running on the CPU: {old}", stacklevel=2)
+            warnings.warn(f"running on the CPU: {old}", stacklevel=1)  # once, whoever asks
         return torch.device("cpu")
     device = torch.device(name)
     if device.type != "cuda":

@@ -28,7 +28,6 @@ from softspin.samplers import (
     population,
 )
 
-triton = pytest.importorskip("triton", reason="Triton is not installed here")
 gpu = pytest.importorskip("softspin.kernels.gpu", reason="Triton is not installed here")
 
 
@@ -68,17 +67,8 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Launched:
 
 @pytest.fixture
 def small_chip(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A GPU on which the sweeps' kernel has no room; its random numbers are unknown, and on the device."""
-
-    class NoRoom:
-        def __getitem__(self, grid: object) -> Callable[..., None]:
-            def launch(*args: Any, **kwargs: Any) -> None:
-                raise triton.runtime.errors.OutOfResources(217088, 101376, "shared memory")
-
-            return launch
-
-    monkeypatch.setattr(gpu.gpu_narrow, "sweep", NoRoom())
-    monkeypatch.setattr(gpu, "fix", Launched())
+    """A GPU that has no room for the sweeps' kernel; its random numbers are unknown, and on the device."""
+    monkeypatch.setattr(gpu, "LARGEST", 5)
     monkeypatch.setattr(kernels, "choose", lambda implementation, device, dtype: gpu)
     monkeypatch.setattr(kernels.plain, "noise", lambda stream, shape, purpose: unknown(len(stream), *shape))
 
