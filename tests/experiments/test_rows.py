@@ -40,6 +40,16 @@ def test_a_result_is_there_once(tmp_path: Path) -> None:
     assert len(read_rows(path)) == 6
 
 
+def test_an_outdated_result_leaves_its_place_to_another(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    old = row(0, outdated="it rounded down")
+    append_rows(path, [old])
+    assert append_rows(path, [row(0)]) == [row(0)]
+    assert read_rows(path) == [old, row(0)]
+    assert latest([row(0), old])[make_key("c", 0, 9, {})] == row(0)
+    assert append_rows(path, [old, row(0)]) == []
+
+
 def test_the_order_of_a_variants_settings_is_no_difference() -> None:
     assert key_of(row(variant={"a": 1, "b": 2})) == key_of(row(variant={"b": 2, "a": 1}))
     assert key_of(row(variant={"a": 1})) != key_of(row(variant={"a": 2}))
@@ -82,6 +92,7 @@ def test_two_at_once_write_whole_lines_and_nothing_twice(tmp_path: Path) -> None
         ("[1]", "line 2 is not a JSON object"),
         (json.dumps(row(1) | {"seed": "1"}), "line 2 has no 'seed' of type int"),
         (json.dumps({k: v for k, v in row(1).items() if k != "variant"}), "line 2 has no 'variant' of type dict"),
+        (json.dumps(row(1) | {"outdated": True}), "line 2 has an 'outdated' that is not text"),
         (json.dumps(row(1, status="done")), "line 2 has the status 'done', which is neither ok nor failed"),
         (json.dumps(row(1) | {"nll": None}), "line 2 is ok, but has no finite 'nll'"),
         (json.dumps(row(1) | {"nll": float("nan")}), "line 2 is ok, but has no finite 'nll'"),

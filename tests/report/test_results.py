@@ -57,6 +57,16 @@ def test_short_runs_and_variants_are_never_mixed_with_the_cell() -> None:
     assert len(found.accepted) == 20
 
 
+def test_outdated_rows_are_marked_never_mixed_and_give_way() -> None:
+    old = list(rows(POWER, 83.9, outdated="it rounded down"))
+    alone = sort(*old).cells[POWER.id]
+    assert alone.mean == pytest.approx(83.9)
+    assert alone.marks == ["outdated: it rounded down"]
+    both = sort(*old, row(POWER, 0, 83.4))
+    assert (both.cells[POWER.id].mean, both.cells[POWER.id].marks) == (83.4, ["1 of 5 seeds"])
+    assert [(group.mean, group.marks) for group in both.others] == [(alone.mean, alone.marks)]
+
+
 def test_the_reconstructed_omniglot_is_marked_and_gives_way_to_the_original() -> None:
     rebuilt = list(rows(GLYPHS, 99.0, fingerprint=RECONSTRUCTED))
     told = list(rows(GLYPHS, 99.0, source="OMNIGLOT (reconstructed 28 x 28 split)"))

@@ -96,14 +96,14 @@ shapes = pytest.mark.parametrize("replicas", [(), (3,), (2, 3)])
 
 
 @shapes
-def test_a_population_that_may_lag_reads_nothing(kernel: Launched, replicas: tuple[int, ...]) -> None:
+def test_a_population_moved_at_once_reads_nothing(kernel: Launched, replicas: tuple[int, ...]) -> None:
     state = a_population(replicas)
     with NoHostData():
-        new, info = population.step(state, machine(replicas), sweeps=3, finish=False)
+        new, info = population.step(state, machine(replicas), sweeps=3, at_once=True)
     assert kernel.times == 1
     for before, after in zip(state, new, strict=True):
         assert (after.shape, after.dtype) == (before.shape, before.dtype)
-    assert info.reached.shape == replicas
+    assert info.effective_sample_size.shape == replicas
     assert info.founders.shape == (*replicas, 40)
     with NoHostData():
         assert population.reset_founders(new).founders.shape == new.founders.shape
@@ -127,7 +127,7 @@ def test_sweeps_that_find_no_room_on_the_chip_read_nothing_either(replicas: tupl
     state = GibbsState(unknown(*replicas, 40, 13), unknown(*replicas, 2, dtype=torch.int64))
     with NoHostData():
         chains, _ = gibbs.step(state, machine(replicas), sweeps=3)
-        members, _ = population.step(a_population(replicas), machine(replicas), sweeps=3, finish=False)
+        members, _ = population.step(a_population(replicas), machine(replicas), sweeps=3, at_once=True)
     assert chains.z.shape == members.z.shape == state.z.shape
 
 
@@ -149,7 +149,7 @@ def test_the_gradient_of_log_z_reads_nothing(replicas: tuple[int, ...]) -> None:
 
 
 @pytest.mark.usefixtures("kernel")
-def test_a_step_that_finishes_is_caught_reading() -> None:
+def test_a_step_in_parts_is_caught_reading() -> None:
     """The companion: how many parts there will be depends on values."""
     with pytest.raises((RuntimeError, NotImplementedError), match=r"meta"), NoHostData():
         population.step(a_population((3,)), machine((3,)), sweeps=3)
@@ -192,7 +192,7 @@ def test_a_captured_step_replays_as_the_eager_one(left: int, sampler: str) -> No
 
     def step(state: Any) -> tuple[Any, Any]:
         if sampler == "population":
-            return population.step(state, target, sweeps=3, finish=False)
+            return population.step(state, target, sweeps=3, at_once=True)
         return gibbs.step(state, target, sweeps=3)
 
     def move(k: int) -> None:
@@ -205,7 +205,7 @@ def test_a_captured_step_replays_as_the_eager_one(left: int, sampler: str) -> No
         eager, info = step(eager)
         seen.append(SimpleNamespace(state=eager, info=info))
     if sampler == "population":
-        assert min(one.info.reached.min().item() for one in seen) < 1, "some step was too long for one part"
+        assert min(one.info.effective_sample_size.min().item() for one in seen) < 250, "some way was too long to weigh"
     held = type(start)(*[x.clone() for x in start])
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

@@ -49,11 +49,11 @@ def stretched(machine: Boltzmann, factor: float) -> BipartiteBoltzmann:
 
 
 @machines
-@pytest.mark.parametrize("finish", [True, False])
-def test_unchanged_parameters_leave_weights_uniform_and_resample_nothing(machine: Boltzmann, finish: bool) -> None:
+@pytest.mark.parametrize("at_once", [False, True])
+def test_unchanged_parameters_leave_weights_uniform_and_resample_nothing(machine: Boltzmann, at_once: bool) -> None:
     state = exact_population(machine, runs=3, members=500)
     many = repeated(machine, 3)
-    new, info = population.step(state, many, sweeps=2, finish=finish)
+    new, info = population.step(state, many, sweeps=2, at_once=at_once)
     swept, _ = gibbs.step(gibbs.GibbsState(state.z, state.stream), many, sweeps=2)
     assert torch.equal(new.z, swept.z), "the members are where plain sweeps would have taken them"
     assert torch.equal(new.log_z, state.log_z)
@@ -61,7 +61,6 @@ def test_unchanged_parameters_leave_weights_uniform_and_resample_nothing(machine
     assert info.families.tolist() == [500] * 3
     assert info.mean_square_family.tolist() == [1.0] * 3
     assert info.parts.tolist() == [1] * 3
-    assert info.reached.tolist() == [1.0] * 3
     assert torch.equal(info.founders, torch.arange(500).expand(3, 500))
     assert not info.standard_error.any()
     assert not info.collapsed.any()
@@ -277,8 +276,8 @@ def test_a_population_follows_the_parameters(machine: Boltzmann) -> None:
     assert not info.collapsed.any()
 
 
-@pytest.mark.parametrize("finish", [True, False])
-def test_the_error_of_log_z_covers_after_many_updates(finish: bool) -> None:
+@pytest.mark.parametrize("at_once", [False, True])
+def test_the_error_of_log_z_covers_after_many_updates(at_once: bool) -> None:
     """Two modes that no chain leaves, annealed and then tilted to and fro, 100 runs of 300.
 
     95% coverage is 95 +- 2.2, so 84 is 5 standard deviations. A run keeps the share of the modes that it has found, and
@@ -288,25 +287,20 @@ def test_the_error_of_log_z_covers_after_many_updates(finish: bool) -> None:
     _, state, info = anneal_population(repeated(two_modes(), runs), 300, seed=0)
     for k in range(36):
         machine = two_modes(tilt=0.05 + 0.1 * math.sin(k / 4))
-        state, info = population.step(state, repeated(machine, runs), sweeps=1, finish=finish)
+        state, info = population.step(state, repeated(machine, runs), sweeps=1, at_once=at_once)
         if k in (0, 5, 35):
             error = state.log_z - true_log_z(machine)
             assert (error.abs() < 1.96 * info.standard_error).sum() >= 84, k
             assert 0.85 < info.standard_error.mean() / error.std() < 1.5, k
             assert bool((info.effective_families < 100).all()), "few families of 300 are left"
     assert torch.equal(info.founders, state.founders)
-    fresh, later = population.step(population.reset_founders(state), repeated(machine, runs), sweeps=1, finish=finish)
+    fresh, later = population.step(population.reset_founders(state), repeated(machine, runs), sweeps=1, at_once=at_once)
     assert not later.standard_error.any()
     assert torch.equal(fresh.log_z, state.log_z)
     assert torch.equal(fresh.founders, everyone(state.z))
 
 
-# Behind the parameters -------------------------------------------------------------------------------------------
-
-
-def here(state: PopulationState, kind: Boltzmann, run: int | None = None) -> Boltzmann:
-    """The machine at which a population, or one of many, really is."""
-    return rebuild(kind, *((state.bias, state.coupling) if run is None else (state.bias[run], state.coupling[run])))
+# At once ---------------------------------------------------------------------------------------------------------
 
 
 def moved(machine: Boltzmann, size: float) -> Boltzmann:
@@ -315,60 +309,63 @@ def moved(machine: Boltzmann, size: float) -> Boltzmann:
 
 
 @machines
-def test_a_population_behind_the_parameters_has_the_law_of_where_it_is(machine: Boltzmann) -> None:
-    """Steps of one part to a machine far away: chi-square at each, false-alarm rate 1e-6, until it has caught up."""
-    state, far = exact_population(machine, runs=1, members=200_000), repeated(moved(machine, 1.5), 1)
-    reached: list[float] = []
-    while not reached or reached[-1] < 1:
-        state, info = population.step(state, far, sweeps=2, finish=False, smallest_ess=0.7)
-        reached = [*reached, info.reached.item()]
-        now = here(state, machine, run=0)
-        result = chi_square(state.z[0], probabilities(now), info.mean_square_family.item())
-        assert result.passes, (reached, result)
-        wrong = chi_square(state.z[0], probabilities(off_by(now)), info.mean_square_family.item())
-        assert not wrong.passes, (reached, wrong)
-        assert info.effective_sample_size >= 0.7 * 200_000
-    assert 3 <= len(reached) < 12
-    assert torch.equal(state.bias, far.bias)
-    assert torch.equal(state.coupling, couplings(far))
+def test_at_once_is_the_whole_step_where_the_weights_carry_it(machine: Boltzmann) -> None:
+    """The same members, families and weights. Only log Z is told the other way."""
+    start, near = exact_population(machine, runs=3, members=300), repeated(moved(machine, -1.1), 3)
+    whole, whole_info = population.step(start, near, sweeps=2)
+    assert whole_info.parts.tolist() == [1] * 3
+    state, info = population.step(start, near, sweeps=2, at_once=True)
+    assert all(torch.equal(a, b) for a, b in zip(state._replace(log_z=whole.log_z), whole, strict=True))
+    told = info._replace(log_z_increment=whole_info.log_z_increment)
+    assert all(torch.equal(a, b) for a, b in zip(told, whole_info, strict=True))
+    assert not torch.equal(state.log_z, whole.log_z)
 
 
 @machines
-def test_increments_average_to_the_exact_ratio_of_the_parameters_reached(machine: Boltzmann) -> None:
-    """400 populations of 500, three parts of a long way: mean e^error within 5 standard errors of 1, at every part."""
-    runs = 400
-    state, far = exact_population(machine, runs, members=500), repeated(moved(machine, 20.0), runs)
-    for _ in range(3):
-        before = state
-        state, info = population.step(state, far, sweeps=4, finish=False)
-        assert info.reached.max() < 1
-        exact = torch.tensor([true_log_z(here(state, machine, run)) for run in range(runs)])
-        torch.testing.assert_close(state.log_z, before.log_z + info.log_z_increment, rtol=0, atol=1e-12)
-        ratios = (state.log_z - exact).exp()
-        assert ratios.std() > 0.01
-        assert abs(ratios.mean() - 1) < 5 * ratios.std() / math.sqrt(runs)
+def test_at_once_the_members_are_at_the_machine_however_far_it_is(machine: Boltzmann) -> None:
+    """Too far for the weights, not for 30 sweeps: chi-square at the new machine, false-alarm rate 1e-6.
+
+    Of the members at least half are worth keeping by the weights of a part of the way; by the whole way's, few.
+    """
+    start, far = exact_population(machine, runs=1, members=200_000), moved(machine, 2.5)
+    state, info = population.step(start, repeated(far, 1), sweeps=30, at_once=True)
+    assert torch.equal(state.bias[0], far.bias)
+    assert torch.equal(state.coupling[0], couplings(far))
+    assert info.effective_sample_size < 0.3 * 200_000
+    assert info.mean_square_family < 2.1
+    assert chi_square(state.z[0], probabilities(far)).passes
+    assert not chi_square(state.z[0], probabilities(off_by(far))).passes
 
 
 @machines
-def test_one_part_at_a_time_is_the_whole_step_in_pieces(machine: Boltzmann) -> None:
-    """To a machine that stands still: the same parts and members, one call for each. log Z is told the other way."""
-    start = population.init(machine, 300, seed=0)
-    far = moved(machine, 2.0)
-    whole, whole_info = population.step(start, far, sweeps=2)
-    parts = int(whole_info.parts)
-    assert parts > 2
-    state = start
-    smallest = torch.tensor(300.0, dtype=torch.float64)
-    for number in range(1, parts + 1):
-        state, info = population.step(state, far, sweeps=2, finish=False)
-        assert bool(info.reached < 1) is (number < parts)
-        assert info.parts == 1
-        smallest = torch.minimum(smallest, info.effective_sample_size)
-    same = state._replace(log_z=whole.log_z)
-    assert all(torch.equal(a, b) for a, b in zip(same, whole, strict=True))
-    for name in ("founders", "weighed", "weights", "effective_families", "standard_error"):
-        assert torch.equal(getattr(info, name), getattr(whole_info, name)), name
-    assert torch.equal(smallest, whole_info.effective_sample_size)
+def test_the_way_back_averages_to_the_exact_ratio(machine: Boltzmann) -> None:
+    """4,000 populations of 20 members, and 30 sweeps to forget: mean e^-increment within 5 standard errors."""
+    target = off_by(off_by(machine, 1.0, unit=0), -0.7, unit=4)
+    state = exact_population(machine, runs=4000, members=20)
+    _, info = population.step(state, repeated(target, 4000), sweeps=30, at_once=True, smallest_ess=0.01)
+    ratios = (true_log_z(target) - true_log_z(machine) - info.log_z_increment).exp()
+    assert ratios.std() > 0.05
+    assert abs(ratios.mean() - 1) < 5 * ratios.std() / math.sqrt(4000)
+
+
+def test_learning_in_steps_too_long_for_the_weights_does_not_run_away() -> None:
+    """200 units without couplings, whose biases learn from the members with momentum: one sweep forgets all.
+
+    Members that wait behind the parameters drive them on: so learned, biases end 50 off in root mean square, for three
+    seeds. The noise of 500 members, carried on by momentum, makes it 0.10 +- 0.005; the bound is 20 of those off.
+    """
+    truth = torch.linspace(-2, 2, 200, dtype=torch.float64)
+    bias, speed = torch.zeros_like(truth), torch.zeros_like(truth)
+    weight = torch.zeros(100, 100, dtype=torch.float64)
+    state = population.init(BipartiteBoltzmann(bias, weight), 500, seed=0, base="uniform")
+    worth = []
+    for _ in range(100):
+        speed = 0.9 * speed + (torch.sigmoid(truth) - state.z.mean(0))
+        bias = bias + speed
+        state, info = population.step(state, BipartiteBoltzmann(bias, weight), sweeps=1, at_once=True)
+        worth.append(info.effective_sample_size.item() / 500)
+    assert min(worth) < 0.1, "some steps were too long for the weights"
+    assert (bias - truth).square().mean().sqrt() < 0.2
 
 
 @machines
@@ -387,9 +384,8 @@ def test_log_z_does_not_drift_where_the_members_move_the_parameters(machine: Bol
         bias = bias + 0.1 * (seen.mean(-2) - state.z.mean(-2))
         target = rebuild(many, bias, couplings(many))
         forward = forward + population.step(state, target, sweeps=1)[1].log_z_increment
-        state, info = population.step(state, target, sweeps=5, finish=False)
-        assert bool((info.reached == 1).all())
-    exact = torch.tensor([true_log_z(here(state, machine, run)) for run in range(runs)])
+        state, _ = population.step(state, target, sweeps=5, at_once=True)
+    exact = torch.tensor([true_log_z(rebuild(machine, b, w)) for b, w in zip(state.bias, state.coupling, strict=True)])
     for error, drifts in ((state.log_z - exact, False), (forward - exact, True)):
         deviation = error.mean() / (error.std() / math.sqrt(runs))
         assert deviation < -15 if drifts else abs(deviation) < 6, (deviation, error.mean())
@@ -406,32 +402,29 @@ def test_what_a_long_way_forbids_is_not_forgotten() -> None:
     off[0] = -1000
     start, far = BipartiteBoltzmann(bias, weight), BipartiteBoltzmann(off, weight)
     state = population.init(repeated(start, runs), 500, seed=0, base="uniform")
-    for _ in range(2):
-        state, info = population.step(state, repeated(far, runs), sweeps=1, finish=False)
-    assert bool((info.reached == 1).all())
+    state, info = population.step(state, repeated(far, runs), sweeps=1, at_once=True)
     error = state.log_z - true_log_z(far)
     assert bool((error.abs() < 5 * info.standard_error).all())
     assert abs(error.mean()) < 5 * error.std() / math.sqrt(runs)
 
 
 @machines
-def test_a_replica_that_lags_does_not_disturb_its_neighbours(machine: Boltzmann) -> None:
-    """Three ways of different length, four updates, together and alone: the same members, lags and log Z."""
+def test_a_replica_with_a_long_way_does_not_disturb_its_neighbours(machine: Boltzmann) -> None:
+    """Three ways of different length, four updates, together and alone: the same members, weights and log Z."""
     targets = [moved(machine, size) for size in (-0.95, 0.5, 40.0)]
     many = rebuild(machine, torch.stack([t.bias for t in targets]), torch.stack([couplings(t) for t in targets]))
     start = exact_population(machine, runs=3, members=80)
 
     def run(state: PopulationState, target: Boltzmann) -> list[tuple[PopulationState, PopulationInfo]]:
-        seen = [population.step(state, target, sweeps=2, finish=False)]
+        seen = [population.step(state, target, sweeps=2, at_once=True)]
         for _ in range(3):
-            seen.append(population.step(seen[-1][0], target, sweeps=2, finish=False))
+            seen.append(population.step(seen[-1][0], target, sweeps=2, at_once=True))
         return seen
 
     together = run(start, many)
-    first = together[0][1].reached.tolist()
-    assert first[0] == 1
-    assert 1 > first[1] > first[2]
-    assert together[1][1].reached[2] < 1
+    first = together[0][1].effective_sample_size.tolist()
+    assert first[0] > 60
+    assert 40 > first[1] > first[2]
     for r, target in enumerate(targets):
         for (state, info), alone in zip(together, run(PopulationState(*[x[r] for x in start]), target), strict=True):
             for value, its in zip((*state, *info), (*alone[0], *alone[1]), strict=True):
@@ -460,13 +453,14 @@ def test_the_share_of_the_way_is_the_farthest_of_the_grid(dtype: torch.dtype) ->
 def test_members_beyond_what_the_grid_sees_at_once_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = small_rbm()
     start = population.init(machine, 1000, seed=0)
-    state, _ = population.step(start, moved(machine, 2.0), sweeps=1, finish=False)
+    state, info = population.step(start, moved(machine, 2.0), sweeps=1)
+    assert info.parts > 1
     monkeypatch.setattr(resampling, "_AT_ONCE", 64)
-    again, _ = population.step(start, moved(machine, 2.0), sweeps=1, finish=False)
+    again, _ = population.step(start, moved(machine, 2.0), sweeps=1)
     assert all(torch.equal(a, b) for a, b in zip(state, again, strict=True))
 
 
-def test_a_way_too_long_for_the_grid_goes_its_smallest_part_and_says_what_it_cost() -> None:
+def test_at_once_a_way_too_long_for_the_grid_says_what_it_cost() -> None:
     """One member in ten has the unit on whose bias rises by 10^7: even 2^-15 of that leaves it all the weight."""
     bias, weight = torch.zeros(5, dtype=torch.float64), torch.zeros(2, 3, dtype=torch.float64)
     z = torch.zeros(10, 5, dtype=torch.float64)
@@ -475,9 +469,8 @@ def test_a_way_too_long_for_the_grid_goes_its_smallest_part_and_says_what_it_cos
     state = PopulationState(z, bias, weight, torch.zeros((), dtype=torch.float64), everyone(z), stream)
     raised = bias.clone()
     raised[0] = 1e7
-    new, info = population.step(state, BipartiteBoltzmann(raised, weight), sweeps=1, finish=False)  # warns nobody
-    assert info.reached == 2.0**-15
-    assert new.bias[0].item() == pytest.approx(1e7 * 2.0**-15)
+    new, info = population.step(state, BipartiteBoltzmann(raised, weight), sweeps=1, at_once=True)  # warns nobody
+    assert torch.equal(new.bias, raised)
     assert info.collapsed
     assert info.families == 1
 
@@ -488,7 +481,7 @@ def test_parameters_that_are_not_numbers_are_seen_in_the_info_where_nothing_may_
     weight[0, 1, 2] = torch.nan
     broken = BipartiteBoltzmann(machine.bias, weight, validate_args=False)
     start = population.init(machine, 20, seed=0)
-    state, info = population.step(start, broken, sweeps=1, finish=False)
+    state, info = population.step(start, broken, sweeps=1, at_once=True)
     assert state.log_z.isnan().tolist() == [True, False]
     assert info.collapsed.tolist() == [True, False]
 

@@ -26,7 +26,7 @@ class Sampler(NamedTuple):
 SAMPLERS = {
     "gibbs": Sampler(gibbs.init, gibbs.step),
     "population": Sampler(population.init, population.step),
-    "population, one part": Sampler(population.init, partial(population.step, finish=False)),
+    "population, at once": Sampler(population.init, partial(population.step, at_once=True)),
     "tempering": Sampler(tempering.init, tempering.step),
 }
 samplers = pytest.mark.parametrize("sampler", SAMPLERS.values(), ids=list(SAMPLERS))

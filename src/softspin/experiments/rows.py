@@ -1,7 +1,7 @@
 """Result rows: one JSON object a line, appended as results come, each key once.
 
 A row is a cell and a seed at a length of training and a variant of the recipe: its likelihood with error bars, or why
-there is none.
+there is none. One by code that was found wrong later says so as `outdated`: it stays, and its place is free again.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ class Key(NamedTuple):
     steps: int
     variant: str
     """As JSON with sorted keys."""
+    outdated: str = ""
+    """What was wrong with the code, of a row that no longer counts as the result."""
 
 
 def make_key(cell: str, seed: int, steps: int, variant: Mapping[str, Any]) -> Key:
@@ -39,7 +41,8 @@ def make_key(cell: str, seed: int, steps: int, variant: Mapping[str, Any]) -> Ke
 
 def key_of(row: Mapping[str, Any]) -> Key:
     """The key of a row."""
-    return make_key(row["cell"], row["seed"], row["steps"], row["variant"])
+    key = make_key(row["cell"], row["seed"], row["steps"], row["variant"])
+    return key._replace(outdated=row.get("outdated", ""))
 
 
 def read_rows(path: Path, warn: Callable[[str], object] | None = None) -> list[Row]:
@@ -136,6 +139,8 @@ def _wrong(row: Any) -> str | None:
     for name, kind in _TYPES.items():
         if type(row.get(name)) is not kind:
             return f"has no '{name}' of type {kind.__name__}"
+    if not isinstance(row.get("outdated", ""), str):
+        return "has an 'outdated' that is not text"
     if row["status"] == "ok":
         nll = row.get("nll")
         return None if isinstance(nll, float) and math.isfinite(nll) else "is ok, but has no finite 'nll'"

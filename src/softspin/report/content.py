@@ -146,8 +146,8 @@ class Report:
         alike = [
             other
             for other in (*self.results.cells.values(), *self.results.others)
-            if (other.cell, other.steps, other.fingerprint, other.variant)
-            == (group.cell, group.steps, group.fingerprint, {})
+            if (other.cell, other.steps, other.fingerprint, other.outdated, other.variant)
+            == (group.cell, group.steps, group.fingerprint, group.outdated, {})
         ]
         if not group.variant or not alike or alike[0].error is None or group.error is None:
             return None

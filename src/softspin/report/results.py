@@ -30,7 +30,7 @@ _NUMBERS = ("nll_low", "nll_high", "standard_error", "training_seconds")
 
 @dataclass(frozen=True)
 class Group:
-    """Seeds of one cell at one length of training, variant of the recipe, and copy of the data."""
+    """Seeds of one cell at one length of training, variant of the recipe, copy of the data, and state of the code."""
 
     rows: tuple[Row, ...]
 
@@ -58,6 +58,11 @@ class Group:
     def recipe(self) -> bool:
         """Whether this is what the paper did: all steps, and no setting changed."""
         return not self.variant and not self.rows[0]["short"]
+
+    @property
+    def outdated(self) -> str:
+        """What was found wrong with the code since; nothing if it still stands."""
+        return str(self.rows[0].get("outdated", ""))
 
     @property
     def fingerprint(self) -> str:
@@ -116,6 +121,7 @@ class Group:
         found += [setting(name, value) for name, value in self.variant.items()]
         if len(self.rows) < SEEDS:
             found.append(f"{len(self.rows)} of {SEEDS} seeds")
+        found += [f"outdated: {self.outdated}"] if self.outdated else []
         return found + ([self.data_mark] if self.data_mark else [])
 
 
@@ -178,8 +184,10 @@ def sort_rows(rows: Iterable[Row], cells: Mapping[str, Cell]) -> Results:
         else:
             groups.setdefault(json.dumps([key_of(row)._replace(seed=0), row.get("fingerprint")]), []).append(row)
     found, others = dict[str, Group](), []
-    # Of two copies of the data the one that is known counts first, then the one with more seeds.
-    for group in sorted(map(Group, map(tuple, groups.values())), key=lambda g: (bool(g.data_mark), -len(g.rows))):
+    # What still stands counts first; then, of two copies of the data, the one that is known, or has more seeds.
+    for group in sorted(
+        map(Group, map(tuple, groups.values())), key=lambda g: (bool(g.outdated), bool(g.data_mark), -len(g.rows))
+    ):
         if group.recipe and group.cell in cells and group.cell not in found:
             found[group.cell] = group
         else:
@@ -188,10 +196,11 @@ def sort_rows(rows: Iterable[Row], cells: Mapping[str, Cell]) -> Results:
     return Results(found, others, failed, refused)
 
 
-def _place(group: Group, cells: list[str]) -> tuple[int, str, int, int, str]:
-    """Other runs go as the tables do, long before short, the recipe before its variants."""
+def _place(group: Group, cells: list[str]) -> tuple[object, ...]:
+    """Other runs go as the tables do, long before short, the recipe before its variants, outdated ones last."""
     known = cells.index(group.cell) if group.cell in cells else len(cells)
-    return known, group.cell, -group.steps, len(group.variant), json.dumps(group.variant, sort_keys=True)
+    variant = len(group.variant), json.dumps(group.variant, sort_keys=True)
+    return known, group.cell, -group.steps, *variant, group.outdated
 
 
 def refusal(row: Mapping[str, Any], cell: Cell | None) -> str | None:

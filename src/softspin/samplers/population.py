@@ -2,8 +2,8 @@
 
 One update from old to new parameters: weights exp(E_old - E_new) per member; log Z grows by the log of their mean (in
 training by what the members after the sweeps tell, see :func:`step`); the members are resampled by their weights;
-sweeps at the new parameters. Where that is too far for the weights, it goes a part of the way: as many parts as it
-takes, or one at each update, behind the parameters until it has caught up.
+sweeps at the new parameters. Where that is too far for the weights, it is divided into as many parts as it takes; in
+training the weights take the members a part of the way, and the sweeps the rest.
 Annealing from temperature 0 to 1 is the same update from a machine without couplings, see :mod:`population_log_z`.
 """
 
@@ -82,7 +82,7 @@ def step(
     machine: Boltzmann,
     sweeps: int,
     *,
-    finish: bool = True,
+    at_once: bool = False,
     compiled: bool = False,
     smallest_ess: float = 0.5,
     largest_parts: int = 32,
@@ -96,12 +96,12 @@ def step(
     exp(log_z_increment) is unbiased for Z_new / Z_old where the step is not divided; choosing the parts by the
     weights costs a bias of order 1 / members.
 
-    With `finish=False` one part is taken and no more: `info.reached` is its s, and the state holds the parameters at
-    which the population really is. Its log_z is that of those; the next step goes on from there, to wherever the
-    machine has moved by then. This is for training. There the old members have moved the parameters themselves, away
-    from where they were many, and their weights would lower log Z a little with every step. So the members after the
-    sweeps tell the way back: exp(-log_z_increment) is unbiased for Z_old / Z_new as far as the sweeps forget. Where
-    the way back is too far, of too small an effective sample size by the old members' weights, those do tell it.
+    With `at_once` there is one part: weights as far as keeps the effective sample size, and sweeps at the machine's
+    parameters in any case. This is for training, where nothing may wait: members behind the parameters would move them
+    farther away. There the old members have moved the parameters themselves, away from where they were many, and
+    their weights would lower log Z a little with every step. So the members after the sweeps tell the way back:
+    exp(-log_z_increment) is unbiased for Z_old / Z_new as far as the sweeps forget. Where the way back is too far, of
+    too small an effective sample size by the old members' weights, those do tell it.
 
     Nothing is read on the host then (of a machine with `validate_args=False`), so that a training update can be
     captured as a CUDA graph, where there is Triton. Therefore nothing warns or raises either: a collapse is in the
@@ -114,14 +114,14 @@ def step(
     >>> bool((state.log_z - machine.log_z).abs() < 0.1)
     True
     >>> far = BipartiteBoltzmann(torch.zeros(5), -torch.ones(2, 3))
-    >>> state, info = step(state, far, sweeps=2, finish=False)
-    >>> round(info.reached.item(), 2), round(state.coupling[0, 0].item(), 2)  # 2^(-9/4) of the way from 1 to -1
-    (0.21, 0.58)
+    >>> state, info = step(state, far, sweeps=2, at_once=True)
+    >>> bool(info.effective_sample_size < 2000), state.coupling[0, 0].item()  # too far for the weights, but there
+    (True, -1.0)
     """
     _check_step(state, machine, sweeps, smallest_ess, largest_parts)
     least = smallest_ess * state.z.shape[-2]
-    if not finish:
-        return _one_part(state, machine, sweeps, least, implementation, compiled)
+    if at_once:
+        return _at_once(state, machine, sweeps, least, implementation, compiled)
     new, info = _all_parts(state, machine, sweeps, least, largest_parts, implementation)
     if bool(info.collapsed.any()):
         warn_of_collapse(info)
@@ -148,17 +148,22 @@ def _part(
     bias: Tensor,
     coupling: Tensor,
     least: float,
+    at_once: bool = False,
 ) -> _Part:
-    """Towards these parameters as far as keeps the effective sample size at `least`, and resample there."""
+    """Towards these parameters as far as keeps the effective sample size at `least`, and resample there.
+
+    With `at_once` only the parents are of that part; all else is of the whole way.
+    """
     gain = -kind(bias - state.bias, coupling - state.coupling, validate_args=False).energy(state.z).to(torch.float64)
     # Relative to the largest: equal weights are all exactly 1, and the largest share is 1 / sum.
     largest = gain.amax(-1, keepdim=True)
     gain = gain - largest
-    reached = farthest(gain, least, state.z.dtype)
-    weights = torch.exp(reached[..., None] * gain)
+    weighed = farthest(gain, least, state.z.dtype)
+    shares = torch.exp(weighed[..., None] * gain)
+    parents = systematic(shares, one_uniform(state.stream, RESAMPLE)[..., None])
+    reached, weights = (torch.ones_like(weighed), gain.exp()) if at_once else (weighed, shares)
     total = weights.sum(-1)
     increment = reached * largest[..., 0] + torch.log(total / weights.shape[-1])
-    parents = systematic(weights, one_uniform(state.stream, RESAMPLE)[..., None])
     return _Part(
         z=state.z.gather(-2, parents[..., None].expand(state.z.shape)),
         bias=_between(state.bias, bias, reached),
@@ -177,7 +182,7 @@ def _compiled_part() -> Callable[..., _Part]:
     return torch.compile(_part)
 
 
-def _one_part(
+def _at_once(
     state: PopulationState,
     machine: Boltzmann,
     sweeps: int,
@@ -186,15 +191,13 @@ def _one_part(
     compiled: bool,
 ) -> tuple[PopulationState, PopulationInfo]:
     run = _compiled_part() if compiled else _part
-    part = run(kind_of(machine), state, machine.bias.detach(), couplings(machine), least)
-    here = rebuild(machine, part.bias, part.coupling)
-    z, stream = sweep(here, part.z, state.stream, sweeps, implementation=implementation)
+    part = run(kind_of(machine), state, machine.bias.detach(), couplings(machine), least, at_once=True)
+    z, stream = sweep(machine, part.z, state.stream, sweeps, implementation=implementation)
     back = _compiled_way_back() if compiled else _way_back
     moved = part.bias - state.bias, part.coupling - state.coupling
     increment = back(kind_of(machine), z, *moved, part.increment, part.weights, least)
     info = PopulationInfo(
         log_z_increment=increment,
-        reached=part.reached,
         parts=torch.ones_like(part.reached, dtype=torch.int64),
         effective_sample_size=part.effective_sample_size,
         largest_weight=part.largest_weight,
@@ -244,7 +247,6 @@ def _all_parts(
     zero = torch.zeros(replicas, dtype=torch.float64, device=state.z.device)
     info = PopulationInfo(
         log_z_increment=zero,
-        reached=torch.ones_like(zero),
         parts=torch.zeros_like(zero, dtype=torch.int64),
         effective_sample_size=torch.full_like(zero, members),
         largest_weight=zero,
@@ -261,7 +263,6 @@ def _all_parts(
         z, stream = sweep(here, part.z, state.stream, sweeps, implementation=implementation)
         info = PopulationInfo(
             log_z_increment=info.log_z_increment + part.increment,
-            reached=info.reached,
             parts=info.parts + moving,
             effective_sample_size=torch.minimum(info.effective_sample_size, part.effective_sample_size),
             largest_weight=torch.maximum(info.largest_weight, part.largest_weight),

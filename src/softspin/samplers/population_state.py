@@ -45,16 +45,14 @@ class PopulationInfo(NamedTuple):
 
     log_z_increment: Tensor
     """log Z where the population is now - log Z where it was."""
-    reached: Tensor
-    """Share of the way to the machine that it has come: 1 if it is there."""
     parts: Tensor
     """Into how many parts the step was divided."""
     effective_sample_size: Tensor
-    """The smallest over the parts of the step."""
+    """The smallest over the parts of the step; of the whole of it where it was made at once."""
     largest_weight: Tensor
     """The largest share of the weight that one member carried, over the parts of the step."""
     weights: Tensor
-    """At the last resampling, relative to the largest, `(*replicas, members)`, float64."""
+    """Of the last part, relative to the largest, `(*replicas, members)`, float64."""
     weighed: Tensor
     """The founders of the members that had these weights, `(*replicas, members)`."""
     founders: Tensor
@@ -62,7 +60,7 @@ class PopulationInfo(NamedTuple):
 
     @property
     def effective_families(self) -> Tensor:
-        """How many equal families the families are worth, by their weights at the last resampling."""
+        """How many equal families the families are worth, by their weights in the last part."""
         return worth(by_family(self.weighed, self.weights))
 
     @property

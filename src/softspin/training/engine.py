@@ -226,7 +226,7 @@ class Engine:
             chains, info = self._chains.step(self.sampler, machine, self.config.sweeps)
             self._keep(chains)
             return info.flip_rate
-        members, told = population.step(self.sampler, machine, self.config.sweeps, finish=False, compiled=self.compiled)
+        members, told = population.step(self.sampler, machine, self.config.sweeps, at_once=True, compiled=self.compiled)
         self._keep(members)
         return (told.effective_sample_size / self.config.chains).to(torch.float32)
 
