@@ -26,7 +26,9 @@ ROOT = Path(__file__).parents[2]
 def _group(cell: str) -> Group:
     """The seeds of a cell that were trained as in the paper."""
     cells = {one.id: one for one in read_cells(ROOT / "experiments/table1.toml")}
-    return sort_rows(read_rows(ROOT / "experiments/rows.jsonl"), cells).cells[cell]
+    group = sort_rows(read_rows(ROOT / "experiments/rows.jsonl"), cells).cells[cell]
+    assert not group.marks, f"{cell}: a page would have to say {group.marks}"
+    return group
 
 
 def nll(cell: str) -> str:

@@ -14,6 +14,7 @@ import pytest
 from cli.command import Call
 from experiments.tables import BROKEN, EXP, POWER, SETTINGS, timeless, write_table
 
+from softspin import provenance
 from softspin.cli import console
 from softspin.cli import grid as command
 from softspin.data import Dataset
@@ -27,7 +28,8 @@ TINY = ["--steps", "8", "--seeds", "0-1", *(word for setting in SETTINGS for wor
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(console, "commit", lambda: "abc")
+    for module in (console, provenance):  # rows of a checkout with changes would be refused
+        monkeypatch.setattr(module, "commit", lambda: "abc")
     Path("experiments").mkdir()
 
 
@@ -139,6 +141,21 @@ def test_a_grid_whose_rows_will_be_refused_says_so_first(
     monkeypatch.setattr(console, "commit", lambda: commit)
     ended = call(*both(), "--minutes", "0")
     assert ended.err == f"softspin report will refuse what is made now: {why}\n"
+
+
+def test_outdated_results_are_told_and_made_anew(call: Call) -> None:
+    words = [*both(), "--only", "power"]
+    assert call(*words).code == 0
+    file = Path("experiments/rows.jsonl")
+    file.write_text("".join(json.dumps(row | {"outdated": "it rounded down"}) + "\n" for row in rows()))
+    refused = call(*words)
+    assert refused.code == 1
+    assert "seeds-0-1 made what is outdated (it rounded down); move it away" in refused.err
+    Path("runs").rename("old-runs")
+    again = call(*words)
+    assert again.err == "results that experiments/rows.jsonl marks as outdated, to be made anew: 2\n"
+    assert [row.get("outdated") for row in rows()] == ["it rounded down"] * 2 + [None] * 2
+    assert call(*words).err == ""
 
 
 def test_ctrl_c(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

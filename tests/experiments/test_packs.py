@@ -54,6 +54,19 @@ def test_seeds_are_packed_and_those_with_results_left_out(cells: dict[str, Cell]
     assert needed(cells[POWER], tmp_path, [row | {"seed": seed} for seed in range(3)]).packs == ()
 
 
+def test_a_run_that_made_what_is_outdated_is_not_taken_for_a_new_one(
+    cells: dict[str, Cell], data: Dataset, tmp_path: Path
+) -> None:
+    rows = run_pack(only(needed(cells[POWER], tmp_path).packs), data)
+    old = [row | {"outdated": "it rounded down"} for row in rows]
+    with pytest.raises(RunError, match=r"seeds-0-2 made what is outdated \(it rounded down\); move it away"):
+        needed(cells[POWER], tmp_path, old)
+    by_others = [row | {"began_by": "another commit"} for row in old]
+    assert only(needed(cells[POWER], tmp_path, by_others).packs).resume, "a run of code that may be right by now"
+    found = needed(cells[POWER], tmp_path / "elsewhere", [*old, rows[0]])
+    assert (found.missing, found.outdated, only(found.packs).resume) == ((1, 2), (1, 2), False)
+
+
 def test_lengths_and_variants_have_their_own_folders(cells: dict[str, Cell], tmp_path: Path) -> None:
     folders = {
         only(needed(cells[POWER], tmp_path, [], *more).packs).folder

@@ -133,3 +133,4 @@ def test_failures_are_kept_also_after_a_retry() -> None:
     found = sort(*failed, row(POWER, 1, 83.4))
     assert [(one.row["seed"], one.retried) for one in found.failed] == [(0, False), (1, True)]
     assert found.cells[POWER.id].seeds == (1,)
+    assert [one.retried for one in sort(failed[0] | {"outdated": "a slip"}, row(POWER, 0, 83.4)).failed] == [True]

@@ -77,12 +77,14 @@ def grid(
     there = latest(known)
     needs = [need(cell, config, there, folder, retry=retry) for cell, config in zip(cells, configs, strict=True)]
     by_id = {cell.id: cell for cell in cells}
-    done = [row for row in there.values() if row["status"] == "ok" and row["cell"] in by_id]
+    done = [row for key, row in there.items() if row["status"] == "ok" and key.cell in by_id and not key.outdated]
     if refused := sum(refusal(row, by_id[row["cell"]]) is not None for row in done):
         warn(
             f"results that softspin report refuses, and says why: {refused} of {len(done)}; to make one anew, delete "
             f"its line in {file} and its run in {folder}"
         )
+    if outdated := sum(len(one.outdated) for one in needs):
+        warn(f"results that {file} marks as outdated, to be made anew: {outdated}")
     if dry_run:
         show_plan(needs, measured(known, path.parent.parent / BENCHMARK), device, json)
         return

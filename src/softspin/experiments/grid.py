@@ -69,22 +69,30 @@ class Need(NamedTuple):
     missing: tuple[int, ...]
     failed: tuple[int, ...]
     """Seeds that failed before and are not tried again."""
+    outdated: tuple[int, ...]
+    """Seeds that are missing because what there is of them is outdated."""
     packs: tuple[Pack, ...]
 
 
 def need(cell: Cell, config: Config, there: Mapping[Key, Row], folder: Path, *, retry: bool = False) -> Need:
     """What a cell lacks of the seeds of a config: runs to go on with, and one new run for the other seeds."""
     variant = cell.variant(config)
-    rows = {seed: there.get(make_key(cell.id, seed, config.steps, variant)) for seed in config.seeds}
+    keys = {seed: make_key(cell.id, seed, config.steps, variant) for seed in config.seeds}
+    rows = {seed: there.get(key) for seed, key in keys.items()}
     failed = tuple(seed for seed, row in rows.items() if row is not None and row["status"] == "failed")
     missing = tuple(seed for seed, row in rows.items() if row is None or (retry and seed in failed))
+    old = [row for key, row in there.items() if key.outdated and key._replace(outdated="") in keys.values()]
     packs = []
     left = set(missing)
     place = cell_folder(cell, config, folder)
     for run in sorted(path.parent for path in place.glob(f"seeds-*/{RUN}")):
-        theirs = read_about(run)["config"]
+        about = read_about(run)
+        theirs = about["config"]
         began = Config.from_dict(theirs)
         if left & set(began.seeds):
+            for row in old:
+                if row["seed"] in began.seeds and row.get("began_by", row.get("commit")) == about["made_by"]["commit"]:
+                    raise RunError(f"the run in {run} made what is outdated ({row['outdated']}); move it away")
             keep = {name: getattr(began, name) for name in ("seeds", "report_every", "checkpoint_every")}
             ours = dataclasses.replace(config, **keep)
             if name := difference(ours.to_dict(), theirs):  # the recipe of another version
@@ -95,7 +103,8 @@ def need(cell: Cell, config: Config, there: Mapping[Key, Row], folder: Path, *, 
             left -= set(began.seeds)
     if left:
         packs.append(new_pack(cell, config, [seed for seed in config.seeds if seed in left], place))
-    return Need(cell, config, missing, () if retry else failed, tuple(packs))
+    outdated = tuple(seed for seed in missing if any(row["seed"] == seed for row in old))
+    return Need(cell, config, missing, () if retry else failed, outdated, tuple(packs))
 
 
 def as_it_is(pack: Pack) -> Pack:

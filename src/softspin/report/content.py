@@ -126,6 +126,7 @@ class Report:
             "cells": len(self.entries),
             "run": len(found),
             "all_seeds": sum(len(entry.found.rows) >= SEEDS for entry in found if entry.found),
+            "outdated": sum(bool(entry.found.outdated) for entry in found if entry.found),
             "marked": sum(bool(entry.found.marks) for entry in found if entry.found),
             "compared": len(compared),
             "near": sum(not entry.far for entry in compared),

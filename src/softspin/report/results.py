@@ -176,7 +176,8 @@ def sort_rows(rows: Iterable[Row], cells: Mapping[str, Cell]) -> Results:
     """Rows of all kinds, for tables whose cells are given by their ids."""
     rows = list(rows)
     last = latest(rows)
-    failed = [Failed(row, last[key_of(row)]["status"] == "ok") for row in rows if row["status"] == "failed"]
+    done = {key._replace(outdated="") for key, row in last.items() if row["status"] == "ok"}
+    failed = [Failed(row, key_of(row)._replace(outdated="") in done) for row in rows if row["status"] == "failed"]
     refused, groups = [], dict[str, list[Row]]()
     for row in (row for row in rows if row["status"] == "ok"):
         if (why := refusal(row, cells.get(row["cell"]))) is not None:

@@ -32,8 +32,8 @@ OBSERVED_HOW = (
 
 OTHERS = (
     "Runs that do not count as a cell's value: shorter schedules, variants of the recipe, a second copy of the data, "
-    "code that was found wrong and has been run anew since. A variant is set against the recipe at the same length, "
-    "where both were run."
+    "code that was found wrong. A variant is set against the recipe at the same length, where both were run by code "
+    "that still stands, or both by code that does not."
 )
 
 ORIGINS = "Rows of unknown commit or config, or of code that was not committed, are refused. Figures say theirs above."
@@ -57,8 +57,9 @@ def summary(report: Report) -> str:
     return (
         "Test negative log-likelihoods and figures of Vahdat, Andriyash and Macready, DVAE# (2018), by softspin. "
         f"Run at full length: {counts['run']} of the {counts['cells']} cells of its two tables, {counts['all_seeds']} "
-        f"with five seeds or more. Within {MARGIN} nat of print, or 3 of its standard deviations where that is more: "
-        f"{counts['near']} of {counts['compared']}. Marked, for fewer seeds, other data or outdated code: "
+        f"with five seeds or more; by outdated code: {counts['outdated']}. Within {MARGIN} nat of print, or 3 of its "
+        f"standard deviations where that is more: {counts['near']} of {counts['compared']}. Marked, for fewer seeds, "
+        "other data or outdated code: "
         f"{counts['marked']}. The paper's observations, with the one on Table 2: {verdicts.count('seen')} of "
         f"{len(verdicts)} seen, {verdicts.count('seen so far')} seen so far, {verdicts.count('not seen so far')} not "
         f"seen so far, {verdicts.count('not seen')} not seen, {verdicts.count('not yet run')} not yet run."

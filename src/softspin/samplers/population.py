@@ -96,12 +96,14 @@ def step(
     exp(log_z_increment) is unbiased for Z_new / Z_old where the step is not divided; choosing the parts by the
     weights costs a bias of order 1 / members.
 
-    With `at_once` there is one part: weights as far as keeps the effective sample size, and sweeps at the machine's
-    parameters in any case. This is for training, where nothing may wait: members behind the parameters would move them
-    farther away. There the old members have moved the parameters themselves, away from where they were many, and
-    their weights would lower log Z a little with every step. So the members after the sweeps tell the way back:
+    With `at_once` there is one part, whatever `largest_parts` says: weights as far as keeps the effective sample size,
+    and sweeps at the machine's parameters in any case. This is for training, where nothing may wait: members behind
+    the parameters would move them farther away. What a way that was too long cost is in its info alone: the families,
+    and so the standard error of later steps, know nothing of it.
+    In training the old members have moved the parameters themselves, away from where they were many, and their
+    weights would lower log Z a little with every step. So the members after the sweeps tell the way back:
     exp(-log_z_increment) is unbiased for Z_old / Z_new as far as the sweeps forget. Where the way back is too far, of
-    too small an effective sample size by the old members' weights, those do tell it.
+    too small an effective sample size by the old members' weights, it is these that tell it.
 
     Nothing is read on the host then (of a machine with `validate_args=False`), so that a training update can be
     captured as a CUDA graph, where there is Triton. Therefore nothing warns or raises either: a collapse is in the
@@ -158,10 +160,11 @@ def _part(
     # Relative to the largest: equal weights are all exactly 1, and the largest share is 1 / sum.
     largest = gain.amax(-1, keepdim=True)
     gain = gain - largest
-    weighed = farthest(gain, least, state.z.dtype)
-    shares = torch.exp(weighed[..., None] * gain)
-    parents = systematic(shares, one_uniform(state.stream, RESAMPLE)[..., None])
-    reached, weights = (torch.ones_like(weighed), gain.exp()) if at_once else (weighed, shares)
+    reached = farthest(gain, least, state.z.dtype)
+    weights = torch.exp(reached[..., None] * gain)
+    parents = systematic(weights, one_uniform(state.stream, RESAMPLE)[..., None])
+    if at_once:
+        reached, weights = torch.ones_like(reached), gain.exp()
     total = weights.sum(-1)
     increment = reached * largest[..., 0] + torch.log(total / weights.shape[-1])
     return _Part(

@@ -69,7 +69,8 @@ class PopulationInfo(NamedTuple):
 
         From how unequal the families became: kin are counted as equal, founders as independent draws of the machine
         at which they were. Sweeps make kin differ, and systematic resampling rounds, so it is too large rather than too
-        small, the more so the longer ago the founders lived.
+        small, the more so the longer ago the founders lived; but for steps made at once that were too long to weigh,
+        of which later ones know nothing.
         """
         return log_mean_error(self.effective_families, self.founders.shape[-1])
 
