@@ -16,10 +16,12 @@ from torch import Tensor
 from softspin.distributions import Boltzmann
 from softspin.distributions.enumeration import LARGEST
 from softspin.errors import SupportError, unknown_name
-from softspin.kernels import Implementation
+from softspin.kernels import Implementation, one_uniform
 from softspin.numerics import softplus
 from softspin.samplers.machines import (
+    DRAWS,
     FORWARD,
+    RESAMPLE,
     REVERSE,
     anneal,
     base_biases,
@@ -33,6 +35,7 @@ from softspin.samplers.machines import (
     worst_replica,
 )
 from softspin.samplers.population_log_z import anneal_population
+from softspin.samplers.resampling import by_family, systematic
 from softspin.samplers.result import NORMAL_95, LogZ, log_mean_error, log_mean_exp, weight_ess
 from softspin.samplers.schedules import check_schedule, linear_schedule
 
@@ -161,10 +164,11 @@ def sandwich(
     """AIS in both directions: value and standard error of the forward run, `upper` from the reverse one.
 
     The forward value needs no samples and is what AIS papers quote, so it is the value. [lower, upper] runs from 1.96
-    standard errors below it to 1.96 above the reverse, or above itself if that is higher. Without `samples` they are
-    made by population annealing, and the reverse run's error counts its families; with them they are taken to be
-    independent. Where the reverse lies clearly below the forward, which samples of the machine cannot do, it warns,
-    and the interval covers both. That finds samples out only where annealing sees more than they do.
+    standard errors below it to 1.96 above the reverse, or above itself if that is higher. Without `samples` a second
+    forward run makes them, its chains resampled by their weights, and the reverse run's error counts whose children
+    they are; with them they are taken to be independent. Where the reverse lies clearly below the forward, which
+    samples of the machine cannot do, it warns, and the interval covers both. That finds samples out only where
+    annealing sees more than they do.
 
     >>> from softspin.distributions import BipartiteBoltzmann
     >>> machine = BipartiteBoltzmann(torch.zeros(5), torch.ones(2, 3))
@@ -172,14 +176,19 @@ def sandwich(
     >>> bool((result.lower < exact(machine).value) & (exact(machine).value < result.upper))
     True
     """
+    path: dict[str, Any] = {
+        "seed": seed,
+        "temperatures": temperatures,
+        "base": base,
+        "schedule": schedule,
+        "implementation": implementation,
+    }
+    forward = ais(machine, chains=chains, **path)
     kinship: Tensor | float = 1.0
     if samples is None:
         check_count("chains", chains, least=2)
-        _, state, info = anneal_population(machine, chains, seed, base=base, implementation=implementation)
-        samples, kinship = state.z, info.mean_square_family
-    path: dict[str, Any] = {"seed": seed, "temperatures": temperatures, "base": base, "schedule": schedule}
-    forward = ais(machine, chains=chains, implementation=implementation, **path)
-    reverse = reverse_ais(machine, samples, kinship=kinship, implementation=implementation, **path)
+        samples, kinship = _draws(machine, chains, **path)
+    reverse = reverse_ais(machine, samples, kinship=kinship, **path)
     crossed = reverse.upper < forward.lower - ROUNDING * (1 + forward.value.abs())
     if bool(crossed.any()):
         worst, name = worst_replica(forward.lower - reverse.upper)
@@ -193,6 +202,26 @@ def sandwich(
     low = torch.where(crossed, lowest, forward.lower)
     high = torch.maximum(reverse.upper, forward.value + NORMAL_95 * forward.standard_error)
     return forward._replace(lower=low, upper=high, method="sandwich", kind="estimate")
+
+
+def _draws(
+    machine: Boltzmann,
+    chains: int,
+    *,
+    seed: int,
+    temperatures: int,
+    base: str | Tensor,
+    schedule: Tensor | None,
+    implementation: Implementation,
+) -> tuple[Tensor, Tensor]:
+    """Samples of the machine `(*replicas, chains, D)`, annealed and resampled, and their mean square family size."""
+    steps = linear_schedule(temperatures) if schedule is None else schedule
+    stream = replica_streams(machine, seed, DRAWS)
+    log_weights, z = anneal(machine, base_biases(machine, base), steps, chains, stream, implementation=implementation)
+    weights = torch.exp(log_weights - log_weights.amax(-1, keepdim=True))
+    parents = systematic(weights, one_uniform(stream, RESAMPLE)[..., None])
+    children = by_family(parents, torch.ones_like(weights))
+    return z.gather(-2, parents[..., None].expand(z.shape)), children.square().sum(-1) / chains
 
 
 def estimate(

@@ -25,7 +25,7 @@ from softspin.numerics import align, broadcast_shape
 from softspin.samplers.chromatic import anneal_graph, chromatic_sweeps
 
 # Purposes keep draws apart that share a seed (streams) or a counter (uniforms).
-GIBBS, POPULATION, TEMPERING, FORWARD, REVERSE, DIMOD = range(1, 7)
+GIBBS, POPULATION, TEMPERING, FORWARD, REVERSE, DIMOD, DRAWS = range(1, 8)
 START, RESAMPLE, EXCHANGE, SEED = range(1, 5)
 
 
