@@ -46,7 +46,15 @@ def test_json_has_every_cell_and_verdict(call: Call, tmp_path: Path) -> None:
     )
     assert ended.code == 0, ended.err
     told = ended.json
-    assert told["summary"] == {"cells": 204, "run": 1, "all_seeds": 1, "marked": 0, "compared": 1, "near": 0}
+    assert told["summary"] == {
+        "cells": 204,
+        "run": 1,
+        "all_seeds": 1,
+        "outdated": 0,
+        "marked": 0,
+        "compared": 1,
+        "near": 0,
+    }
     (cell,) = [one for one in told["cells"] if one["nll"] is not None]
     assert cell["cell"] == POWER.id
     assert [cell[name] for name in ("nll", "std", "difference", "nll_low", "standard_errors")] == pytest.approx(
