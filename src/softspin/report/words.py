@@ -12,8 +12,8 @@ from softspin.report.tables import ERRORS, MARGIN, Block
 HOW_TO_READ = (
     "Each cell: test NLL in nats (less is better), mean ± standard deviation over seeds; the value in print; the "
     f"difference, also in standard errors (SE). Here {ERRORS}. Far from "
-    f"print: by more than {MARGIN} nat and by more than 3 of the printed standard deviations. Outdated: by code that was "
-    "found wrong since, as the log (docs/log.md) says; shown until the cell has been run anew."
+    f"print: by more than {MARGIN} nat and by more than 3 of the printed standard deviations. Outdated: by code that "
+    "was found wrong since, as the log (docs/log.md) says; shown until the cell has been run anew."
 )
 
 LOG_Z = (
