@@ -91,7 +91,8 @@ def need(cell: Cell, config: Config, there: Mapping[Key, Row], folder: Path, *, 
         began = Config.from_dict(theirs)
         if left & set(began.seeds):
             for row in old:
-                if row["seed"] in began.seeds and row.get("began_by", row.get("commit")) == about["made_by"]["commit"]:
+                code = row.get("began_by", row.get("commit"))
+                if row["seed"] in began.seeds and code == about["made_by"].get("commit"):
                     raise RunError(f"the run in {run} made what is outdated ({row['outdated']}); move it away")
             keep = {name: getattr(began, name) for name in ("seeds", "report_every", "checkpoint_every")}
             ours = dataclasses.replace(config, **keep)

@@ -183,10 +183,10 @@ def sandwich(
         "schedule": schedule,
         "implementation": implementation,
     }
+    check_count("chains", chains, least=2 if samples is None else 1)
     forward = ais(machine, chains=chains, **path)
     kinship: Tensor | float = 1.0
     if samples is None:
-        check_count("chains", chains, least=2)
         samples, kinship = _draws(machine, chains, **path)
     reverse = reverse_ais(machine, samples, kinship=kinship, **path)
     crossed = reverse.upper < forward.lower - ROUNDING * (1 + forward.value.abs())
