@@ -35,7 +35,7 @@ from softspin.samplers.machines import (
     worst_replica,
 )
 from softspin.samplers.population_log_z import anneal_population
-from softspin.samplers.resampling import by_family, systematic
+from softspin.samplers.resampling import mean_square_family, systematic
 from softspin.samplers.result import NORMAL_95, LogZ, log_mean_error, log_mean_exp, weight_ess
 from softspin.samplers.schedules import check_schedule, linear_schedule
 
@@ -220,8 +220,7 @@ def _draws(
     log_weights, z = anneal(machine, base_biases(machine, base), steps, chains, stream, implementation=implementation)
     weights = torch.exp(log_weights - log_weights.amax(-1, keepdim=True))
     parents = systematic(weights, one_uniform(stream, RESAMPLE)[..., None])
-    children = by_family(parents, torch.ones_like(weights))
-    return z.gather(-2, parents[..., None].expand(z.shape)), children.square().sum(-1) / chains
+    return z.gather(-2, parents[..., None].expand(z.shape)), mean_square_family(parents)
 
 
 def estimate(

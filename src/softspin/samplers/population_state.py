@@ -5,11 +5,10 @@ from __future__ import annotations
 import warnings
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from softspin.samplers.machines import worst_replica
-from softspin.samplers.resampling import by_family, worth
+from softspin.samplers.resampling import by_family, family_sizes, mean_square_family, worth
 from softspin.samplers.result import log_mean_error
 
 COLLAPSED = 0.9
@@ -77,26 +76,22 @@ class PopulationInfo(NamedTuple):
     @property
     def families(self) -> Tensor:
         """How many founders have descendants."""
-        return (self._sizes > 0).sum(-1)
+        return (family_sizes(self.founders) > 0).sum(-1)
 
     @property
     def largest_family(self) -> Tensor:
         """Share of the population that descends from one founder."""
-        return self._sizes.amax(-1) / self.founders.shape[-1]
+        return family_sizes(self.founders).amax(-1) / self.founders.shape[-1]
 
     @property
     def mean_square_family(self) -> Tensor:
         """rho_t = sum of squared family sizes / members: 1 if nothing was resampled, `members` if all are kin."""
-        return self._sizes.square().sum(-1) / self.founders.shape[-1]
+        return mean_square_family(self.founders)
 
     @property
     def collapsed(self) -> Tensor:
         """Whether one member carried nearly all the weight in some part, two families or fewer do, or it is NaN."""
         return ~(self.largest_weight <= COLLAPSED) | self.standard_error.isinf()
-
-    @property
-    def _sizes(self) -> Tensor:
-        return by_family(self.founders, torch.ones_like(self.founders, dtype=torch.float64))
 
 
 def warn_of_collapse(info: PopulationInfo) -> None:

@@ -54,3 +54,13 @@ def worth(weights: Tensor) -> Tensor:
 def by_family(kin: Tensor, amounts: Tensor) -> Tensor:
     """Sum of the amounts `(*replicas, N)` of the members of each family, by founder."""
     return torch.zeros_like(amounts).scatter_add(-1, kin, amounts)
+
+
+def family_sizes(kin: Tensor) -> Tensor:
+    """How many members each founder has, float64."""
+    return by_family(kin, torch.ones_like(kin, dtype=torch.float64))
+
+
+def mean_square_family(kin: Tensor) -> Tensor:
+    """Sum of squared family sizes / members: 1 if nobody is kin, as many as there are members if all are."""
+    return family_sizes(kin).square().sum(-1) / kin.shape[-1]
