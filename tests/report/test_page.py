@@ -132,6 +132,19 @@ def test_other_failed_and_refused_rows_are_listed(shown: Page) -> None:
     assert "1.23" not in "\n".join(text for texts in shown.cells.values() for text in texts)
 
 
+def test_a_variant_is_set_against_the_recipe_by_code_of_the_same_standing() -> None:
+    why = "it rounded down"
+    recipe, variant = list(rows(POWER, 89.0)), ["tf32=true"]
+    both = gather(TABLES, [*recipe, *rows(POWER, 89.5, settings=variant)], NOWHERE)
+    mixed = gather(TABLES, [*recipe, *rows(POWER, 89.5, settings=variant, outdated=why)], NOWHERE)
+    wrong = gather(
+        TABLES, [*rows(POWER, 89.0, outdated=why), *rows(POWER, 89.5, settings=variant, outdated=why)], NOWHERE
+    )
+    found = [report.against_recipe(report.results.others[0]) for report in (both, mixed, wrong)]
+    assert [one and round(one.value, 6) for one in found] == [0.5, None, 0.5]
+    assert [report.summary["outdated"] for report in (both, mixed, wrong)] == [0, 0, 1]
+
+
 def test_nothing_in_a_row_becomes_markup(some: list[Row], shown: Page) -> None:
     assert EVIL in shown.text
     assert shown.all("script") == []
