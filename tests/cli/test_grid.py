@@ -66,9 +66,9 @@ def test_a_dry_run_says_what_there_is_to_do_and_does_nothing(call: Call) -> None
     words = both()
     ended = call(*words, "--dry-run")
     assert ended.out.splitlines() == [
-        "cell                                                beta  printed       missing  time   ",
-        f"{POWER}  30    5.10 +- 0.25  0-1      unknown",
-        f"{EXP}   10    -             0-1      unknown",
+        "cell                                                beta  printed       seeds to run  time   ",
+        f"{POWER}  30    5.10 +- 0.25  0-1           unknown",
+        f"{EXP}   10    -             0-1           unknown",
         "rows missing: 4; runs to make: 2; unknown for 2 of 2 cells",
     ]
     assert sorted(path.name for path in Path().rglob("*")) == ["experiments", "own.toml"]

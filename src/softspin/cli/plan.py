@@ -19,7 +19,7 @@ def show_plan(needs: list[Need], found: list[Took], device: str, json: bool) -> 
         say_json([{**plan, "measured_on": where if plan["seconds"] is not None else None} for plan in plans])
         return
     show_table(
-        ("cell", "beta", "printed", "missing", "time"),
+        ("cell", "beta", "printed", "seeds to run", "time"),
         [
             (
                 plan["cell"],
