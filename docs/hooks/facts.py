@@ -88,7 +88,8 @@ def playground(prefix: str = "") -> str:
     """A link to the page with a trained model, where there is one."""
     if not (ROOT / "docs/playground.html").exists():
         return ""
-    return f"[**Flip the bits of a trained model**]({prefix}playground.html), here in your browser."
+    caveat = f"trained before the sampler's lag was found, see the [log]({prefix}log.md); its numbers are right for it"
+    return f"[**Flip the bits of a trained model**]({prefix}playground.html), here in your browser ({caveat})."
 
 
 FACTS: dict[str, Callable[..., str]] = {

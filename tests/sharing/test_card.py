@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from sharing.shared import trained
-from training.runs import bars
+from training.runs import bars, small
 
 import softspin
 from softspin.api import Model
@@ -80,6 +80,16 @@ def test_it_names_data_recipe_and_origin(made: Model, tmp_path: Path) -> None:
     chosen = read(made.only("best"), tmp_path / "best")
     assert "One of several models: replica " in chosen
     assert "the one with the lowest validation NLL." in chosen
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [({}, "a restricted Boltzmann machine"), ({"graph": "0:1,1:2,2:3,3:4,4:5"}, "a Boltzmann machine on a graph")],
+)
+def test_it_says_what_the_prior_is(made: Model, settings: dict[str, Any], words: str) -> None:
+    assert made.about is not None
+    text = card({**made.about, "config": small(seeds=(3, 5), **settings).to_dict()})
+    assert f"whose prior is {words}, trained" in text
 
 
 def test_the_example_in_it_runs(made: Model, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ Data = Annotated[
     str | None,
     typer.Option(
         help="Other data than the run's, or the same elsewhere: a name, a .npz file (its parts keep their order) or a "
-        ".npy file (shuffled and split; --split all has its order).",
+        ".npy file (shuffled and split).",
         show_default=False,
     ),
 ]

@@ -34,7 +34,8 @@ def card(about: Mapping[str, Any]) -> str:
         "Citation": _citation(config),
     }
     title = f"# {_text(config.method)}, {config.structure}, on {_text(about['data']['name'])}"
-    what = "A discrete variational autoencoder whose prior is a restricted Boltzmann machine, trained with softspin."
+    prior = "a restricted Boltzmann machine" if config.graph is None else "a Boltzmann machine on a graph"
+    what = f"A discrete variational autoencoder whose prior is {prior}, trained with softspin."
     return "\n\n".join([_front(about, config), title, what, *(f"## {k}\n\n{v}" for k, v in sections.items())]) + "\n"
 
 
