@@ -22,7 +22,7 @@ test: $(READY)
 	OMP_PROC_BIND=false OMP_NUM_THREADS=1 TRITON_INTERPRET=1 $(BIN)/pytest -n 2 --dist worksteal
 
 test-gpu: $(READY)
-	$(BIN)/pytest tests/kernels tests/samplers
+	$(BIN)/pytest tests/kernels tests/samplers tests/training/test_methods_on_gpu.py
 
 # The documentation, in site/; its tutorials run as they are built. The variable turns off the theme's word about its successor.
 docs: $(READY)

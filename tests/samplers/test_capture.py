@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 import torch
+from samplers.capture import NoHostData, unknown
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from softspin import kernels
 from softspin.distributions import BipartiteBoltzmann
@@ -29,17 +29,6 @@ from softspin.samplers import (
 )
 
 gpu = pytest.importorskip("softspin.kernels.gpu", reason="Triton is not installed here")
-
-
-class NoHostData(TorchFunctionMode):
-    """Raises where a tensor is made from numbers of the host, which a graph would have to copy while it is captured."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func in (torch.tensor, torch.as_tensor, torch.from_numpy) and not isinstance(args[0], Tensor)
-        by_list = func in (Tensor.__getitem__, Tensor.__setitem__) and "[" in str(args[1])
-        if made or by_list:
-            raise AssertionError(f"{func.__name__} of numbers of the host")
-        return func(*args, **(kwargs or {}))
 
 
 class Launched:
@@ -71,10 +60,6 @@ def small_chip(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "LARGEST", 5)
     monkeypatch.setattr(kernels, "choose", lambda implementation, device, dtype: gpu)
     monkeypatch.setattr(kernels.plain, "noise", lambda stream, shape, purpose: unknown(len(stream), *shape))
-
-
-def unknown(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    return torch.empty(shape, dtype=dtype, device="meta")
 
 
 def machine(replicas: tuple[int, ...]) -> BipartiteBoltzmann:
@@ -166,6 +151,7 @@ READS: dict[str, Callable[[Tensor], object]] = {
     "repeat": lambda x: x.repeat_interleave(x.to(torch.int64)),
     "made from a list": lambda x: x + torch.tensor([1.0, 2.0, 3.0], device=x.device),
     "made from a number": lambda x: x + torch.tensor(1.0),
+    "sent": lambda x: x + torch.ones(3).to(x.device),
     "index by a list": lambda x: x[[0, 2]],
 }
 

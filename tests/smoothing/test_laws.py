@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -186,6 +187,18 @@ def test_tails_keep_their_relative_precision(beta: float) -> None:
             torch.testing.assert_close(smoothing.gap(rounded).double(), smoothing.gap(exact), rtol=1e-4, atol=0)
             for got, truth in zip(smoothing.cdf_beta(rounded), smoothing.cdf_beta(exact), strict=True):
                 torch.testing.assert_close(got.double(), truth, rtol=2e-4, atol=0)
+
+
+@pytest.mark.parametrize("beta", [8.0, 40.0])
+def test_gaussian_tails_keep_their_relative_precision(beta: float) -> None:
+    """Up to 7 widths beyond a mode, where 1 + erf has nothing left in float32, against the complementary function of
+    the standard library."""
+    widths = [1.0, 3.0, 5.0, 7.0]
+    own = torch.tensor([-width / beta**0.5 for width in widths])
+    expected = [0.5 * (math.erfc(w / 2**0.5) - math.erfc((w + beta**0.5) / 2**0.5)) for w in widths]
+    gap = Gaussian(beta).gap(Place(own, torch.zeros(4, dtype=torch.bool)))
+    assert gap.dtype == torch.float32
+    assert gap.tolist() == pytest.approx(expected, rel=2e-5, abs=0)
 
 
 def test_no_draw_reaches_the_other_mode() -> None:

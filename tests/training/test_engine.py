@@ -386,14 +386,24 @@ def test_no_image_is_left_without_a_batch() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # torch's own, of its tracer
-def test_the_compiled_parts_are_whole_graphs_that_do_what_the_functions_do(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("method", ["dvae-spike_exp", "dvae#-gauss_int", "dvae#-power"])  # one of each kind of prior
+def test_the_compiled_parts_are_whole_graphs_that_do_what_the_functions_do(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Traced as for a GPU, but run by torch itself: what is written for a device takes minutes to compile on a CPU.
 
     Whatever a trace would miss (a branch on a value, a state changed behind its back) is a break or another number.
     """
     compile_ = torch.compile
     monkeypatch.setattr(torch, "compile", lambda part, **_: compile_(part, backend="eager", fullgraph=True))
-    changes: dict[str, Any] = {"sampler": "pcd", "samples": 2, "seeds": (0, 1), "groups": 1, "bits": 6}
+    changes: dict[str, Any] = {
+        "sampler": "pcd",
+        "samples": 2,
+        "seeds": (0, 1),
+        "groups": 1,
+        "bits": 6,
+        "method": method,
+    }
     plain, traced = (run(engine(small(compile=how, **changes)), 4) for how in ("off", "on"))
     assert traced.compiled
     for (name, one), other in zip(plain.state().items(), traced.state().values(), strict=True):

@@ -6,7 +6,7 @@ import math
 
 import torch
 from torch import Tensor
-from torch.special import ndtr, ndtri
+from torch.special import erfc, ndtri
 
 from softspin.errors import SupportError
 from softspin.smoothing.base import Place, SoftBits
@@ -28,10 +28,10 @@ class Gaussian(Mirrored):
         return -0.5 * self.beta * own**2 + 0.5 * torch.log(self.beta) - HALF_LOG_TAU
 
     def mass_behind(self, own: Tensor, other: Tensor) -> Tensor:
-        return ndtr(own * self.beta.sqrt())
+        return 0.5 * erfc(-own * (0.5 * self.beta).sqrt())
 
     def mass_ahead(self, own: Tensor, other: Tensor) -> Tensor:
-        return ndtr(-own * self.beta.sqrt())
+        return 0.5 * erfc(own * (0.5 * self.beta).sqrt())
 
     def mass_behind_beta(self, own: Tensor, other: Tensor) -> Tensor:
         return self.log_density(own, other).exp() * own / (2 * self.beta)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -24,7 +26,6 @@ class UniformExponential(UnitInterval):
             )
         self.epsilon = epsilon
         self.exponential = Exponential(self.beta, validate=False)
-        self._log_share = torch.tensor([1 - epsilon, epsilon], dtype=torch.float64).log()
 
     def quantile(self, rho: Tensor) -> Tensor:
         # Not the inverse CDF but a draw by parts: the first `epsilon` of the uniform chooses the flat part.
@@ -33,8 +34,8 @@ class UniformExponential(UnitInterval):
         return torch.where(rho < self.epsilon, (rho / self.epsilon).log(), self.exponential.quantile(rest))
 
     def log_density(self, own: Tensor, other: Tensor) -> Tensor:
-        share, flat = self._log_share.to(own.device)
-        return torch.logaddexp(share + self.exponential.log_density(own, other), flat)
+        steep = math.log1p(-self.epsilon) + self.exponential.log_density(own, other)
+        return torch.logaddexp(steep, torch.full_like(steep, math.log(self.epsilon)))
 
     def mass_behind(self, own: Tensor, other: Tensor) -> Tensor:
         return (1 - self.epsilon) * self.exponential.mass_behind(own, other) + self.epsilon * own.exp()
