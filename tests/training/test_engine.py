@@ -29,8 +29,7 @@ def run(made: Engine, steps: int) -> Engine:
     return made
 
 
-@pytest.mark.parametrize("replicas", [1, 3])
-@pytest.mark.parametrize("sampler", ["pcd", "pa"])
+@pytest.mark.parametrize(("sampler", "replicas"), [("pcd", 1), ("pa", 3)])
 @pytest.mark.parametrize("structure", STRUCTURES)
 @pytest.mark.parametrize("method", METHODS)
 def test_twenty_steps(method: str, structure: str, sampler: str, replicas: int) -> None:

@@ -43,14 +43,14 @@ def mnist() -> Dataset:
 
 
 def test_binarized_mnist_in_a_few_seconds(mnist: Dataset) -> None:
-    """700 steps of a small model, on the first 500 test images with 100 importance samples.
+    """350 steps of a small model, on the first 500 test images with 100 importance samples.
 
-    With seeds 0 to 3 the NLL was 131.6, 132.5, 133.9 and 133.9 nats, with a standard error over images of 0.9, the same
-    images for all; log Z was known to 0.2. Independent pixels reach 206. This is seed 0.
+    With seeds 0 to 3 the NLL was 140.7, 139.8, 141.3 and 140.8 nats, with a standard error over images of 0.9, the same
+    images for all; log Z was known to 0.1. Independent pixels reach 206. This is seed 0.
     """
     config = Config(
         data="mnist", device="cpu", method="dvae#-power", structure="2-nonlinear", bits=32, layers=1, width=100,
-        steps=700, rate=1e-2, sampler="pa", chains=100, sweeps=5,
+        steps=350, rate=1e-2, sampler="pa", chains=100, sweeps=5,
     )  # fmt: skip
     made = engine(config, mnist)
     for _ in range(config.steps):
@@ -59,5 +59,5 @@ def test_binarized_mnist_in_a_few_seconds(mnist: Dataset) -> None:
     found = evaluate(made.model, mnist.test[:500], log_z=log_z, samples=100)
     assert found.upper.item() - found.lower.item() < 1
     assert found.lower.item() > 110
-    assert found.upper.item() < 136
+    assert found.upper.item() < 144
     assert bernoulli_nll(mnist.train, mnist.test[:500]).nll.item() > 190
