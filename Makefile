@@ -35,6 +35,7 @@ format: $(READY)
 clean:
 	rm -rf $(VENV)
 
+# Not compiled as they are installed: most modules of the packages are never imported.
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "softspin needs Python 3.11 or newer; run: make PYTHON=/path/to/python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)

@@ -85,11 +85,19 @@ def extras() -> str:
 
 
 def playground(prefix: str = "") -> str:
-    """A link to the page with a trained model, where there is one."""
-    if not (ROOT / "docs/playground.html").exists():
+    """A link to the page with a trained model, where there is one; if the model's row is outdated, why."""
+    page = ROOT / "docs/playground.html"
+    if not page.exists():
         return ""
-    caveat = f"trained before the sampler's lag was found, see the [log]({prefix}log.md); its numbers are right for it"
-    return f"[**Flip the bits of a trained model**]({prefix}playground.html), here in your browser ({caveat})."
+    link, text = (
+        f"[**Flip the bits of a trained model**]({prefix}playground.html), here in your browser",
+        page.read_text(),
+    )
+    for row in read_rows(ROOT / "experiments/rows.jsonl"):
+        shown = row["status"] == "ok" and f"log Z in [{row['log_z_low']:.2f}, {row['log_z_high']:.2f}]" in text
+        if shown and row.get("outdated"):
+            link += f" (outdated: {row['outdated']}, see the [log]({prefix}log.md))"
+    return f"{link}."
 
 
 FACTS: dict[str, Callable[..., str]] = {

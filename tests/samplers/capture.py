@@ -19,8 +19,9 @@ class NoHostData(TorchFunctionMode):
         if made or by_list:
             raise AssertionError(f"{func.__name__} of numbers of the host")
         result = func(*args, **(kwargs or {}))
-        if func is Tensor.to and result.device != args[0].device:
-            raise AssertionError(f"a tensor sent from {args[0].device} to {result.device}")
+        source = {Tensor.to: 0, Tensor.copy_: 1}.get(func)
+        if source is not None and result.device != args[source].device:
+            raise AssertionError(f"a tensor sent from {args[source].device} to {result.device}")
         return result
 
 

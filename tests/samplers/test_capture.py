@@ -152,6 +152,7 @@ READS: dict[str, Callable[[Tensor], object]] = {
     "made from a list": lambda x: x + torch.tensor([1.0, 2.0, 3.0], device=x.device),
     "made from a number": lambda x: x + torch.tensor(1.0),
     "sent": lambda x: x + torch.ones(3).to(x.device),
+    "copied": lambda x: x.copy_(torch.ones(3)),
     "index by a list": lambda x: x[[0, 2]],
 }
 

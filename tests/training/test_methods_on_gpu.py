@@ -21,7 +21,7 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GP
 
 
 def on_gpu(**changes: Any) -> Engine:
-    """Two replicas of 2 samples, compiled."""
+    """Two replicas of 2 samples."""
     config = small(
         bits=4, layers=2, samples=2, seeds=(0, 1), chains=100, steps=1000, sweeps=3, device="cuda", **changes
     )
