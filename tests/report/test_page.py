@@ -200,7 +200,8 @@ def test_figures_are_inside_with_their_origin_or_missing_with_a_command(tmp_path
     values = {f"{family}_{name}": x for family in ("exp", "power") for name in columns}
     meta = {
         "figure": "appendix", "commit": "fedcba", "config": {"draws": 9}, "device": 'cpu "> <x86>',
-        "date": "2026-01-02", "command": "softspin figure appendix --compute", "marks": ["9 draws"],
+        "date": "2026-01-02", "marks": ["9 draws"],
+        "command": "softspin figure --arrays /tmp/x appendix --out '/my arrays' --compute --set draws=9 --out=/y",
     }  # fmt: skip
     save(tmp_path, values, meta)
     save(tmp_path, {"rho": x}, {**meta, "figure": "fig1", "commit": "abc+"})
@@ -223,6 +224,7 @@ def test_figures_are_inside_with_their_origin_or_missing_with_a_command(tmp_path
     written = markdown(gather(TABLES, [], tmp_path), tmp_path / "docs", tmp_path)
     assert re.findall(r"!\[.*\]\((.*)\)", written) == ["../appendix.png"]
     assert "Not as in the paper: 9 draws." in written
+    assert "\nsoftspin figure appendix --compute --set draws=9\n" in written
 
 
 def test_markdown_has_the_same_numbers(some: list[Row]) -> None:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import weakref
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 from samplers.capture import NoHostData, unknown
+from torch import Tensor
 from training.runs import bars, small
 
 from softspin.methods import METHODS
 from softspin.model import build
+from softspin.samplers import NegativePhase
 from softspin.training import engine
 from softspin.training.engine import REFRESH, Engine
 from softspin.training.objective import objective
@@ -18,6 +24,12 @@ from softspin.training.objective import objective
 methods = pytest.mark.parametrize("method", METHODS)
 groups = pytest.mark.parametrize("groups", [1, 2])
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+# What torch 2.11 says when it compiles for a GPU, of itself.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.torch.jit.script_method:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.torch._prims_common.check:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning"),
+]
 
 
 def on_gpu(**changes: Any) -> Engine:
@@ -86,3 +98,64 @@ def test_captured_updates_are_the_eager_ones(method: str, compile: str, monkeypa
     for _ in range(2 * REFRESH):
         captured.step()
     assert bool((captured.broken < 0).all())
+
+
+class Cycle:
+    """What only the garbage collector finds, as an engine that is done: its compiled parts know it, and it them."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_an_engine_that_is_done_does_not_end_within_a_capture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch does not collect before it captures any more, and a graph that is freed meanwhile spoils the capture."""
+
+    class Graph:
+        """In place of torch's, which needs a GPU."""
+
+        def replay(self) -> None: ...
+
+    @contextlib.contextmanager
+    def capture(graph: Graph) -> Iterator[None]:
+        assert alive() is None
+        yield
+
+    config = small()
+    made = Engine(config, build(config, bars().pixel_mean()), bars(), torch.device("cpu"))
+    made._eager = engine.EAGER
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "graph", capture)
+    gc.disable()
+    try:
+        alive = weakref.ref(Cycle())
+        assert alive() is not None
+        made._replay()
+    finally:
+        gc.enable()
+
+
+@needs_gpu
+def test_a_second_engine_can_be_captured_when_a_first_is_done() -> None:
+    gc.disable()
+    try:
+        done = on_gpu(method="dvae#-power", compile="off")
+        for _ in range(engine.EAGER + 1):
+            done.step()
+        assert done._graph is not None
+        cycle: Any = Cycle()
+        cycle.engine = done
+        del done, cycle
+        made = on_gpu(method="dvae#-power", compile="off")
+        for _ in range(engine.EAGER):
+            made.step()
+
+        def collecting(z: Tensor, measure: Callable[[Tensor], NegativePhase] = made._measure) -> NegativePhase:
+            gc.collect()
+            return measure(z)
+
+        made._measure = collecting
+        made.step()
+    finally:
+        gc.enable()
+    assert made._graph is not None

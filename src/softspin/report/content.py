@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,8 @@ TITLES = {
 
 WIDE = 7.0
 """Inches from which on a picture has several panels, and would be too small to read on a phone."""
+PLACES = re.compile(r" --(?:arrays|out)[ =](?:'[^']*'|\S+)")
+"""Where somebody put the files is not part of how they are made."""
 
 
 class Picture(NamedTuple):
@@ -50,7 +53,7 @@ class Picture(NamedTuple):
     def commands(self) -> list[str]:
         """How to make the numbers, and how to draw them again."""
         made = f"softspin figure {self.name} --compute" if self.arrays is None else str(self.arrays.meta["command"])
-        return [made, f"softspin figure {self.name}"]
+        return [PLACES.sub("", made), f"softspin figure {self.name}"]
 
     @property
     def origin(self) -> list[tuple[str, str]]:

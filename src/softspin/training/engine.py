@@ -8,6 +8,7 @@ its own seed, so its result does not depend on the others.
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections.abc import Iterator, Mapping
 
 import torch
@@ -133,6 +134,9 @@ class Engine:
             self._update()
             return
         if self._graph is None:
+            # An engine that is done is part of a cycle. Were it collected during the capture, its graph's end would
+            # be one of this one's operations, which CUDA refuses, and the run would fail.
+            gc.collect()
             torch.cuda.synchronize(self.device)
             self._graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self._graph):
