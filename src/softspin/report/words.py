@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
+from softspin.report.claims import Verdict
 from softspin.report.content import Report
 from softspin.report.results import setting
 from softspin.report.tables import ERRORS, MARGIN, Block
@@ -55,15 +56,14 @@ def summary(report: Report) -> str:
     """Where things stand, in a paragraph."""
     counts = report.summary
     verdicts = [one.verdict for one in report.judged]
+    judged = [f"{verdicts.count(kind)} {kind}" for kind in get_args(Verdict) if kind in verdicts]
     return (
         "Test negative log-likelihoods and figures of Vahdat, Andriyash and Macready, DVAE# (2018), by softspin. "
         f"Run at full length: {counts['run']} of the {counts['cells']} cells of its two tables, {counts['all_seeds']} "
-        f"with five seeds or more; by outdated code: {counts['outdated']}. Within {MARGIN} nat of print, or 3 of its "
-        f"standard deviations where that is more: {counts['near']} of {counts['compared']}. Marked, for fewer seeds, "
-        "other data or outdated code: "
-        f"{counts['marked']}. The paper's observations, with the one on Table 2: {verdicts.count('seen')} of "
-        f"{len(verdicts)} seen, {verdicts.count('seen so far')} seen so far, {verdicts.count('not seen so far')} not "
-        f"seen so far, {verdicts.count('not seen')} not seen, {verdicts.count('not yet run')} not yet run."
+        f"with five seeds or more; by outdated code: {counts['outdated'] or 'none'}. Within {MARGIN} nat of print, or "
+        f"3 of its standard deviations where that is more: {counts['near']} of {counts['compared']}. Marked, for fewer "
+        f"seeds, other data or outdated code: {counts['marked'] or 'none'}. The paper's observations, with the one on "
+        f"Table 2, {len(verdicts)} in all: {', '.join(judged)}."
     )
 
 
