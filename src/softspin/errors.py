@@ -50,6 +50,10 @@ class JournalError(SoftspinError):
     """A run's journal that is missing, damaged, or could not be written."""
 
 
+class DamagedError(CheckpointError, JournalError):
+    """A checkpoint or journal that is not as it was written: a matter of its run alone."""
+
+
 class RunError(SoftspinError):
     """A run's folder that is missing, in use, of other data, or could not be written."""
 

@@ -29,7 +29,7 @@ TINY = ["--steps", "8", "--seeds", "0-1", *(word for setting in SETTINGS for wor
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for module in (console, provenance):  # rows of a checkout with changes would be refused
-        monkeypatch.setattr(module, "commit", lambda: "abc")
+        monkeypatch.setattr(module, "commit", lambda: "abc1234")
     Path("experiments").mkdir()
 
 

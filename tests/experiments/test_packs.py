@@ -12,7 +12,7 @@ import torch
 from experiments.tables import BROKEN, EXP, POWER, SETTINGS, timeless, write_table
 
 from softspin.data import Dataset, load
-from softspin.errors import CheckpointError, DeviceError, OutOfTimeError, RunError
+from softspin.errors import DeviceError, OutOfTimeError, RunError
 from softspin.experiments import grid
 from softspin.experiments.cells import Cell, read_cells
 from softspin.experiments.grid import Need, Pack, check_device, need, remaining, run_pack, seeds_text
@@ -219,8 +219,23 @@ def test_what_is_not_the_cells_fault_is_no_row(cells: dict[str, Cell], data: Dat
     with pytest.raises(OutOfTimeError):
         run_pack(pack, data, deadline=0.0)
     (pack.folder / "last.json").write_text("{")
-    with pytest.raises(CheckpointError, match="is damaged"):
-        run_pack(pack._replace(resume=True), data)
+
+
+def test_a_damaged_run_is_a_row_and_the_grid_goes_on(cells: dict[str, Cell], data: Dataset, tmp_path: Path) -> None:
+    pack = only(needed(cells[POWER], tmp_path).packs)
+    with pytest.raises(OutOfTimeError):
+        run_pack(pack, data, deadline=0.0)
+    (pack.folder / "last.json").write_text("{")
+    again = only(needed(cells[POWER], tmp_path).packs)
+    assert (again.resume, again.step) == (True, 0)
+    rows = run_pack(again, data)
+    assert [(row["status"], row["seed"]) for row in rows] == [("failed", seed) for seed in pack.config.seeds]
+    damage = f"DamagedError: checkpoint 'last' in {pack.folder} is damaged: last.json is not JSON; "
+    assert {row["error"] for row in rows} == {f"{damage}to begin anew, move the folder away"}
+    assert (pack.folder / "last.json").read_text() == "{"
+    pack.folder.rename(tmp_path / "away")
+    renewed = only(needed(cells[POWER], tmp_path, rows, retry=True).packs)
+    assert [row["status"] for row in run_pack(renewed, data)] == ["ok"] * 3
 
 
 def test_a_run_of_another_recipe_or_code_is_not_taken_for_this_one(

@@ -198,7 +198,7 @@ def test_figures_are_inside_with_their_origin_or_missing_with_a_command(tmp_path
     columns = ("beta", "distance", "distance_error", "variance", "variance_error")
     values = {f"{family}_{name}": x for family in ("exp", "power") for name in columns}
     meta = {
-        "figure": "appendix", "commit": "fedcba", "config": {"draws": 9}, "device": 'cpu "> <x86>',
+        "figure": "appendix", "commit": "fedcba9", "config": {"draws": 9}, "device": 'cpu "> <x86>',
         "date": "2026-01-02", "marks": ["9 draws"],
         "command": "softspin figure --arrays /tmp/x appendix --out '/my arrays' --compute --set draws=9 --out=/y",
     }  # fmt: skip
@@ -209,7 +209,7 @@ def test_figures_are_inside_with_their_origin_or_missing_with_a_command(tmp_path
     (image,) = found.all("img")
     assert (image["src"] or "").startswith("data:image/svg+xml;base64,PD94bWwg")  # <?xml
     assert (image["alt"] or "").startswith("Appendix: ")
-    assert (image["alt"] or "").endswith('softspin fedcba, cpu "> <x86>, 2026-01-02')
+    assert (image["alt"] or "").endswith('softspin fedcba9, cpu "> <x86>, 2026-01-02')
     text = "\n".join(found.text)
     assert "Not as in the paper: 9 draws." in text
     assert 'cpu "> <x86>' in text
@@ -252,9 +252,9 @@ def test_observations_show_their_comparisons(shown: Page) -> None:
 
 
 def test_a_resumed_run_has_the_commits_of_both_ends_and_its_copy_of_the_data() -> None:
-    first, second = row(POWER, 0, 89.3), row(POWER, 1, 89.4, began_by="fedcba", source="MNIST (a copy)")
+    first, second = row(POWER, 0, 89.3), row(POWER, 1, 89.4, began_by="fedcba9", source="MNIST (a copy)")
     found = gather(TABLES, [first, second], NOWHERE).origins
     assert {(one.commit, one.data, one.rows) for one in found} == {
         ("0123456789ab", "mnist", 1),
-        ("fedcba to 0123456789ab", "MNIST (a copy)", 1),
+        ("fedcba9 to 0123456789ab", "MNIST (a copy)", 1),
     }

@@ -98,6 +98,7 @@ def test_cells_of_no_table_are_other_runs() -> None:
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"commit": None}, "its commit is unknown"),
     ({"commit": ""}, "its commit is unknown"),
+    ({"commit": "unknown"}, "its commit is unknown"),
     ({"commit": "abc123+"}, "made by commit abc123 with changes that were not committed"),
     ({"began_by": None}, "its commit is unknown"),
     ({"began_by": "abc123+"}, "made by commit abc123 with changes that were not committed"),
@@ -111,6 +112,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"nll_low": "83"}, "its nll_low is not a finite number"),
     ({"nll_high": math.inf}, "its nll_high is not a finite number"),
     ({"standard_error": math.nan}, "its standard_error is not a finite number"),
+    ({"fingerprint": None}, "its fingerprint is unknown"),
+    ({"device": ""}, "its device is unknown"),
+    ({"nll": 80.0}, "its NLL, 80.0, is not between nll_low and nll_high"),
+    ({"nll": 90.0, "nll_low": None}, "its NLL, 90.0, is not between nll_low and nll_high"),
+    ({"importance_samples": 10}, "its config has 4,000 importance samples, which is not what the row says"),
 ]
 
 

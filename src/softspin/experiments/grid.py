@@ -6,6 +6,7 @@ rows and those folders is remembered: whoever was killed plans again, and finds 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import gc
@@ -22,6 +23,7 @@ from softspin.config import Config
 from softspin.data import Dataset
 from softspin.errors import (
     CheckpointError,
+    DamagedError,
     DataError,
     DeviceError,
     JournalError,
@@ -38,7 +40,7 @@ from softspin.training.results import RUN, difference, read_about, read_result
 from softspin.training.trainer import Trainer, Watcher
 
 NOT_THE_CELLS_FAULT = (CheckpointError, DataError, DeviceError, JournalError, OutOfTimeError, RunError, OSError)
-"""What stops a grid: the next cell would meet it as well, and this one can go on later."""
+"""What stops a grid, unless a file is damaged: the next cell would meet it as well, and this one can go on later."""
 
 MOST_LETTERS = 100
 """In the name of a folder; a variant may have many settings."""
@@ -56,8 +58,10 @@ class Pack(NamedTuple):
     @property
     def step(self) -> int:
         """Where its last checkpoint is."""
-        saved = self.resume and checkpoint.exists(self.folder, "last")
-        return int(checkpoint.load_meta(self.folder, "last")["step"]) if saved else 0
+        with contextlib.suppress(DamagedError):  # the run will say so
+            saved = self.resume and checkpoint.exists(self.folder, "last")
+            return int(checkpoint.load_meta(self.folder, "last")["step"]) if saved else 0
+        return 0
 
 
 class Need(NamedTuple):
@@ -153,13 +157,13 @@ def run_pack(pack: Pack, data: Dataset, *, watcher: Watcher | None = None, deadl
     _forget_the_last_run()
     try:
         return [_row(pack, seed, {"status": "ok", **found}) for seed, found in _results(pack, data, watcher, deadline)]
-    except NOT_THE_CELLS_FAULT:
-        raise
     except TrainingError as error:
         _set_aside(pack.folder)
         seeds = pack.config.seeds if error.seed is None else (error.seed,)
         return [_failed(pack, seed, error) for seed in seeds]
     except Exception as error:
+        if isinstance(error, NOT_THE_CELLS_FAULT) and not isinstance(error, DamagedError):
+            raise
         return [_failed(pack, seed, error) for seed in pack.config.seeds]
 
 

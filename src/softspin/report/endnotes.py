@@ -54,7 +54,7 @@ def failed(report: Report) -> list[Child]:
         refused = [[*which(row), why] for row, why in report.results.refused]
         content.append(plain_table("Refused: rows that do not count", ("Cell", "Seed", "Run", "Why"), refused))
     else:
-        content.append(tag("p", "No row is refused: commit and config of each are known."))
+        content.append(tag("p", "No row is refused: commit, config, device and data of each are known."))
     return content
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import fmean, stdev
@@ -206,12 +207,20 @@ def _place(group: Group, cells: list[str]) -> tuple[object, ...]:
 
 def refusal(row: Mapping[str, Any], cell: Cell | None) -> str | None:
     """Why a result does not count; None if it does. Its config must be known, and be what the row says that it is."""
-    wrong = [f"its {name} is not a finite number" for name in _NUMBERS if not _is_finite(row.get(name, 0.0))]
-    return unknown_origin(row) or next(iter(wrong), None) or _other_config(row, cell)
+    wrong = [f"its {name} is unknown" for name in ("fingerprint", "device") if not row.get(name)]
+    wrong += [f"its {name} is not a finite number" for name in _NUMBERS if not _is_finite(row.get(name, 0.0))]
+    return unknown_origin(row) or next(iter(wrong), None) or _contradiction(row) or _other_config(row, cell)
 
 
 def _is_finite(value: object) -> bool:
     return value is None or (isinstance(value, int | float) and math.isfinite(value))
+
+
+def _contradiction(row: Mapping[str, Any]) -> str | None:
+    ends = [row["nll"] if row.get(name) is None else row[name] for name in ("nll_low", "nll_high")]
+    if not ends[0] <= row["nll"] <= ends[1]:
+        return f"its NLL, {row['nll']}, is not between nll_low and nll_high"
+    return None
 
 
 def _other_config(row: Mapping[str, Any], cell: Cell | None) -> str | None:
@@ -223,6 +232,8 @@ def _other_config(row: Mapping[str, Any], cell: Cell | None) -> str | None:
         return f"its config has {config.steps:,} steps, which is not what the row says"
     if row["seed"] not in config.seeds:
         return f"its config does not have the seed {row['seed']}"
+    if row.get("importance_samples", config.test_samples) != config.test_samples:
+        return f"its config has {config.test_samples:,} importance samples, which is not what the row says"
     if variant is not None and variant != row["variant"]:
         settings = ", ".join(setting(*one) for one in variant.items()) or "nothing"
         return f"its config differs from the cell's by {settings}, which is not what the row says"
@@ -241,10 +252,10 @@ def unknown_origin(record: Mapping[str, Any]) -> str | None:
     config = record.get("config")
     # A run that was resumed may have begun with other code; older rows do not say.
     for commit in (record.get("commit"), record.get("began_by", record.get("commit"))):
-        if not isinstance(commit, str) or not commit:
-            return "its commit is unknown"
-        if commit.endswith("+"):
+        if isinstance(commit, str) and commit.endswith("+"):
             return f"made by commit {commit.removesuffix('+')} with changes that were not committed"
+        if not isinstance(commit, str) or not re.fullmatch("[0-9a-f]{7,40}", commit):
+            return "its commit is unknown"
     if not isinstance(config, dict) or not config:
         return "its config is unknown"
     return None

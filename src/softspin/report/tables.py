@@ -111,9 +111,9 @@ def _block(table: str, data: str, cells: Sequence[Cell], results: Results) -> Bl
 
 
 def grid_command(group: Group, tables: Iterable[tuple[str, Iterable[Cell]]]) -> str | None:
-    """What makes the rows of a group; None if its cell is in no table."""
+    """What makes the rows of a group; None if its cell is in no table, or its code is not there any more."""
     table = next((name for name, cells in tables if any(cell.id == group.cell for cell in cells)), None)
-    if table is None:
+    if table is None or group.outdated:
         return None
     words = ["softspin", "grid", table, "--only", group.cell, "--seeds", ",".join(map(str, group.seeds))]
     words += ["--steps", str(group.steps)] if group.rows[0]["short"] else []

@@ -29,7 +29,7 @@ OBSERVED_HOW = (
     "standard errors of the means (by Welch's t, as in the tables), against it where it is above by as much, else "
     "level. A claim is seen when enough are for it: more than half where the paper says most, usually or generally, "
     "three quarters otherwise. As long as comparisons that are missing could change the verdict, it is of those that "
-    "were made, and says so far."
+    "were made, and says so far. A cell with one seed has no spread yet, and is in no comparison."
 )
 
 OTHERS = (
@@ -38,7 +38,10 @@ OTHERS = (
     "that still stands, or both by code that does not."
 )
 
-ORIGINS = "Rows of unknown commit or config, or of code that was not committed, are refused. Figures say theirs above."
+ORIGINS = (
+    "Rows of unknown commit, config, device or data, or of code that was not committed, are refused, and so are those "
+    "that contradict themselves. Figures say theirs above."
+)
 
 AGAIN = (
     "softspin grid table1 --rows again.jsonl --folder again   # every cell, from the first; --only and --seeds choose",

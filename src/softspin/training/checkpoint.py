@@ -24,7 +24,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from softspin import __version__
-from softspin.errors import CheckpointError
+from softspin.errors import CheckpointError, DamagedError
 
 FORMAT = 1
 """Version of the layout of both files; raised when an older softspin could not read a newer checkpoint."""
@@ -199,5 +199,5 @@ def _unwritable(folder: Path, name: str, error: OSError) -> CheckpointError:
     return CheckpointError(f"checkpoint '{name}' could not be written to {folder}: {error.strerror}; {before}")
 
 
-def _damaged(folder: Folder, name: str, what: str) -> CheckpointError:
-    return CheckpointError(f"checkpoint '{name}' in {folder} is damaged: {what}")
+def _damaged(folder: Folder, name: str, what: str) -> DamagedError:
+    return DamagedError(f"checkpoint '{name}' in {folder} is damaged: {what}; to begin anew, move the folder away")

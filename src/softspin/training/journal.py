@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
-from softspin.errors import JournalError, MissingExtraError
+from softspin.errors import DamagedError, JournalError, MissingExtraError
 
 NAME = "journal.jsonl"
 
@@ -99,7 +99,7 @@ def _lines(path: Path, content: bytes) -> list[tuple[bytes, dict[str, Any]]]:
         except (ValueError, RecursionError):
             line = None
         if not isinstance(line, dict) or type(line.get("step")) is not int:
-            raise JournalError(
+            raise DamagedError(
                 f"journal {path} is damaged: line {number} is not an object with a step; the run can go on without it, "
                 "once it is deleted"
             )
