@@ -127,6 +127,10 @@ def test_rows_of_unknown_origin_are_refused(changes: dict[str, Any], why: str) -
     assert found.cells[POWER.id].mean == 84.0
 
 
+def test_an_interval_that_is_a_point_may_be_off_by_rounding() -> None:
+    assert sort(row(POWER, 0, 83.4, nll_low=83.4 + 1e-12, nll_high=83.4 + 1e-12)).refused == []
+
+
 def test_a_variant_that_the_row_conceals_is_refused() -> None:
     found = sort(row(POWER, 0, 83.4, ["clamp=1e-7", "tf32=true"], variant={}))
     assert [one.why for one in found.refused] == [
