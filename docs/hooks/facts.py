@@ -85,19 +85,10 @@ def extras() -> str:
 
 
 def playground(prefix: str = "") -> str:
-    """A link to the page with a trained model, where there is one; if the model's row is outdated, why."""
-    page = ROOT / "docs/playground.html"
-    if not page.exists():
+    """A link to the page with a trained model, where there is one."""
+    if not (ROOT / "docs/playground.html").exists():
         return ""
-    link, text = (
-        f"[**Flip the bits of a trained model**]({prefix}playground.html), here in your browser",
-        page.read_text(),
-    )
-    for row in read_rows(ROOT / "experiments/rows.jsonl"):
-        shown = row["status"] == "ok" and f"log Z in [{row['log_z_low']:.2f}, {row['log_z_high']:.2f}]" in text
-        if shown and row.get("outdated"):
-            link += f" (outdated: {row['outdated']}, see the [log]({prefix}log.md))"
-    return f"{link}."
+    return f"[**Flip the bits of a trained model**]({prefix}playground.html), here in your browser."
 
 
 FACTS: dict[str, Callable[..., str]] = {

@@ -221,18 +221,26 @@ def test_what_is_not_the_cells_fault_is_no_row(cells: dict[str, Cell], data: Dat
     (pack.folder / "last.json").write_text("{")
 
 
-def test_a_damaged_run_is_a_row_and_the_grid_goes_on(cells: dict[str, Cell], data: Dataset, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("file", "step"), [("last.json", 0), ("journal.jsonl", 1)])
+def test_a_damaged_run_is_a_row_and_the_grid_goes_on(
+    file: str, step: int, cells: dict[str, Cell], data: Dataset, tmp_path: Path
+) -> None:
     pack = only(needed(cells[POWER], tmp_path).packs)
     with pytest.raises(OutOfTimeError):
         run_pack(pack, data, deadline=0.0)
-    (pack.folder / "last.json").write_text("{")
+    (pack.folder / file).write_text("{\n")
     again = only(needed(cells[POWER], tmp_path).packs)
-    assert (again.resume, again.step) == (True, 0)
+    assert (again.resume, again.step) == (True, step)
     rows = run_pack(again, data)
     assert [(row["status"], row["seed"]) for row in rows] == [("failed", seed) for seed in pack.config.seeds]
-    damage = f"DamagedError: checkpoint 'last' in {pack.folder} is damaged: last.json is not JSON; "
-    assert {row["error"] for row in rows} == {f"{damage}to begin anew, move the folder away"}
-    assert (pack.folder / "last.json").read_text() == "{"
+    what = {
+        "last.json": f"checkpoint 'last' in {pack.folder} is damaged: last.json is not JSON; to begin anew, move the "
+        "folder away",
+        "journal.jsonl": f"journal {pack.folder / file} is damaged: line 1 is not an object with a step; the run can "
+        "go on without it, once it is deleted",
+    }
+    assert {row["error"] for row in rows} == {f"DamagedError: {what[file]}"}
+    assert (pack.folder / file).read_text() == "{\n"
     pack.folder.rename(tmp_path / "away")
     renewed = only(needed(cells[POWER], tmp_path, rows, retry=True).packs)
     assert [row["status"] for row in run_pack(renewed, data)] == ["ok"] * 3

@@ -20,7 +20,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from softspin.errors import CheckpointError
+from softspin.errors import CheckpointError, DamagedError
 from softspin.training import checkpoint
 
 TENSORS = {
@@ -209,10 +209,20 @@ def test_a_missing_checkpoint_names_those_that_are_there(tmp_path: Path) -> None
     with pytest.raises(CheckpointError, match=r"no checkpoint 'last' in .*; there are: best$"):
         checkpoint.load(tmp_path, "last")
     tensors_file(tmp_path, "best").unlink()
-    with pytest.raises(CheckpointError, match=r"best-.*\.safetensors cannot be read: No such file"):
+    with pytest.raises(DamagedError, match=r"best-.*\.safetensors cannot be read: No such file"):
         checkpoint.load(tmp_path, "best")
     with pytest.raises(CheckpointError, match=r"cannot be called '\.\./x'"):
         checkpoint.save(tmp_path, "../x", TENSORS, META)
+
+
+def test_what_the_system_does_not_let_us_read_may_be_whole(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path, "last", TENSORS, META)
+    for file in (tensors_file(tmp_path, "last"), tmp_path / "last.json"):
+        file.unlink()
+        file.mkdir()
+        with pytest.raises(CheckpointError, match=rf"{file.name} cannot be read: Is a directory$") as found:
+            checkpoint.load(tmp_path, "last")
+        assert not isinstance(found.value, DamagedError)
 
 
 def test_a_reader_follows_a_run_that_replaces_the_pair_meanwhile(

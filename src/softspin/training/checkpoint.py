@@ -76,7 +76,7 @@ def load(folder: Folder, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
             # A run that is still going may have replaced the pair since its manifest was read.
             again = _read_manifest(Path(folder), name)
             if again == manifest:
-                raise _damaged(folder, name, f"{manifest['tensors']} cannot be read: {error.strerror}") from None
+                raise _unreadable(folder, name, manifest["tensors"], error) from None
             manifest = again
     if len(content) != manifest["size"]:
         what = "is truncated" if len(content) < manifest["size"] else "is too long"
@@ -134,7 +134,7 @@ def _read_manifest(folder: Path, name: str) -> dict[str, Any]:
         known = f"there are: {', '.join(others)}" if others else "there is none in this folder"
         raise CheckpointError(f"no checkpoint '{name}' in {folder}; {known}") from None
     except OSError as error:
-        raise _damaged(folder, name, f"{path.name} cannot be read: {error.strerror}") from None
+        raise _unreadable(folder, name, path.name, error) from None
     except (ValueError, RecursionError):
         raise _damaged(folder, name, f"{path.name} is not JSON") from None
     if not isinstance(manifest, dict) or "format" not in manifest:
@@ -197,6 +197,14 @@ def _leftovers(folder: Path, name: str, current: Path) -> list[Path]:
 def _unwritable(folder: Path, name: str, error: OSError) -> CheckpointError:
     before = "the one before is intact" if exists(folder, name) else "there was none before"
     return CheckpointError(f"checkpoint '{name}' could not be written to {folder}: {error.strerror}; {before}")
+
+
+def _unreadable(folder: Folder, name: str, file: str, error: OSError) -> CheckpointError:
+    """A file that was written and is gone is damage; one that the system does not let us read may be whole."""
+    why = f"{file} cannot be read: {error.strerror}"
+    if isinstance(error, FileNotFoundError):
+        return _damaged(folder, name, why)
+    return CheckpointError(f"checkpoint '{name}' in {folder}: {why}")
 
 
 def _damaged(folder: Folder, name: str, what: str) -> DamagedError:
