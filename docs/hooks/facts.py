@@ -14,11 +14,11 @@ from typing import Any
 
 from tables import command_tables, settings_table
 
-from softspin import recipe
+from softspin import paper
 from softspin.experiments.cells import read_cells
 from softspin.experiments.rows import read_rows
-from softspin.methods import METHODS
 from softspin.report.results import Group, sort_rows
+from softspin.structures import STRUCTURES
 
 ROOT = Path(__file__).parents[2]
 
@@ -70,9 +70,9 @@ def _step(replicas: int, samples: int) -> dict[str, Any]:
 
 def betas(data: str) -> str:
     """The authors' beta for each method and structure, as a table."""
-    lines = ["| method | " + " | ".join(recipe.STRUCTURES) + " |", "|---" * (len(recipe.STRUCTURES) + 1) + "|"]
-    for name in METHODS:
-        row = " | ".join(f"{recipe.beta(data, structure, name):g}" for structure in recipe.STRUCTURES)
+    lines = ["| method | " + " | ".join(STRUCTURES) + " |", "|---" * (len(STRUCTURES) + 1) + "|"]
+    for name in paper.METHODS:
+        row = " | ".join(f"{paper.published_beta(data, structure, name):g}" for structure in STRUCTURES)
         lines.append(f"| `{name}` | {row} |")
     return "\n".join(lines)
 

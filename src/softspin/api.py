@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from softspin import data as datasets
-from softspin.config import Config
+from softspin.config import CUSTOM, Config, differing_setting, migrate_tensors
 from softspin.data import Dataset
+from softspin.data.dataset import DataSpec
 from softspin.distributions import Boltzmann
 from softspin.errors import ConfigError, RunError, ShapeError, SharingError, SupportError
 from softspin.evaluation import Likelihood, evaluate, log_z_for
@@ -22,13 +22,13 @@ from softspin.evaluation.draws import replica_keys, uniforms
 from softspin.evaluation.running import evaluating
 from softspin.model import DiscreteVAE, build, restore
 from softspin.provenance import find_device
-from softspin.samplers import ChainSampler, GibbsState, LogZ, anneal_population, gibbs
+from softspin.samplers import GibbsState, LogZ, Sampler, anneal_population, gibbs
 from softspin.samplers.machines import check_count, single_machines
 from softspin.sharing import files, hub
 from softspin.sharing.about import file_name, of_run
 from softspin.sharing.choice import one_replica
 from softspin.training import checkpoint
-from softspin.training.results import RUN, difference, read_about, read_result
+from softspin.training.results import RUN, read_about, read_result
 from softspin.training.trainer import Trainer, Watcher
 
 ROWS = 1024
@@ -87,7 +87,7 @@ class Model:
         with evaluating(self.net):
             for some in torch.arange(len(rows), device=rows.device).split(ROWS):
                 u = uniforms(keys, some, first, self.net.units)
-                z, _ = self.net.infer_bits(rows[some].expand(self.net.replicas, -1, -1), u)
+                z, _ = self.net.sample_posterior(rows[some].expand(self.net.replicas, -1, -1), u)
                 parts.append(z[replica, 0])
         return torch.cat(parts)
 
@@ -98,7 +98,7 @@ class Model:
             raise ShapeError(f"bits of shape {tuple(z.shape)}; they must be (N, {self.net.units})")
         with evaluating(self.net):
             parts = [some.to(self.net.mean).expand(self.net.replicas, 1, -1, -1) for some in z.split(ROWS)]
-            return torch.cat([torch.sigmoid(self.net.decode(some))[replica, 0] for some in parts])
+            return torch.cat([self.net.likelihood.mean(self.net.decode(some))[replica, 0] for some in parts])
 
     def reconstruct(self, x: Tensor, *, replica: int = 0, seed: int = 0) -> Tensor:
         """Pixel probabilities `(N, pixels)` of images sent through their bits."""
@@ -176,8 +176,7 @@ class Model:
         rows = given.flatten(1) if given.ndim > 2 else given
         if rows.ndim != 2 or rows.shape[1] != len(self.net.mean) or not len(rows):
             raise ShapeError(f"images of shape {tuple(given.shape)}; they must be (at least 1, {len(self.net.mean)})")
-        if not bool(((rows == 0) | (rows == 1)).all()):
-            raise SupportError("images must be binary, 0 or 1; threshold or sample grey levels first")
+        self.net.likelihood.check_data(rows)
         return rows.to(self.net.mean)
 
     def check_replica(self, replica: int) -> None:
@@ -193,33 +192,31 @@ def fit(
     *,
     encoder: Sequence[nn.Module] | None = None,
     decoder: nn.Module | None = None,
-    sampler: ChainSampler | None = None,
+    sampler: Sampler | None = None,
     resume: bool = False,
     watcher: Watcher | None = None,
     tensorboard: bool = False,
 ) -> Model:
     """Train in a folder and return the best model. Data are those of the config unless given, by name or as they are.
 
-    Own nets may be given: one per group, and one that decodes. They map rows of features: that of group g takes the
-    centred image and the bits of the groups before, joined, and gives the group's logits; the decoder takes all bits
-    and gives the pixels' logits. Their parameters called weight have the recipe's weight decay, and frozen ones stay
-    as they are. Nets that draw random numbers, as dropout does, take them from torch's global generator, which is not
-    in the checkpoint: resumed, such a run goes on, but not bit for bit as if it had never stopped.
+    Custom networks may be given: one per group, and one that decodes. They map rows of features: that of group g takes
+    the centred image and the bits of the groups before, joined, and gives the group's logits; the decoder takes all
+    bits and gives the likelihood's outputs. Their parameters called weight have weight decay, and frozen ones stay as
+    they are. Networks that draw random numbers, as dropout does, take them from torch's global generator, which
+    is not in the checkpoint: such a run can be resumed, but not bit for bit as if it had never stopped.
 
     So may a sampler for the negative phase, such as :class:`softspin.dwave.DimodSampler`. The config then has
-    `sampler = own`, and a GPU makes its steps without capturing them.
+    `sampler = custom`, and a GPU makes its steps without capturing them.
     """
     config = config or Config()
     if sampler is not None:
-        config = dataclasses.replace(config, sampler="own")
+        config = config.replace(sampler=CUSTOM)
     dataset = load_data(config, data)
     if not isinstance(data, Dataset | None):
-        config = dataclasses.replace(config, data=os.fspath(data))
-    elif {dataset.name, config.data} <= {*datasets.available()}:  # not that data and the recipe's beta are two sets'
-        config = dataclasses.replace(config, data=dataset.name)
-    net = build(config, dataset.pixel_mean()) if encoder is None and decoder is None else None
-    if net is None:
-        net = with_nets(config, dataset.pixel_mean(), encoder, decoder)
+        config = config.replace(data=os.fspath(data))
+    elif {dataset.name, config.data} <= {*datasets.available()}:  # not that data and the published beta are two sets'
+        config = config.replace(data=dataset.name)
+    net = None if encoder is None and decoder is None else with_nets(config, dataset.spec, encoder, decoder)
     trainer = Trainer(config, dataset, folder, net, sampler=sampler, watcher=watcher, tensorboard=tensorboard)
     trainer.train(resume=resume)
     path = Path(folder)
@@ -230,7 +227,7 @@ def fit(
 def load(path: str | os.PathLike[str], which: str = "best", *, device: str = "auto") -> Model:
     """A model from the folder of a run, its `best` by validation NLL or its `last`, or from a shared folder or file.
 
-    Runs no code from there. A model with own nets cannot be made from a run's folder alone; build it, and use
+    Runs no code from there. A model with custom networks cannot be made from a run's folder alone; build it, and use
     `softspin.training.checkpoint`.
     """
     path, device = Path(path), Config(device=device).device
@@ -254,15 +251,19 @@ def load(path: str | os.PathLike[str], which: str = "best", *, device: str = "au
             hint = "training has not written one; go on with it: softspin train --resume"
         raise RunError(f"no checkpoint '{which}' in {path} yet; {hint}")
     tensors, meta = checkpoint.load(path, which)
-    if name := difference(about["config"], meta.get("config", {})):
-        raise RunError(f"{path / RUN} has {name} = {about['config'][name]}, its checkpoint {meta['config'][name]}")
+    stored = meta.get("config", {})
+    theirs = Config.from_dict(stored)
+    if name := differing_setting(config, theirs):
+        ours, other = config.settings().get(name), theirs.settings().get(name)
+        raise RunError(f"{path / RUN} has {name} = {ours}, its checkpoint {other}")
+    tensors = migrate_tensors(tensors, stored)
     if which == "last":
         tensors = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
     try:
-        net = restore(config, tensors)
+        net = restore(config, tensors, tuple(about["data"]["shape"]))
     except (ShapeError, SupportError) as error:
         raise RunError(
-            f"the checkpoint in {path} does not fit its config (was it made with own nets?): {error}"
+            f"the checkpoint in {path} does not fit its config (was it made with custom networks?): {error}"
         ) from None
     about = of_run(about, which, meta, rows)
     return Model(net.to(find_device(device)), config, tuple(about["data"]["shape"]), path, about)
@@ -274,24 +275,21 @@ def load_data(config: Config, data: Dataset | str | os.PathLike[str] | None = No
 
 
 def with_nets(
-    config: Config, pixel_mean: Tensor, encoder: Sequence[nn.Module] | None, decoder: nn.Module | None
+    config: Config, data: DataSpec, encoder: Sequence[nn.Module] | None, decoder: nn.Module | None
 ) -> DiscreteVAE:
     """The model of a config with some of its nets replaced by the user's."""
     if len(config.replicas) != 1:
-        raise ConfigError("own nets serve one replica; give one seed and one beta")
-    model = build(config, pixel_mean)
+        raise ConfigError("custom networks serve one replica; give one seed and one beta")
+    model = build(config, data)
     nets = list(model.encoder) if encoder is None else list(encoder)
     if len(nets) != config.shape.groups:
         raise ConfigError(f"{len(nets)} encoder nets for {config.shape.groups} groups; there is one for each")
-    own = DiscreteVAE(
-        nets, decoder or model.decoder, model.rbm, model.method, model.beta, pixel_mean,
-        epsilon=config.epsilon, clamp=config.clamp,
-    )  # fmt: skip
-    outputs = own.bits * (2 if own.method.prior == "gaussian_integral" else 1)
+    own = DiscreteVAE(nets, decoder or model.decoder, model.prior_parameters, model.method, model.likelihood, data.mean)
+    outputs = own.bits * own.method.outputs_per_bit
     with evaluating(own):
         for group, net in enumerate(own.encoder):
-            _check_net(f"the encoder of group {group + 1}", net, len(pixel_mean) + group * own.bits, outputs)
-        _check_net("the decoder", own.decoder, own.units, len(pixel_mean))
+            _check_net(f"the encoder of group {group + 1}", net, data.features + group * own.bits, outputs)
+        _check_net("the decoder", own.decoder, own.units, own.likelihood.outputs)
     return own
 
 

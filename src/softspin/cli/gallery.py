@@ -34,7 +34,8 @@ class Gallery:
     def report(self, line: Mapping[str, Any]) -> None:
         rest = time.monotonic() - self._rested
         if line["kind"] == "valid" and self._cost <= SHARE * rest:
-            z = self.trainer.engine.sampler.z
+            update = self.trainer.engine.update
+            z = update.sampler.samples(update.sampler_state)
             self._draw(z[:, :: max(1, z.shape[1] // SAMPLES)][:, :SAMPLES])
 
     def step(self, step: int) -> None:

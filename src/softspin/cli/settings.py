@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from softspin.cli.runs import RUNS
-from softspin.config import Config
+from softspin.config import Config, differing_setting, is_neutral
 from softspin.errors import ConfigError, RunError
-from softspin.training.results import MAY_CHANGE, difference, read_about
+from softspin.training.results import read_about
 
 PUBLISHED = ("mnist", "omniglot")
 """Data of the published experiments: these get the recipe as it is."""
@@ -57,11 +56,12 @@ def resumed_config(
         raise ConfigError(f"{name} and --resume exclude each other; {folder} has its own config")
     config = Config.from_dict(read_about(folder)["config"])
     changed = _found_from_anywhere(config.with_settings(_settings(flags, sets)))
-    before, after = config.to_dict(), changed.to_dict()
-    if other := difference(before, after):
+    if other := differing_setting(config, changed):
+        before, after = config.settings(), changed.settings()
+        neutral = ", ".join(name for name in before if is_neutral(name))
         raise RunError(
-            f"{other} = {after[other]} cannot be set in a resumed run, which has {other} = {before[other]} and goes on "
-            f"as it began (only {', '.join(MAY_CHANGE)} may change); train in another folder instead"
+            f"{other} = {after.get(other)} cannot be set in a resumed run, which has {other} = {before.get(other)} and "
+            f"continues as it began (only {neutral} may change); train in another folder instead"
         )
     return changed
 
@@ -95,4 +95,4 @@ def _found_from_anywhere(config: Config) -> Config:
     """With the whole path of own data, so that the run can be resumed from another folder."""
     if not config.data.endswith((".npy", ".npz")):
         return config
-    return dataclasses.replace(config, data=str(Path(config.data).expanduser().resolve()))
+    return config.replace(data=str(Path(config.data).expanduser().resolve()))

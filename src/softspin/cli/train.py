@@ -18,7 +18,6 @@ from softspin.cli.runs import RUNS, check_run, free_folder
 from softspin.cli.settings import default_folder, make_config, resumed_config
 from softspin.config import Config
 from softspin.errors import RunError
-from softspin.model import build
 from softspin.training import checkpoint
 from softspin.training.results import RESULT, RUN
 from softspin.training.trainer import Trainer
@@ -109,7 +108,7 @@ def run_training(
 ) -> list[dict[str, Any]]:
     """Train in a folder and tell how it goes; the rows of the result. Ctrl-C ends with a checkpoint and code 130."""
     dataset = api.load_data(config)
-    trainer = Trainer(config, dataset, folder, build(config, dataset.pixel_mean()), tensorboard=tensorboard)
+    trainer = Trainer(config, dataset, folder, tensorboard=tensorboard)
     start = _saved_step(folder) if resume else 0
     if json:
         say_json({"kind": "start", "folder": folder, "step": start, "config": config.to_dict()})

@@ -7,7 +7,7 @@ import hashlib
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -15,6 +15,20 @@ from torch import Tensor
 from softspin.errors import ShapeError, SupportError
 
 Binarization = Literal["static", "per-batch"]
+
+
+class DataSpec(NamedTuple):
+    """What a model must know of its data before it is built."""
+
+    shape: tuple[int, ...]
+    """Of one image."""
+    mean: Tensor
+    """Of every feature over the training set, `(features,)`, float32."""
+
+    @property
+    def features(self) -> int:
+        """Numbers in one image."""
+        return len(self.mean)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +109,11 @@ class Dataset:
     def pixel_mean(self) -> Tensor:
         """Mean of every pixel over train, from its grey levels where it has some: (pixels,) float32."""
         return (self.train.sum(0, dtype=torch.float64) / len(self.train)).to(torch.float32)
+
+    @property
+    def spec(self) -> DataSpec:
+        """What :func:`softspin.model.build` needs to know."""
+        return DataSpec(self.shape, self.pixel_mean())
 
     def to(self, device: torch.device | str) -> Dataset:
         """The same data on another device."""

@@ -16,6 +16,7 @@ from softspin.dwave.temperature import TemperatureReport, TemperatureWarning, ch
 from softspin.errors import ShapeError, SupportError
 from softspin.kernels import advance, one_uniform
 from softspin.samplers import GibbsInfo, GibbsState
+from softspin.samplers import Sampler as TrainingSampler
 from softspin.samplers.diagnostics import flip_rate
 from softspin.samplers.machines import (
     DIMOD,
@@ -29,7 +30,7 @@ from softspin.samplers.machines import (
 )
 
 
-class DimodSampler:
+class DimodSampler(TrainingSampler):
     """A dimod sampler behind the interface of ours, `init` and `step`; for `softspin.fit(..., sampler=...)` as well.
 
     `parameters` go to the sampler at every call, `num_reads` is the number of chains, and a seed is given where the
@@ -50,6 +51,8 @@ class DimodSampler:
     >>> state.z.shape, round(sampler.report.beta, 1)
     (torch.Size([10, 5]), 1.0)
     """
+
+    name = "dimod"
 
     def __init__(
         self,
@@ -78,22 +81,22 @@ class DimodSampler:
         return f"DimodSampler({type(self.sampler).__name__}, {', '.join(f'{k}={v}' for k, v in told.items())})"
 
     @torch.no_grad()
-    def init(self, machine: Boltzmann, chains: int, seed: int) -> GibbsState:
+    def init(self, boltzmann: Boltzmann, chains: int, seed: int) -> GibbsState:
         """Fair coin flips, until the first step; the sampler's temperature is measured here, once."""
-        check_machine(machine)
+        check_machine(boltzmann)
         check_count("chains", chains)
-        check_labels(self.labels, machine.units)
+        check_labels(self.labels, boltzmann.units)
         self._measure()
-        stream = replica_streams(machine, seed, DIMOD)
-        return GibbsState(independent_draw(machine, torch.zeros_like(machine.bias), stream, (chains,)), stream)
+        stream = replica_streams(boltzmann, seed, DIMOD)
+        return GibbsState(independent_draw(boltzmann, torch.zeros_like(boltzmann.bias), stream, (chains,)), stream)
 
     @torch.no_grad()
-    def step(self, state: GibbsState, machine: Boltzmann, sweeps: int = 1) -> tuple[GibbsState, GibbsInfo]:
+    def step(self, state: GibbsState, boltzmann: Boltzmann, sweeps: int = 1) -> tuple[GibbsState, GibbsInfo]:
         """As many reads as there are chains, of every replica's machine. Energies and reads go through the host."""
-        check_step(machine, state.z, sweeps)
+        check_step(boltzmann, state.z, sweeps)
         chains = state.z.shape[-2]
         seeds = (one_uniform(state.stream, SEED) * 2**31).to(torch.int64).reshape(-1).tolist()
-        reads = [self._read(one, chains, own) for one, own in zip(single_machines(machine), seeds, strict=True)]
+        reads = [self._read(one, chains, own) for one, own in zip(single_machines(boltzmann), seeds, strict=True)]
         z = torch.stack(reads).reshape(state.z.shape)
         return GibbsState(z, advance(state.stream, sweeps)), GibbsInfo(flip_rate(state.z, z))
 

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from softspin.errors import ShapeError
 from softspin.evaluation.running import MeanNLL, Running, check_images, image_batches
+from softspin.likelihoods.bernoulli import check_binary
 
 
 def pixel_probabilities(train: Tensor) -> Tensor:
@@ -34,6 +35,6 @@ def bernoulli_nll(train: Tensor, images: Tensor) -> MeanNLL:
     check_images(images, len(probability))
     on, off = probability.log(), torch.log1p(-probability)
     seen = Running()
-    for _, x in image_batches(images, 4096, probability):
+    for _, x in image_batches(images, 4096, probability, check_binary):
         seen.add(-(x @ (on - off) + off.sum())[None])
     return MeanNLL(seen.mean[0], seen.standard_error[0])

@@ -8,7 +8,7 @@ from torch import Tensor
 from softspin.errors import TooLargeError
 from softspin.evaluation.running import MeanNLL, Running, check_images, evaluating, image_batches
 from softspin.model import DiscreteVAE
-from softspin.numerics import all_states, softplus
+from softspin.numerics import all_states
 from softspin.samplers.machines import couplings, rebuild
 
 LARGEST = 20
@@ -40,11 +40,10 @@ def exact_log_likelihood(
         prior = rebuild(machine, machine.bias.to(torch.float64), couplings(machine).to(torch.float64))
         for states in all_states(model.units, state_chunk, model.mean.device):
             z = states.expand(model.replicas, *states.shape)
-            logits = model.decode(z[:, None].to(model.mean.dtype))[:, 0].to(torch.float64)
-            # log p(x|z) = x.logits - sum softplus(logits), so the state's part is shared by all images.
-            own = prior.log_prob(z) - softplus(logits).sum(-1)
-            for start, x in image_batches(images, image_batch, logits):
-                log_joint = x @ logits.mT + own[:, None]
+            parameters = model.decode(z[:, None].to(model.mean.dtype))[:, 0].to(torch.float64)
+            log_prior = prior.log_prob(z)
+            for start, x in image_batches(images, image_batch, parameters, model.likelihood.check_data):
+                log_joint = model.likelihood.log_prob_pairs(x, parameters) + log_prior[:, None]
                 part = total[:, start : start + len(x)]
                 torch.logaddexp(part, log_joint.logsumexp(-1), out=part)
     return total

@@ -102,7 +102,7 @@ def evaluate(
     seen = _Seen(samples)
     with evaluating(model):
         machine = model.prior(validate=False)
-        for start, x in image_batches(images, batch, model.mean):
+        for start, x in image_batches(images, batch, model.mean, model.likelihood.check_data):
             index = torch.arange(start, start + len(x), device=keys.device)
             seen.add(_importance(model, machine, x, keys, index, samples, chunk), per_image)
             if progress is not None:
@@ -126,7 +126,7 @@ def _importance(
     sums = _Sums(nothing, nothing, zero, zero, x.new_zeros(*x.shape[:2], model.units))
     for start in range(0, samples, chunk):
         which = torch.arange(start, min(start + chunk, samples), device=x.device)
-        z, log_q = model.infer_bits(x, uniforms(keys, index, which, model.units))
+        z, log_q = model.sample_posterior(x, uniforms(keys, index, which, model.units))
         # The sums over pixels and bits are in the model's precision, all that follows is in double.
         log_likelihood = model.log_likelihood(x, model.decode(z)).to(torch.float64)
         divergence = log_q.to(torch.float64) + machine.energy(z).to(torch.float64)

@@ -38,7 +38,7 @@ def samples(model: DiscreteVAE, z: Tensor, shape: tuple[int, int], path: StrPath
     columns = max(1, min(z.shape[1], math.ceil(math.sqrt(z.shape[1] * shape[0] / shape[1]))))  # about a square
     _canvas(z.shape[1], shape, columns)
     with evaluating(model):
-        images = model.decode(z[:, None].to(model.mean))[replica, 0].sigmoid()
+        images = model.likelihood.mean(model.decode(z[:, None].to(model.mean)))[replica, 0]
     return _save(_mosaic(images, shape, columns, f"decoded samples of the prior{_name(model, replica)}"), path)
 
 
@@ -59,8 +59,8 @@ def reconstructions(
     with evaluating(model):
         keys = replica_keys(seed, model.replicas, x.device)
         u = uniforms(keys, torch.arange(len(x), device=x.device), torch.arange(1, device=x.device), model.units)
-        z, _ = model.infer_bits(x.expand(model.replicas, *x.shape), u)
-        decoded = model.decode(z)[replica, 0].sigmoid()
+        z, _ = model.sample_posterior(x.expand(model.replicas, *x.shape), u)
+        decoded = model.likelihood.mean(model.decode(z))[replica, 0]
     columns = min(columns, len(x))
     rows: list[Tensor] = []
     for start in range(0, len(x), columns):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from softspin.errors import ShapeError, SupportError
+from softspin.errors import ShapeError
 from softspin.model import DiscreteVAE
 
 
@@ -81,10 +81,11 @@ def check_images(images: Tensor, pixels: int) -> None:
         raise ShapeError(f"images of shape {tuple(images.shape)}; this model takes (at least 1, {pixels})")
 
 
-def image_batches(images: Tensor, size: int, like: Tensor) -> Iterator[tuple[int, Tensor]]:
+def image_batches(
+    images: Tensor, size: int, like: Tensor, check: Callable[[Tensor], None]
+) -> Iterator[tuple[int, Tensor]]:
     """Batches `(batch, pixels)` with the index of their first image, on the device and in the dtype of `like`."""
     for start in range(0, len(images), size):
         batch = images[start : start + size]
-        if not bool(((batch == 0) | (batch == 1)).all()):
-            raise SupportError("images hold values other than 0 and 1; the likelihood is that of binary pixels")
+        check(batch)
         yield start, batch.to(device=like.device, dtype=like.dtype)

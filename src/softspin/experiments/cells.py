@@ -4,31 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from softspin.config import Config
+from softspin import paper
+from softspin.config import Config, is_neutral, migrate, setting_info
 from softspin.errors import ConfigError, SoftspinError, unknown_name
+from softspin.methods import method
 
 PLACE = Path("experiments")
 """Where tables are looked for by name: the folder of that name in a checkout."""
-
-NEUTRAL = ("device", "compile", "report_every", "checkpoint_every")
-"""Settings that say where and how a run goes, and change nothing of what it is; they make no variant."""
-
-OWN = {
-    "data": "choose cells with --only",
-    "structure": "choose cells with --only",
-    "method": "choose cells with --only",
-    "samples": "choose cells with --only",
-    "betas": "a cell has one; set beta",
-    "seeds": "use --seeds",
-    "steps": "use --steps",
-}
-"""Settings that a variant cannot have, and what to do instead."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +36,8 @@ class Cell:
     """Samples K of the bound."""
     method: str
     sampler: str
-    beta: float
+    beta: float | None = None
+    """The authors' choice; None is the default, or none at all for methods without a relaxation."""
     nll: float | None = None
     """Test NLL in print, if there is one."""
     std: float | None = None
@@ -65,14 +54,18 @@ class Cell:
         if steps is not None:
             own["steps"] = steps
         try:
-            return Config(**own, samples=self.k, seeds=tuple(seeds)).with_settings(settings)
+            return _recipe({**own, "samples": self.k, "seeds": tuple(seeds)}).with_settings(settings)
         except SoftspinError as error:
             raise type(error)(f"{self.id}: {error}") from None
 
     def variant(self, config: Config) -> dict[str, Any]:
         """Settings of a config of this cell that are not the recipe's; {} is the recipe, of whatever length."""
-        recipe, found = self.config(seeds=config.seeds, steps=config.steps).to_dict(), config.to_dict()
-        return {name: value for name, value in found.items() if value != recipe[name] and name not in NEUTRAL}
+        recipe = self.config(seeds=config.seeds, steps=config.steps).settings()
+        return {
+            name: value
+            for name, value in config.settings().items()
+            if value != recipe.get(name) and not is_neutral(name)
+        }
 
     def matches(self, pattern: str) -> bool:
         """Whether parts of the id match those of the pattern, in order; parts may be left out, and `dvae#-` too.
@@ -85,6 +78,14 @@ class Cell:
         return all(any(_part_matches(part, wanted) for part in parts) for wanted in pattern.strip("/").split("/"))
 
 
+def _recipe(own: Mapping[str, Any]) -> Config:
+    """The published recipe with a cell's own settings; those that only other methods have are left out."""
+    settings = migrate(paper.RECIPE)
+    used = method(str(own["method"])).used_settings()
+    other = {name for name in settings if (info := setting_info(name)) and info.method_only and name not in used}
+    return Config(**{name: value for name, value in settings.items() if name not in other} | dict(own))
+
+
 def _part_matches(part: str, wanted: str) -> bool:
     return fnmatchcase(part, wanted) or fnmatchcase(part.removeprefix("dvae#-"), wanted)
 
@@ -93,8 +94,9 @@ def check_settings(settings: Iterable[str]) -> None:
     """Raise for settings that a cell or another option has the say in."""
     for setting in settings:
         name = setting.partition("=")[0].strip()
-        if name in OWN:
-            raise ConfigError(f"{name} cannot be set in a grid; {OWN[name]}")
+        info = setting_info(name)
+        if info is not None and info.in_grid is not None:
+            raise ConfigError(f"{name} cannot be set in a grid; {info.in_grid}")
 
 
 def find_table(name: str) -> Path:

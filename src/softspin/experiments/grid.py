@@ -7,7 +7,6 @@ rows and those folders is remembered: whoever was killed plans again, and finds 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import datetime
 import gc
 import hashlib
@@ -19,7 +18,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from softspin.config import Config
+from softspin import paper
+from softspin.config import Config, differing_setting
 from softspin.data import Dataset
 from softspin.errors import (
     CheckpointError,
@@ -33,10 +33,9 @@ from softspin.errors import (
 )
 from softspin.experiments.cells import Cell
 from softspin.experiments.rows import Key, Row, make_key
-from softspin.model import build
 from softspin.provenance import find_device, provenance
 from softspin.training import checkpoint
-from softspin.training.results import RUN, difference, read_about, read_result
+from softspin.training.results import RUN, read_about, read_result
 from softspin.training.trainer import Trainer, Watcher
 
 NOT_THE_CELLS_FAULT = (CheckpointError, DataError, DeviceError, JournalError, OutOfTimeError, RunError, OSError)
@@ -91,19 +90,16 @@ def need(cell: Cell, config: Config, there: Mapping[Key, Row], folder: Path, *, 
     place = cell_folder(cell, config, folder)
     for run in sorted(path.parent for path in place.glob(f"seeds-*/{RUN}")):
         about = read_about(run)
-        theirs = about["config"]
-        began = Config.from_dict(theirs)
+        began = Config.from_dict(about["config"])
         if left & set(began.seeds):
             for row in old:
                 code = row.get("began_by", row.get("commit"))
                 if row["seed"] in began.seeds and code == about["made_by"].get("commit"):
                     raise RunError(f"the run in {run} made what is outdated ({row['outdated']}); move it away")
-            keep = {name: getattr(began, name) for name in ("seeds", "report_every", "checkpoint_every")}
-            ours = dataclasses.replace(config, **keep)
-            if name := difference(ours.to_dict(), theirs):  # the recipe of another version
-                raise RunError(
-                    f"the run in {run} began with {name} = {theirs[name]}, not {getattr(ours, name)}; move it away"
-                )
+            ours = config.replace(seeds=began.seeds)
+            if name := differing_setting(ours, began):  # the recipe of another version
+                was, now = began.settings().get(name), ours.settings().get(name)
+                raise RunError(f"the run in {run} began with {name} = {was}, not {now}; move it away")
             packs.append(Pack(cell, ours, run, resume=True))
             left -= set(began.seeds)
     if left:
@@ -119,7 +115,7 @@ def as_it_is(pack: Pack) -> Pack:
 
 def new_pack(cell: Cell, config: Config, seeds: Sequence[int], place: Path) -> Pack:
     """A run that begins."""
-    return Pack(cell, dataclasses.replace(config, seeds=tuple(seeds)), place / f"seeds-{seeds_text(seeds)}")
+    return Pack(cell, config.replace(seeds=tuple(seeds)), place / f"seeds-{seeds_text(seeds)}")
 
 
 def cell_folder(cell: Cell, config: Config, folder: Path) -> Path:
@@ -189,7 +185,7 @@ def _results(
     """What came out, by seed."""
     rows = read_result(pack.folder) if pack.resume else None  # there is one if a kill came before its rows
     if rows is None:
-        trainer = Trainer(pack.config, data, pack.folder, build(pack.config, data.pixel_mean()), watcher=watcher)
+        trainer = Trainer(pack.config, data, pack.folder, watcher=watcher)
         if deadline is not None:
             trainer.deadline = deadline
         rows = trainer.train(resume=pack.resume)
@@ -204,7 +200,7 @@ def _row(pack: Pack, seed: int, found: Mapping[str, Any]) -> Row:
         "cell": pack.cell.id,
         "seed": seed,
         "steps": config.steps,
-        "short": config.steps != Config().steps,
+        "short": config.steps != paper.STEPS,
         "variant": pack.cell.variant(config),
         **{name: value for name, value in found.items() if name not in ("status", "seed", "steps")},
         "config": config.to_dict(),

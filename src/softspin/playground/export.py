@@ -7,71 +7,49 @@ constant are affine, so they are folded into the layers here, in float64; an aff
 from __future__ import annotations
 
 import base64
-import itertools
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from softspin.errors import ConfigError, SupportError
+from softspin.distributions import BipartiteBoltzmann
+from softspin.errors import SupportError
+from softspin.methods import SmoothedMethod
 from softspin.model import DiscreteVAE
-from softspin.nn import MLP, RBM, BatchNorm, Linear
-
-
-class Layer(NamedTuple):
-    """y = x W + b; weight `(inputs, outputs)`, bias `(outputs,)`, float64."""
-
-    weight: Tensor
-    bias: Tensor
+from softspin.nets import Affine
 
 
 def export(net: DiscreteVAE, replica: int) -> dict[str, Any]:
     """All that a page needs to encode, decode and sample. The nets take bits and give logits."""
-    if not isinstance(net.rbm, RBM):
+    prior = net.prior(validate=False)
+    if not isinstance(prior, BipartiteBoltzmann):
         raise SupportError("this model's prior is on a graph; the page knows priors with two sides (graph = none)")
-    mean, base = net.mean.double().cpu(), net.base_logit.double().cpu()
+    mean = net.mean.double().cpu()
+    *nets, decoder = net.nets
     encoder = []
-    for one in net.encoder:
-        first, *rest = folded(one, replica)
+    for one in nets:
+        first, *rest = one.affine_layers(replica)
         seen = first.weight[: len(mean)]  # the rows of the image; those of earlier bits are not centred
-        encoder.append([Layer(first.weight, first.bias - mean @ seen), *rest])
-    *before, last = folded(net.decoder, replica)
-    weight = net.rbm.weight[replica].detach()
+        encoder.append([Affine(first.weight, first.bias - mean @ seen), *rest])
+    *before, last = decoder.affine_layers(replica)
+    weight = prior.weight[replica].detach()
     return {
         "groups": len(encoder),
         "bits": net.bits,
         "encoder": [packed_net(layers) for layers in encoder],
-        "decoder": packed_net([*before, Layer(last.weight, last.bias + base)]),
+        "decoder": packed_net([*before, net.likelihood.with_constant(last)]),
         "rbm": {
             "left": weight.shape[0],
             "right": weight.shape[1],
-            "bias": packed(net.rbm.bias[replica].detach()),
+            "bias": packed(prior.bias[replica].detach()),
             "weight": packed(weight),
         },
         "smoothing": _smoothing(net, replica),
     }
 
 
-def folded(net: nn.Module, replica: int) -> list[Layer]:
-    """The affine layers of a net, with tanh between them; batch norm is part of the layer before it."""
-    if not isinstance(net, MLP):
-        raise ConfigError(
-            "a page runs the built-in nets (linear, batch norm, tanh); this model has own ones, which it cannot"
-        )
-    layers = []
-    for linear, norm in itertools.zip_longest(net.linears, net.norms):
-        assert isinstance(linear, Linear)
-        weight, bias = _one(linear.weight, replica), _one(linear.bias, replica)
-        if isinstance(norm, BatchNorm):
-            gain = _one(norm.scale, replica) * torch.rsqrt(_one(norm.variance, replica) + norm.epsilon)
-            weight, bias = weight * gain, (bias - _one(norm.mean, replica)) * gain + _one(norm.shift, replica)
-        layers.append(Layer(weight, bias))
-    return layers
-
-
-def packed_net(layers: Iterable[Layer]) -> list[dict[str, Any]]:
+def packed_net(layers: Iterable[Affine]) -> list[dict[str, Any]]:
     """Layers as plain data."""
     return [
         {
@@ -102,20 +80,15 @@ def packed_bits(rows: Tensor) -> str:
 
 
 def _smoothing(net: DiscreteVAE, replica: int) -> dict[str, Any]:
-    """The family with its settings; width is one number for each bit, and others have none."""
-    about: dict[str, Any] = {
-        "family": net.method.smoothing,
-        "beta": net.beta[replica].item(),
-        "epsilon": net.epsilon,
-        "clamp": net.clamp,
-    }
-    if net.width is not None:
-        about["width"] = packed(0.05 + (0.2 * net.width[replica].detach()).abs())
+    """The family with its settings; a trained width is one number for each bit."""
+    method = net.method
+    if not isinstance(method, SmoothedMethod):
+        raise SupportError(f"the page shows soft bits; this model's method '{method.name}' has none")
+    settings = {"epsilon": 0.05, "clamp": 0.0, **method.smoothing_settings}
+    about = {"family": method.smoothing.name, "beta": method.beta[replica].item(), **settings}
+    if (width := method.trained_width()) is not None:
+        about["width"] = packed(width[replica].detach())
     return about
-
-
-def _one(parameter: Tensor, replica: int) -> Tensor:
-    return parameter[replica].detach().double().cpu()
 
 
 def spread(count: int, wanted: int) -> Sequence[int]:

@@ -59,7 +59,7 @@ def answers(model: Model, image: Tensor, replica: int) -> dict[str, Any]:
     x = image.to(net.mean).expand(net.replicas, 1, -1)
     with evaluating(net):
         half = torch.full((net.replicas, 1, 1, net.units), 0.5).to(net.mean)  # u < q is q > 1/2: the most likely bits
-        z, _ = net.infer_bits(x, half)
+        z, _ = net.sample_posterior(x, half)
         centred, logits = (x - net.mean)[:, None], []
         for group, one in enumerate(net.encoder):
             before = [z[..., : group * net.bits]] if group else []
@@ -68,7 +68,7 @@ def answers(model: Model, image: Tensor, replica: int) -> dict[str, Any]:
         return {
             "bits": packed_bits(z[replica, 0]),
             "logits": packed(torch.cat(logits)),
-            "pixels": packed(torch.sigmoid(net.decode(z))[replica, 0, 0]),
+            "pixels": packed(net.likelihood.mean(net.decode(z))[replica, 0, 0]),
             "fields": packed(prior.field(z)[replica, 0, 0]),
             "energy": prior.energy(z)[replica, 0, 0].item(),
         }

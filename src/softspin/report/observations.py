@@ -25,8 +25,7 @@ from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 
 from softspin.experiments.cells import Cell
-from softspin.methods import METHODS
-from softspin.recipe import STRUCTURES
+from softspin.paper import METHODS
 from softspin.report.claims import (
     MOST,
     PLAIN,
@@ -40,6 +39,7 @@ from softspin.report.claims import (
     weighted,
 )
 from softspin.report.tables import MARGIN
+from softspin.structures import STRUCTURES
 
 SHARP = [name for name in METHODS if name.startswith("dvae#")]
 EARLIER = [name for name in METHODS if name not in SHARP]

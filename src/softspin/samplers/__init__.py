@@ -6,24 +6,29 @@
 """
 
 from softspin.samplers import diagnostics, gibbs, log_z, population, tempering
-from softspin.samplers.gibbs import ChainSampler, GibbsInfo, GibbsState
+from softspin.samplers.base import Sampler
+from softspin.samplers.gibbs import Gibbs, GibbsInfo, GibbsState
 from softspin.samplers.log_z import SandwichWarning
 from softspin.samplers.negative_phase import NegativePhase, log_z_with_gradient, negative_phase
+from softspin.samplers.population import PopulationAnnealing
 from softspin.samplers.population_log_z import anneal_population
 from softspin.samplers.population_state import CollapseWarning, PopulationInfo, PopulationState
 from softspin.samplers.result import LogZ
 from softspin.samplers.schedules import linear_schedule, sigmoid_schedule
-from softspin.samplers.tempering import TemperingInfo, TemperingState
+from softspin.samplers.tempering import ParallelTempering, TemperingInfo, TemperingState
 
 __all__ = [
-    "ChainSampler",
     "CollapseWarning",
+    "Gibbs",
     "GibbsInfo",
     "GibbsState",
     "LogZ",
     "NegativePhase",
+    "ParallelTempering",
+    "PopulationAnnealing",
     "PopulationInfo",
     "PopulationState",
+    "Sampler",
     "SandwichWarning",
     "TemperingInfo",
     "TemperingState",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,6 +10,7 @@ from torch import Tensor
 from softspin.distributions import Boltzmann
 from softspin.errors import ShapeError
 from softspin.kernels import Implementation
+from softspin.samplers.base import Sampler
 from softspin.samplers.diagnostics import flip_rate
 from softspin.samplers.machines import (
     GIBBS,
@@ -37,16 +38,6 @@ class GibbsInfo(NamedTuple):
 
     flip_rate: Tensor
     """Share of the bits that differ from where the step began, `(*replicas,)`."""
-
-
-class ChainSampler(Protocol):
-    """What can take this module's place in training, as `softspin.fit(..., sampler=...)`: it has its two functions."""
-
-    def init(self, machine: Boltzmann, chains: int, seed: int) -> GibbsState:
-        """Chains to begin with."""
-
-    def step(self, state: GibbsState, machine: Boltzmann, sweeps: int) -> tuple[GibbsState, GibbsInfo]:
-        """Samples of the machine, `(*replicas, chains, D)`; the state that is given is left as it is."""
 
 
 @torch.no_grad()
@@ -85,3 +76,17 @@ def step(
     check_step(machine, state.z, sweeps)
     z, stream = sweep(machine, state.z, state.stream, sweeps, implementation=implementation)
     return GibbsState(z, stream), GibbsInfo(flip_rate(state.z, z))
+
+
+class Gibbs(Sampler):
+    """Persistent contrastive divergence: the chains of one update are where those of the next begin."""
+
+    name = "pcd"
+    citation = "T. Tieleman, Training RBMs using Approximations to the Likelihood Gradient, ICML 2008"
+    capturable = True
+
+    def init(self, boltzmann: Boltzmann, chains: int, seed: int) -> GibbsState:
+        return init(boltzmann, chains, seed)
+
+    def step(self, state: GibbsState, boltzmann: Boltzmann, sweeps: int) -> tuple[GibbsState, GibbsInfo]:
+        return step(state, boltzmann, sweeps)

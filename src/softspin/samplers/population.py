@@ -12,15 +12,16 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from softspin.distributions import BipartiteBoltzmann, Boltzmann, GraphBoltzmann
-from softspin.errors import ShapeError, SupportError
+from softspin.errors import ConfigError, ShapeError, SupportError
 from softspin.kernels import Implementation, one_uniform
 from softspin.numerics import softplus
+from softspin.samplers.base import Sampler
 from softspin.samplers.machines import (
     POPULATION,
     RESAMPLE,
@@ -37,6 +38,9 @@ from softspin.samplers.machines import (
 )
 from softspin.samplers.population_state import PopulationInfo, PopulationState, warn_of_collapse
 from softspin.samplers.resampling import farthest, systematic, worth
+
+if TYPE_CHECKING:
+    from softspin.config import Config
 
 
 @torch.no_grad()
@@ -309,3 +313,39 @@ def _check_step(
     check_count("parts", largest_parts)
     if not 0 < smallest_ess < 1:
         raise SupportError(f"smallest_ess {smallest_ess}; it is a share of the members, between 0 and 1")
+
+
+class PopulationAnnealing(Sampler):
+    """A population that follows the parameters, and its running estimate of log Z."""
+
+    name = "pa"
+    citation = "K. Hukushima and Y. Iba, Population Annealing and Its Application to a Spin Glass, 2003"
+    capturable = True
+    quality_name: ClassVar[str] = "effective share of the population"
+
+    def __init__(self, compiled: bool = False) -> None:
+        self.compiled = compiled
+
+    @classmethod
+    def check_config(cls, config: Config) -> None:
+        if config.chains < 2:
+            raise ConfigError("chains = 1 is not possible; population annealing (sampler = pa) needs at least 2")
+
+    @classmethod
+    def build(cls, config: Config, *, compiled: bool = False) -> PopulationAnnealing:
+        return cls(compiled)
+
+    def init(self, boltzmann: Boltzmann, chains: int, seed: int) -> PopulationState:
+        return init(boltzmann, chains, seed)
+
+    def step(self, state: PopulationState, boltzmann: Boltzmann, sweeps: int) -> tuple[PopulationState, PopulationInfo]:
+        return step(state, boltzmann, sweeps, at_once=True, compiled=self.compiled)
+
+    def quality(self, info: PopulationInfo) -> Tensor:
+        return (info.effective_sample_size / info.weights.shape[-1]).to(torch.float32)
+
+    def log_z(self, state: PopulationState) -> Tensor:
+        return state.log_z
+
+    def set_log_z(self, state: PopulationState, value: Tensor) -> PopulationState:
+        return reset_founders(state)._replace(log_z=value.to(state.log_z))

@@ -6,7 +6,8 @@ samples are the chains at t = 1.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,6 +16,8 @@ from softspin.distributions import Boltzmann
 from softspin.errors import ShapeError
 from softspin.kernels import Implementation, uniforms
 from softspin.numerics import align
+from softspin.parts import PartSetting
+from softspin.samplers.base import Sampler
 from softspin.samplers.machines import (
     EXCHANGE,
     TEMPERING,
@@ -27,6 +30,10 @@ from softspin.samplers.machines import (
     sweep,
 )
 from softspin.samplers.schedules import check_schedule, linear_schedule
+from softspin.typed import Rule
+
+if TYPE_CHECKING:
+    from softspin.config import Config
 
 _NEW, _FROM_COLD, _FROM_HOT = 0, 1, 2
 
@@ -184,3 +191,37 @@ def _visit_ends(ends: Tensor) -> tuple[Tensor, Tensor]:
     ends[..., 0] = torch.where(hot == _FROM_COLD, torch.full_like(hot, _FROM_HOT), hot)
     ends[..., -1] = _FROM_COLD
     return ends, finished
+
+
+class ParallelTempering(Sampler):
+    """Ladders of chains at several temperatures; the samples are those at temperature 1."""
+
+    name = "pt"
+    citation = "K. Hukushima and K. Nemoto, Exchange Monte Carlo Method and Application to Spin Glass Simulations, 1996"
+    settings: ClassVar[Mapping[str, PartSetting]] = {
+        "temperatures": PartSetting(
+            Annotated[int, Rule("an integer from 1 to 1000", lambda v: 1 <= v <= 1000)],
+            16,
+            "Steps of the ladder between independent units and the prior; every chain is a ladder of that many + 1.",
+        )
+    }
+    quality_name: ClassVar[str] = "mean exchange rate of neighbouring temperatures"
+
+    def __init__(self, temperatures: int = 16) -> None:
+        self.temperatures = temperatures
+
+    @classmethod
+    def build(cls, config: Config, *, compiled: bool = False) -> ParallelTempering:
+        return cls(config.options["temperatures"])
+
+    def init(self, boltzmann: Boltzmann, chains: int, seed: int) -> TemperingState:
+        return init(boltzmann, chains, seed, self.temperatures)
+
+    def step(self, state: TemperingState, boltzmann: Boltzmann, sweeps: int) -> tuple[TemperingState, TemperingInfo]:
+        return step(state, boltzmann, sweeps)
+
+    def samples(self, state: TemperingState) -> Tensor:
+        return state.samples
+
+    def quality(self, info: TemperingInfo) -> Tensor:
+        return info.exchange_rate.mean(-1).to(torch.float32)

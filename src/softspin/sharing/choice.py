@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal
 
 from softspin.config import Config
 from softspin.errors import SharingError
 from softspin.model import DiscreteVAE, restore
-from softspin.training.trainer import is_replicated
 
 
 def one_replica(
@@ -22,9 +20,9 @@ def one_replica(
         number, why = replica, "asked for by its number"
     seed, beta = config.replicas[number]
     grid = bool(config.betas)
-    alone = dataclasses.replace(config, seeds=(seed,), betas=(), beta=beta if grid else config.beta)
+    alone = config.replace(seeds=(seed,), betas=(), beta=beta if grid else config.beta)
     state = net.state_dict()
-    rows = {name: value[number : number + 1] if is_replicated(name) else value for name, value in state.items()}
+    rows = {name: value[number : number + 1] if net.is_replicated(name) else value for name, value in state.items()}
     own: dict[str, Any] = {
         "config": alone.to_dict(),
         "steps": [about["steps"][number]],
@@ -33,7 +31,7 @@ def one_replica(
     }
     if net.replicas > 1:
         own["chosen"] = f"replica {number} of 0 to {net.replicas - 1}, {why}"
-    return restore(alone, rows), alone, {**about, **own}
+    return restore(alone, rows, tuple(about["data"]["shape"])), alone, {**about, **own}
 
 
 def _best(valid_nll: list[float | None]) -> int:

@@ -21,7 +21,6 @@ from safetensors import SafetensorError, safe_open
 from softspin.config import Config
 from softspin.errors import ShapeError, SharingError, SupportError
 from softspin.model import DiscreteVAE, restore
-from softspin.nn import PlainNet
 from softspin.sharing.about import MOST_BYTES, from_json, to_json
 from softspin.sharing.card import card
 from softspin.training.results import RUN
@@ -67,15 +66,17 @@ def write(path: Path, net: DiscreteVAE, about: Mapping[str, Any], *, overwrite: 
     What is there already is replaced only if told so, and a run never is; other files of a folder stay. Stopped at any
     moment, the folder has the whole old model or the whole new one; what is for people may be missing, never another's.
     """
-    if any(isinstance(part, PlainNet) for part in net.modules()):
+    if not all(part.rebuildable for part in net.nets):
         raise SharingError(
-            "a model with nets of its own cannot be shared as a file, which holds no code; share the code, and "
+            "a model with custom networks cannot be shared as a file, which holds no code; share the code, and "
             "model.net.state_dict() by safetensors.torch.save_file"
         )
     text = to_json(about)
     tensors = {name: value.detach().cpu().contiguous() for name, value in net.state_dict().items()}
     try:
-        restore(Config.from_dict(about["config"]), tensors)  # what could not be read is not written
+        restore(
+            Config.from_dict(about["config"]), tensors, tuple(about["data"]["shape"])
+        )  # what could not be read is not written
     except (ShapeError, SupportError) as error:
         raise SharingError(f"this model is not what its config makes: {error}") from None
     content = safetensors.torch.save(tensors, {"format": "pt", KEY: text})

@@ -65,6 +65,8 @@ class Smoothing(ABC):
     """Short name, as in method names such as `dvae#-power`."""
     lowest_beta: float = 0.0
     """beta must be larger than this."""
+    settings: tuple[str, ...] = ()
+    """What the family takes beside beta, by the names of a config's settings."""
     has_spike: bool = False
     """Whether r(zeta|0) has a point mass: then zeta says which z it came from."""
 

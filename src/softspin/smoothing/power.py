@@ -25,6 +25,7 @@ class Power(UnitInterval):
 
     name = "power"
     lowest_beta = 1.0
+    settings = ("clamp",)
 
     def __init__(self, beta: float | Tensor, clamp: float = 0.0, *, validate: bool = True) -> None:
         super().__init__(beta, validate=validate)

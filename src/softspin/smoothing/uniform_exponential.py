@@ -16,6 +16,7 @@ class UniformExponential(UnitInterval):
     """The exponential smoothing with a share `epsilon` of uniform noise."""
 
     name = "un_exp"
+    settings = ("epsilon",)
 
     def __init__(self, beta: float | Tensor, epsilon: float = 0.05, *, validate: bool = True) -> None:
         super().__init__(beta, validate=validate)

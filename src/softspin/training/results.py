@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,6 @@ from softspin.model import DiscreteVAE
 from softspin.provenance import provenance
 
 RUN, RESULT = "run.json", "result.json"
-MAY_CHANGE = ("data", "device", "compile", "tf32")
-"""Settings that a resumed run may have otherwise: where it runs, and the name of data that are known by their bits."""
 WRITTEN = {
     "config": dict, "made_by": dict, "data": dict, "data.name": str, "data.source": str, "data.fingerprint": str,
     "data.shape": list, "data.images": list,
@@ -122,12 +120,6 @@ def read_result(folder: Path) -> list[dict[str, Any]] | None:
     if not isinstance(rows, list) or not all(isinstance(row, dict) and {"seed", "nll"} <= row.keys() for row in rows):
         raise RunError(f"{path} does not hold rows; resume the run, and it is written again")
     return rows
-
-
-def difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
-    """A setting by which two configs, as plain data, are not those of one run; None if there is none."""
-    names = (name for name in one if name in other and name not in MAY_CHANGE)
-    return next((name for name in names if one[name] != other[name]), None)
 
 
 def _read_json(path: Path) -> Any:

@@ -18,23 +18,24 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from softspin.config import Config
+from softspin.config import Config, differing_setting, migrate_tensors
 from softspin.data import Dataset
 from softspin.errors import CheckpointError, DeviceError, OutOfTimeError, RunError, SupportError, TrainingError
 from softspin.evaluation import evaluate, log_z_for
-from softspin.model import DiscreteVAE
+from softspin.model import DiscreteVAE, build
 from softspin.provenance import find_device, provenance
-from softspin.samplers import ChainSampler, LogZ
+from softspin.samplers import LogZ, Sampler
 from softspin.training import checkpoint
-from softspin.training.engine import TERMS, Engine
+from softspin.training.engine import Engine
 from softspin.training.journal import NAME, Journal, summary_writer
 from softspin.training.process import interrupts_wait, locked
-from softspin.training.results import RESULT, RUN, describe, difference, read_about, result_rows, write_json
+from softspin.training.record import TERMS
+from softspin.training.results import RESULT, RUN, describe, read_about, result_rows, write_json
 
-LONG = 100
-"""Steps between two reports from which on log Z is annealed for each; in shorter ones it does not go far."""
-FEW = {"temperatures": 200, "chains": 256}
-"""For that: half a nat low in trained machines of 400 bits, for the work of one or two updates."""
+AIS_REPORT_INTERVAL = 100
+"""Minimum report interval that triggers AIS; below it the drift of log Z is negligible."""
+REPORT_AIS = {"temperatures": 200, "chains": 256}
+"""Its settings: half a nat low for trained priors of 400 bits, for the work of one or two updates."""
 
 
 class Watcher(Protocol):
@@ -55,9 +56,9 @@ class Trainer:
         config: Config,
         data: Dataset,
         folder: str | os.PathLike[str],
-        model: DiscreteVAE,
+        model: DiscreteVAE | None = None,
         *,
-        sampler: ChainSampler | None = None,
+        sampler: Sampler | None = None,
         watcher: Watcher | None = None,
         tensorboard: bool = False,
     ) -> None:
@@ -67,6 +68,7 @@ class Trainer:
             summary_writer()  # a missing extra is known before there is a run
         self.device = find_device(config.device)
         provenance(self.device)  # reads the commit now, and keeps it: a checkout may move while this trains
+        model = build(config, data.spec) if model is None else model
         self.engine = Engine(config, model, data, self.device, sampler)
         self.seeds = [replica.seed for replica in config.replicas]
         self.best: list[dict[str, Any] | None] = [None] * model.replicas
@@ -138,7 +140,7 @@ class Trainer:
         try:
             self.engine.step()
         except SupportError:  # the samplers of the CPU refuse NaN: say where it came from
-            self._check(self.engine.broken.cpu())
+            self._check(self.engine.record.first_nonfinite.cpu())
             raise
         except RuntimeError as error:
             if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
@@ -152,9 +154,9 @@ class Trainer:
             self.watcher.report(line)
 
     def _report(self) -> dict[str, Any]:
-        self._check(self.engine.broken.cpu())
-        if self.config.intervals.report >= LONG:
-            self.engine.put_right(self._log_z(**FEW).value, self._log_z_set)
+        self._check(self.engine.record.first_nonfinite.cpu())
+        if self.config.intervals.report >= AIS_REPORT_INTERVAL:
+            self.engine.correct_log_z(self._log_z(**REPORT_AIS).value, self._log_z_set)
         means = {name: values.tolist() for name, values in self.engine.report().items()}
         return {"step": self.engine.steps, "kind": "train", "seconds": round(self.seconds, 3), **means}
 
@@ -180,7 +182,7 @@ class Trainer:
     def _log_z_set(self) -> int:
         """The step before this one at which log Z was last annealed; at the very first it is known."""
         every, step = self.config.intervals, self.engine.steps
-        times = [every.evaluate, *([every.report] if every.report >= LONG else [])]
+        times = [every.evaluate, *([every.report] if every.report >= AIS_REPORT_INTERVAL else [])]
         return max((step - 1) // time * time for time in times)
 
     def _log_z(self, temperatures: int, chains: int) -> LogZ:
@@ -193,9 +195,9 @@ class Trainer:
     def _validate(self) -> dict[str, Any]:
         """Refresh log Z, estimate the validation NLL, keep the best of each replica."""
         config, model = self.config, self.engine.model
-        self._check(self.engine.broken.cpu())
+        self._check(self.engine.record.first_nonfinite.cpu())
         log_z = self._log_z(config.validation_temperatures, config.validation_chains)
-        self.engine.put_right(log_z.value, self._log_z_set)
+        self.engine.correct_log_z(log_z.value, self._log_z_set)
         found = evaluate(model, self.data.valid, log_z=log_z, samples=config.validation_samples, seed=self.seeds)
         nll = found.nll.tolist()
         for seed, value in zip(self.seeds, nll, strict=True):
@@ -210,7 +212,7 @@ class Trainer:
                 if len(nll) == 1:  # the modules of a single replica may be ordinary ones, without a row for each
                     self.best_model = state
                 for name, rows in state.items():
-                    if len(nll) > 1 and is_replicated(name):
+                    if len(nll) > 1 and model.is_replicated(name):
                         self.best_model[name][replica] = rows[replica]
         return {
             "step": self.engine.steps,
@@ -243,7 +245,7 @@ class Trainer:
     # Checkpoints --------------------------------------------------------------------------------------
 
     def _save(self) -> None:
-        self._check(self.engine.broken.cpu())  # what is on the disk is good
+        self._check(self.engine.record.first_nonfinite.cpu())  # what is on the disk is good
         meta = {
             "step": self.engine.steps, "seconds": self.seconds, "best": self.best, "config": self.config.to_dict(),
         }  # fmt: skip
@@ -258,35 +260,27 @@ class Trainer:
             raise RunError(
                 f"the data set '{self.data.name}' is not the one that the run in {self.folder} was trained on"
             )
-        mine, theirs = self.config.to_dict(), about["config"]
-        if name := difference(mine, theirs):
+        theirs = Config.from_dict(about["config"])
+        if name := differing_setting(self.config, theirs):
             raise RunError(
-                f"the run in {self.folder} has {name} = {theirs[name]}, not {mine[name]}; a run goes on as it began, "
-                "so resume it with its own config or train in another folder"
-            )
-        betas = [replica.beta for replica in Config.from_dict(theirs).replicas]
-        if betas != [replica.beta for replica in self.config.replicas]:  # the recipe's goes by the name of the data
-            raise RunError(
-                f"the run in {self.folder} has beta = {betas[0]:g}, the recipe's for '{theirs['data']}', and not "
-                f"the one for '{self.config.data}'; name the data as before"
+                f"the run in {self.folder} has {name} = {theirs.settings().get(name)}, not "
+                f"{self.config.settings().get(name)}; a run continues as it began, so resume it with its own config or "
+                "train in another folder"
             )
 
     def _load(self) -> None:
-        state, meta = checkpoint.load(self.folder, "last")
-        mine, theirs = self.config.to_dict(), meta.get("config", {})
-        if name := difference(mine, theirs):
+        tensors, meta = checkpoint.load(self.folder, "last")
+        stored = meta.get("config", {})
+        theirs = Config.from_dict(stored)
+        if name := differing_setting(self.config, theirs):
             raise RunError(
-                f"{self.folder / RUN} has {name} = {mine[name]}, but its checkpoint was made with {theirs[name]}; "
-                "a run goes on as it began, so put that back"
+                f"{self.folder / RUN} has {name} = {self.config.settings().get(name)}, but its checkpoint has "
+                f"{theirs.settings().get(name)}; a run continues as it began, so restore that value"
             )
-        self.engine.load(state)
+        self.engine.load(migrate_tensors(tensors, stored))
         self.seconds, self.best = meta["seconds"], meta["best"]
         if any(best is not None for best in self.best):
             # `best` is saved before `last`; killed between the two, it is ahead, and says of what step it is.
-            self.best_model, meta = checkpoint.load(self.folder, "best")
+            tensors, meta = checkpoint.load(self.folder, "best")
+            self.best_model = migrate_tensors(tensors, meta.get("config", {}))
             self.best = meta["best"]
-
-
-def is_replicated(name: str) -> bool:
-    """Whether a tensor of the model has a row for each replica; the pixel means are the same for all."""
-    return name not in ("mean", "base_logit")

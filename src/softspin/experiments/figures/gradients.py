@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from softspin.model import DiscreteVAE
-from softspin.training.objective import objective
 
 
 class GradientNoise(NamedTuple):
@@ -32,8 +31,7 @@ def gradient_noise(
     uniforms: Callable[[int], Tensor],
     draws: int,
     *,
-    warmup: Tensor,
-    mean_field_steps: int,
+    kl_weight: Tensor,
 ) -> GradientNoise:
     """The noise of g over `draws` draws `uniforms(i)` `(R, 2, 1, batch, D)`, for images `(R, batch, pixels)`.
 
@@ -42,12 +40,12 @@ def gradient_noise(
     an image's logit also moves the bounds of its neighbours; that is in it, as it is in training.
     """
     count = x.shape[1]
-    log_z = torch.zeros_like(model.beta)  # a constant of the bound
+    prior = model.prior(torch.zeros(model.replicas, device=x.device), validate=False)  # log Z is a constant
     first = mean = squares = torch.zeros(())
     with _outputs(model.encoder) as kept:
         for number in range(draws):
             kept.clear()
-            terms = objective(model, x, uniforms(number), log_z, model.beta, warmup, mean_field_steps)
+            terms = model.method.objective(model, x, uniforms(number), prior, kl_weight)
             each = torch.autograd.grad(terms.bound.sum() * count, kept)
             gradient = torch.cat([g[:, 0, :, : model.bits] for g in each], dim=-1).to(torch.float64)
             if number == 0:  # a point to measure from, so that no digits cancel

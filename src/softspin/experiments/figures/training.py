@@ -27,10 +27,12 @@ from softspin.experiments.figures.gradients import GradientNoise, gradient_noise
 from softspin.experiments.figures.mean_field import KL, mean_field_kl
 from softspin.kernels.noise import noise
 from softspin.kernels.streams import streams
+from softspin.methods import SmoothedMethod
 from softspin.model import build
 from softspin.provenance import find_device
-from softspin.training.engine import TERMS, Engine
+from softspin.training.engine import Engine
 from softspin.training.process import interrupts_wait
+from softspin.training.record import TERMS
 
 STEPS, BATCH = 100_000, 1000
 """The paper's, for these figures."""
@@ -72,8 +74,9 @@ class Probe:
 
     def __init__(self, config: Config, data: Dataset, device: torch.device) -> None:
         self.config = config
-        self.engine = Engine(config, build(config, data.pixel_mean()), data, device)
-        self.twin = build(config, data.pixel_mean()).to(device).train()
+        self.engine = Engine(config, build(config, data.spec), data, device)
+        self.twin = build(config, data.spec).to(device).train()
+        self.twin.method.begin_training()
         self.stream = streams(config.seeds[0], 1, purpose=IMAGES, device=device)
 
     def step(self) -> None:
@@ -86,24 +89,26 @@ class Probe:
 
     def look(self) -> Tensor:
         """Copy the parameters as they are, and take a batch of random training images, `(R, batch, pixels)`."""
-        engine = self.engine
+        engine, update = self.engine, self.engine.update
         self.twin.load_state_dict(engine.model.state_dict())
         self.stream = torch.stack([self.stream[:, 0], torch.full_like(self.stream[:, 1], engine.steps << 20)], dim=-1)
-        index = noise(self.stream, (len(engine.train),), IMAGES)[0].argsort()[: engine.batch]
-        rows = engine.train[index]
-        x = noise(self.stream, rows.shape, INK)[0] < rows if engine.grey else rows
+        index = noise(self.stream, (len(update.train_images),), IMAGES)[0].argsort()[: update.batch_size]
+        rows = update.train_images[index]
+        x = noise(self.stream, rows.shape, INK)[0] < rows if update.binarizes else rows
         return x.to(torch.float32).expand(self.twin.replicas, *rows.shape)
 
     def uniforms(self, number: int) -> Tensor:
         """The noise of one draw, the same for every beta: what differs is not the luck."""
         now = torch.stack([self.stream[:, 0], self.stream[:, 1] + number], dim=-1)
-        drawn = noise(now, (2, 1, self.engine.batch, self.twin.units), DRAW)
+        drawn = noise(now, (2, 1, self.engine.update.batch_size, self.twin.units), DRAW)
         return drawn.expand(self.twin.replicas, *drawn.shape[1:])
 
     def kl(self, x: Tensor, zetas: int, steps: Sequence[int], temperatures: int, chains: int) -> KL:
         """KL of the mean field for the soft bits of the first images, `(len(steps), R, zetas)`."""
         with torch.no_grad():
-            soft = self.twin.infer(x, self.uniforms(0)).joined
+            method = self.twin.method
+            assert isinstance(method, SmoothedMethod), "the figures are of methods with soft bits"
+            soft = method.infer(self.twin, x, self.uniforms(0)).joined
         few = type(soft)(*(part[:, 0, :zetas] for part in soft))
         machine = self.twin.prior(validate=False)
         assert isinstance(machine, BipartiteBoltzmann), "the figures are of the recipe's model"
@@ -111,13 +116,14 @@ class Probe:
 
     def gradients(self, x: Tensor, draws: int) -> GradientNoise:
         """The noise of the gradient, of the bound as it stands at this step."""
-        warmup = self.engine.schedules.warmup(self.engine.done)
-        steps = self.config.mean_field_steps
-        return gradient_noise(self.twin, x, self.uniforms, draws, warmup=warmup, mean_field_steps=steps)
+        update = self.engine.update
+        return gradient_noise(
+            self.twin, x, self.uniforms, draws, kl_weight=update.schedules.warmup(update.step_counter)
+        )
 
     def check(self) -> None:
         """Stop at a number that is not one."""
-        broken = self.engine.broken.cpu()
+        broken = self.engine.record.first_nonfinite.cpu()
         if bool((broken >= 0).any()):
             step = int(broken[broken >= 0].min())
             term = TERMS[int((broken == step).any(0).nonzero()[0])]

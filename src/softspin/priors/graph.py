@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from softspin.distributions import GraphBoltzmann
+from softspin.errors import ConfigError
+from softspin.priors.base import Prior
+
+if TYPE_CHECKING:
+    from softspin.config import Config
 
 
-class GraphPrior(nn.Module):
+class GraphPrior(Prior):
     """bias `(R, D)` and a weight for each edge `(R, E)`, both from 0; in the place of an :class:`RBM`.
 
     >>> prior = GraphPrior([(0, 1), (1, 2)], units=3, replicas=1)
@@ -21,6 +27,10 @@ class GraphPrior(nn.Module):
             [0., 5., 0.]], grad_fn=<SelectBackward0>)
     """
 
+    name = "graph"
+    # Colours of the graph are found on the host: neither compiler nor CUDA graph can follow.
+    compilable = False
+    capturable = False
     edges: Tensor
 
     def __init__(self, edges: Sequence[tuple[int, int]], units: int, replicas: int) -> None:
@@ -31,15 +41,25 @@ class GraphPrior(nn.Module):
         pairs = torch.tensor(edges, dtype=torch.int64, device="cpu").reshape(-1, 2).T.contiguous()
         self.register_buffer("edges", pairs, persistent=False)
 
+    @classmethod
+    def check_config(cls, config: Config) -> None:
+        if config.graph is None:
+            raise ConfigError("prior = graph needs a graph, such as graph=zephyr:2 or graph=0:1,1:2")
+
+    @classmethod
+    def build(cls, config: Config) -> GraphPrior:
+        assert config.edges is not None
+        return cls(config.edges, config.shape.units, len(config.replicas))
+
     def forward(self, log_z: Tensor | None = None, *, validate: bool = True) -> GraphBoltzmann:
         """The machine, with log Z `(R,)` where it is known."""
         return GraphBoltzmann(self.bias, self._coupling(self.weight), log_z, validate_args=validate)
 
-    def frozen(self, log_z: Tensor) -> GraphBoltzmann:
+    def detached(self, log_z: Tensor) -> GraphBoltzmann:
         """The machine as a sampler sees it: without gradients or checks."""
         return GraphBoltzmann(self.bias.detach(), self._coupling(self.weight.detach()), log_z, validate_args=False)
 
-    def per_weight(self, pair: Tensor) -> Tensor:
+    def weight_moments(self, pair: Tensor) -> Tensor:
         """Of E[z z'] `(R, D, D)` what belongs to the weights, `(R, E)`."""
         return pair[:, self.edges[0], self.edges[1]]
 

@@ -2,28 +2,50 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor, nn
 
 from softspin.distributions import BipartiteBoltzmann
+from softspin.errors import ConfigError
+from softspin.priors.base import Prior
+
+if TYPE_CHECKING:
+    from softspin.config import Config
 
 
-class RBM(nn.Module):
+class RBM(Prior):
     """bias `(R, n + m)` and weight `(R, n, m)`, both from 0; :meth:`forward` gives the distribution."""
+
+    name = "rbm"
 
     def __init__(self, left: int, right: int, replicas: int) -> None:
         super().__init__()
         self.bias = nn.Parameter(torch.zeros(replicas, left + right))
         self.weight = nn.Parameter(torch.zeros(replicas, left, right))
 
+    @classmethod
+    def check_config(cls, config: Config) -> None:
+        groups, bits = config.shape.groups, config.shape.bits
+        if config.graph is not None:
+            raise ConfigError("prior = rbm and a graph exclude each other; use prior = graph, or graph = none")
+        if config.shape.units % 2:
+            raise ConfigError(f"groups x bits = {groups} x {bits} is odd; an RBM of two equal halves needs it even")
+
+    @classmethod
+    def build(cls, config: Config) -> RBM:
+        half = config.shape.units // 2
+        return cls(half, half, len(config.replicas))
+
     def forward(self, log_z: Tensor | None = None, *, validate: bool = True) -> BipartiteBoltzmann:
         """The machine, with log Z `(R,)` where it is known. Without validation nothing is read on the host."""
         return BipartiteBoltzmann(self.bias, self.weight, log_z, validate_args=validate)
 
-    def frozen(self, log_z: Tensor) -> BipartiteBoltzmann:
+    def detached(self, log_z: Tensor) -> BipartiteBoltzmann:
         """The machine as a sampler sees it: without gradients or checks."""
         return BipartiteBoltzmann(self.bias.detach(), self.weight.detach(), log_z, validate_args=False)
 
-    def per_weight(self, pair: Tensor) -> Tensor:
+    def weight_moments(self, pair: Tensor) -> Tensor:
         """Of E[left right'] `(R, n, m)` what belongs to the weights: all of it."""
         return pair

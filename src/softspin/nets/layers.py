@@ -1,4 +1,4 @@
-"""Linear layers, batch norm and the nets made of them, for R replicas at once.
+"""Linear layers and batch norm for R replicas at once.
 
 Tensors are `(R, samples, batch, features)`; where a tensor is the same for all samples, that dimension is 1. A net
 takes its input in parts, such as the image and the soft bits so far: the first layer multiplies each by its own rows
@@ -7,7 +7,6 @@ of the weight and adds, so what does not depend on the sample is computed once p
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 
@@ -75,53 +74,3 @@ class BatchNorm(nn.Module):
             mean, variance = self.mean, self.variance
         gain = self.scale * torch.rsqrt(variance + self.epsilon)
         return x * align(gain, x.ndim) + align(self.shift - mean * gain, x.ndim)
-
-
-class MLP(nn.Module):
-    """`layers` times linear, batch norm, tanh; then linear."""
-
-    def __init__(
-        self,
-        inputs: int,
-        outputs: int,
-        layers: int,
-        width: int,
-        generators: Sequence[torch.Generator],
-        *,
-        init_scale: float = 2.6,
-        norm_decay: float = 0.8,
-        norm_epsilon: float = 1e-2,
-    ) -> None:
-        super().__init__()
-        sizes = [inputs, *[width] * layers, outputs]
-        self.linears = nn.ModuleList(Linear(a, b, generators, init_scale) for a, b in itertools.pairwise(sizes))
-        self.norms = nn.ModuleList(BatchNorm(width, len(generators), norm_decay, norm_epsilon) for _ in range(layers))
-
-    def forward(self, *parts: Tensor) -> Tensor:
-        """Parts of the input `(R, ..., features)` to `(R, ..., outputs)`."""
-        hidden: Sequence[Tensor] = parts
-        for linear, norm in zip(self.linears, self.norms, strict=False):
-            hidden = (torch.tanh(norm(linear(*hidden))),)
-        out: Tensor = self.linears[-1](*hidden)
-        return out
-
-
-class PlainNet(nn.Module):
-    """An ordinary module, rows of features in and out, in the place of an :class:`MLP`; for one replica.
-
-    >>> PlainNet(nn.Linear(5, 3))(torch.zeros(1, 1, 7, 2), torch.zeros(1, 4, 7, 3)).shape
-    torch.Size([1, 4, 7, 3])
-    """
-
-    def __init__(self, net: nn.Module) -> None:
-        super().__init__()
-        self.net = net
-
-    def forward(self, *parts: Tensor) -> Tensor:
-        """Joins the parts, and hands them over as a table of rows."""
-        lead = torch.broadcast_shapes(*(part.shape[:-1] for part in parts))
-        if lead[0] != 1:
-            raise ShapeError(f"an ordinary module serves one replica, not {lead[0]}; train the seeds one after another")
-        joined = torch.cat([part.expand(*lead, part.shape[-1]) for part in parts], dim=-1)
-        out: Tensor = self.net(joined.flatten(0, -2))
-        return out.reshape(*lead, out.shape[-1])

@@ -1,0 +1,341 @@
+"""Every choice of a run, as one flat frozen record whose defaults are the published recipe."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple, get_type_hints
+
+from softspin.config.fields import Pairs, SettingInfo
+from softspin.config.migrations import VERSION, migrate
+from softspin.config.settings import Settings
+from softspin.errors import ConfigError, UnknownNameError, unknown_name
+from softspin.graphs import Edges, checked_edges, read_edges
+from softspin.paper import published_beta
+from softspin.parts import LIKELIHOODS, METHODS, NETS, PRIORS, SAMPLERS, Part, PartSetting
+from softspin.structures import STRUCTURES, Shape
+from softspin.typed import convert, parse
+
+MOST_REPLICAS = 10_000
+CUSTOM = "custom"
+"""The sampler that is given to `softspin.fit` as an object, and is in no registry."""
+PartSettings = tuple[tuple[str, Any], ...]
+
+
+class Replica(NamedTuple):
+    """What distinguishes one of the models that a run trains at once."""
+
+    seed: int
+    beta: float | None
+    """None for methods without a relaxation."""
+
+
+class Intervals(NamedTuple):
+    """After how many steps each thing happens again."""
+
+    report: int
+    checkpoint: int
+    evaluate: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(Settings):
+    """A run. Fields left alone follow the recipe to the letter.
+
+    `beta` is resolved when a config is made: the published value where there is one, else the method's default.
+
+    >>> config = Config(data="mnist", seeds=(0, 1)).with_settings(["betas=20,30", "steps=1e4"])
+    >>> config.replicas[:3]
+    (Replica(seed=0, beta=20.0), Replica(seed=0, beta=30.0), Replica(seed=1, beta=20.0))
+    >>> config.shape.units, config.intervals.evaluate
+    (400, 200)
+    >>> Config(chains=0)
+    Traceback (most recent call last):
+    softspin.errors.ConfigError: chains = 0 is not possible; it must be an integer from 1 to 2147483647
+    """
+
+    part_settings: PartSettings = ()
+    """Settings that the chosen parts add to these, as pairs; given as a mapping or, from text, like any other."""
+
+    def __post_init__(self) -> None:
+        # Whether beta was given or follows from the other settings, for :meth:`replace`. Not a field: the value counts.
+        object.__setattr__(self, "_beta_given", self.beta is not None or bool(self.betas))
+        for name, hint in _hints().items():
+            value = getattr(self, name)
+            if name == "graph" and isinstance(value, str):
+                continue  # until the number of units is known to be one
+            try:
+                object.__setattr__(self, name, convert(hint, value))
+            except ValueError as error:
+                raise _impossible(name, value, str(error)) from None
+        if self.structure not in STRUCTURES:
+            raise unknown_name("structure", self.structure, STRUCTURES)
+        if self.prior is None:
+            object.__setattr__(self, "prior", "rbm" if self.graph is None else "graph")
+        parts = self.parts
+        object.__setattr__(self, "part_settings", _part_settings(self.part_settings, parts))
+        if self.graph is not None:
+            object.__setattr__(self, "graph", self._edges(self.graph))
+        self._resolve_beta()
+        self._check_method_settings()
+        if self.compile == "on":
+            for kind, part in parts.items():
+                if not part.compilable:
+                    raise ConfigError(f"compile = on is not possible with the {kind} '{part.name}'; use auto")
+        if len(self.seeds) * max(1, len(self.betas)) > MOST_REPLICAS:
+            count = f"{len(self.seeds):,} seeds x {len(self.betas):,} betas"
+            raise ConfigError(f"{count} are too many replicas for one run; at most {MOST_REPLICAS:,} are possible")
+        for part in parts.values():
+            part.check_config(self)
+
+    @property
+    def parts(self) -> dict[str, type[Part]]:
+        """The classes of the parts, by kind; a custom sampler is not among them."""
+        found: dict[str, type[Part]] = {
+            "method": METHODS.get(self.method),
+            "net": NETS.get(self.net),
+            "likelihood": LIKELIHOODS.get(self.likelihood),
+            "prior": PRIORS.get(self.prior or "rbm"),
+        }
+        return found if self.sampler == CUSTOM else found | {"sampler": SAMPLERS.get(self.sampler)}
+
+    def _resolve_beta(self) -> None:
+        method = METHODS.get(self.method)
+        if self.beta is not None and self.betas:
+            raise ConfigError(
+                f"beta = {self.beta:g} and betas = {_text(self.betas)} exclude each other; set one to none"
+            )
+        if not method.uses_beta:
+            if self.beta is not None or self.betas:
+                raise ConfigError(f"beta cannot be set for '{self.method}', which has no relaxation")
+            return
+        if self.beta is None and not self.betas:
+            published = published_beta(self.data, self.structure, self.method)
+            object.__setattr__(self, "beta", method.default_beta if published is None else published)
+
+    def _check_method_settings(self) -> None:
+        uses = METHODS.get(self.method).used_settings()
+        for name, default in _method_settings().items():
+            value = getattr(self, name)
+            if name not in uses and value != default:
+                known = f"it has {', '.join(uses)}" if uses else "it has none of its kind"
+                raise ConfigError(
+                    f"{name} = {_text(value)} is not possible for '{self.method}', which has no such setting; {known}"
+                )
+
+    def _edges(self, graph: Pairs | str) -> Edges:
+        """The edges in order, whatever they were given as, so that a run keeps them and not a file's name."""
+        units = self.shape.units
+        pairs = read_edges(graph, units) if isinstance(graph, str) else graph
+        try:
+            pairs = convert(Pairs, pairs)
+        except ValueError as error:
+            raise _impossible("graph", pairs, str(error)) from None
+        return checked_edges(pairs, units)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The settings that the parts add, by name."""
+        return dict(self.part_settings)
+
+    @property
+    def shape(self) -> Shape:
+        """Groups, bits, layers and width: the structure's, but for those set."""
+        own = {name: getattr(self, name) for name in Shape._fields if getattr(self, name) is not None}
+        return STRUCTURES[self.structure]._replace(**own)
+
+    @property
+    def edges(self) -> Edges | None:
+        """The graph as it always is once it was given."""
+        assert not isinstance(self.graph, str)
+        return self.graph
+
+    @property
+    def replicas(self) -> tuple[Replica, ...]:
+        """All pairs of a seed and a beta; the betas of one seed are neighbours."""
+        return tuple(Replica(seed, beta) for seed in self.seeds for beta in self.betas or (self.beta,))
+
+    @property
+    def intervals(self) -> Intervals:
+        """Steps between reports (0.2% of all, unless set), checkpoints and evaluations (2%, as in the recipe)."""
+        fiftieth = max(1, self.steps // 50)
+        return Intervals(
+            report=self.report_every or max(1, self.steps // 500),
+            checkpoint=self.checkpoint_every or fiftieth,
+            evaluate=self.evaluate_every or fiftieth,
+        )
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, object]) -> Config:
+        """From plain data, such as JSON's, of this version or an earlier one; an unknown key is an error."""
+        return cls(**_sorted_out(migrate(values)))
+
+    @classmethod
+    def from_toml(cls, path: str | os.PathLike[str]) -> Config:
+        """From a TOML file of `key = value` lines; keys left out keep their defaults.
+
+        Values are TOML's, or texts as :meth:`with_settings` takes them: `seeds = [0, 1, 2]` or `seeds = "0-2"`.
+        """
+        try:
+            values = migrate(tomllib.loads(Path(path).read_text(encoding="utf-8")))
+            return cls(**_sorted_out({k: _parsed(k, v) if isinstance(v, str) else v for k, v in values.items()}))
+        except FileNotFoundError:
+            raise ConfigError(f"no config file {path}") from None
+        except OSError as error:
+            raise ConfigError(f"config file {path} cannot be read: {error.strerror}") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"config file {path} is not TOML: {error}") from None
+        except (ConfigError, UnknownNameError) as error:
+            raise type(error)(f"{path}: {error}") from None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that JSON can hold, with a version; `Config.from_dict` gives the config back."""
+        return {"version": VERSION} | self.settings()
+
+    def settings(self) -> dict[str, Any]:
+        """All settings as plain data, those of the parts included, and those that the method does not have left out."""
+        unused = {name for name in _method_settings() if name not in METHODS.get(self.method).used_settings()}
+        own = {name: _plain(getattr(self, name)) for name in _hints() if name not in unused}
+        return own | {name: _plain(value) for name, value in self.part_settings}
+
+    def replace(self, **changes: Any) -> Config:
+        """A copy with other settings. A beta that was not given is resolved again, unlike by `dataclasses.replace`."""
+        values = {name: getattr(self, name) for name in _hints()}
+        given: bool = self._beta_given  # type: ignore[attr-defined]
+        if not given:
+            values["beta"] = None
+        if "graph" in changes and "prior" not in changes:
+            values["prior"] = None
+        new = _sorted_out(values | changes)
+        declared = _declared_by(new)  # a part that is replaced takes its own settings with it
+        kept = {name: value for name, value in self.part_settings if name in declared}
+        return Config(**new | {"part_settings": tuple((kept | dict(new["part_settings"])).items())})
+
+    def with_settings(self, settings: Iterable[str]) -> Config:
+        """A copy with `key=value` texts applied: `beta=30`, `seeds=0-4`, `betas=20,30,40`, `beta=none`."""
+        changes = {}
+        for text in settings:
+            name, equals, value = text.partition("=")
+            name = name.strip()
+            if not equals:
+                raise ConfigError(f"setting '{text}' has no value; write {name}=VALUE")
+            changes[name] = _parsed(name, value)
+        return self.replace(**changes)
+
+
+@cache
+def _hints() -> dict[str, Any]:
+    hints = get_type_hints(Config, include_extras=True)
+    return {name: hint for name, hint in hints.items() if name != "part_settings"}
+
+
+@cache
+def setting_info(name: str) -> SettingInfo | None:
+    """What the config's setting of that name says of itself; None for a setting of a part."""
+    info: dict[str, SettingInfo] = {
+        field.name: field.metadata["setting"] for field in dataclasses.fields(Config) if "setting" in field.metadata
+    }
+    return info.get(name)
+
+
+@cache
+def _method_settings() -> dict[str, Any]:
+    """The settings that only some methods have, with their defaults."""
+    return {
+        f.name: f.default
+        for f in dataclasses.fields(Config)
+        if "setting" in f.metadata and f.metadata["setting"].method_only
+    }
+
+
+def is_neutral(name: str) -> bool:
+    """Whether a setting leaves the result as it is."""
+    info = setting_info(name)
+    return name == "version" or (info is not None and info.neutral)
+
+
+def differing_setting(one: Config, other: Config) -> str | None:
+    """A setting by which two configs are not those of one run; None if there is none."""
+    ours, theirs = one.settings(), other.settings()
+    names = (name for name in ours | theirs if not is_neutral(name))
+    return next((name for name in names if ours.get(name) != theirs.get(name)), None)
+
+
+def _sorted_out(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of Config: its fields as they are, all else as settings of parts."""
+    fields = {*_hints(), "part_settings"}
+    own = {name: value for name, value in values.items() if name in fields}
+    extra = {name: value for name, value in values.items() if name not in fields}
+    given = own.get("part_settings", ())
+    return own | {"part_settings": tuple((dict(given) | extra).items())}
+
+
+def _declared_by(values: Mapping[str, Any]) -> dict[str, PartSetting]:
+    """The settings that the parts named by a config's arguments add."""
+    kinds = {"method": METHODS, "net": NETS, "likelihood": LIKELIHOODS, "prior": PRIORS, "sampler": SAMPLERS}
+    found: dict[str, PartSetting] = {}
+    for kind, registry in kinds.items():
+        name = values.get(kind)
+        if name in registry:
+            found |= registry.get(str(name)).settings
+    return found
+
+
+def _part_settings(given: Any, parts: Mapping[str, type[Part]]) -> PartSettings:
+    """Settings of parts, converted and complete; ones that no part has are an error that names the nearest."""
+    declared = {name: one for part in parts.values() for name, one in part.settings.items()}
+    if taken := declared.keys() & _hints().keys():
+        raise ConfigError(f"a part adds the setting '{min(taken)}', which every config has; give it another name")
+    values = dict(given)
+    for name in values:
+        if name not in declared:
+            raise unknown_name("setting", name, {**_hints(), **declared})
+    converted = {}
+    for name, one in declared.items():
+        try:
+            converted[name] = convert(one.hint, values.get(name, one.default))
+        except ValueError as error:
+            raise _impossible(name, values.get(name), str(error)) from None
+    return tuple(sorted(converted.items()))
+
+
+def _part_hint(name: str) -> Any:
+    """The type of a setting that some registered part has, whichever is chosen."""
+    for registry in (METHODS, NETS, LIKELIHOODS, PRIORS, SAMPLERS):
+        for part in registry:
+            if (one := registry.get(part).settings.get(name)) is not None:
+                return one.hint
+    return None
+
+
+def _parsed(name: str, text: str) -> Any:
+    if name == "graph":
+        return None if text.strip().lower() == "none" else text
+    hint = _hints().get(name) or _part_hint(name)
+    if hint is None:
+        raise unknown_name("setting", name, _hints())
+    try:
+        return parse(hint, text)
+    except ValueError as error:
+        raise _impossible(name, text, str(error)) from None
+
+
+def _impossible(name: str, value: object, right: str) -> ConfigError:
+    return ConfigError(f"{name} = {_text(value)} is not possible; it must be {right}")
+
+
+def _text(value: object) -> str:
+    """A value on one line of readable length."""
+    if isinstance(value, tuple):
+        value = list(value)
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _plain(value: Any) -> Any:
+    return [_plain(one) for one in value] if isinstance(value, tuple) else value

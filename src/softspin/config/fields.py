@@ -1,0 +1,68 @@
+"""Types of settings, and what each setting says of itself: help, section, whether it changes the result."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Annotated, Any, NamedTuple
+
+from softspin.typed import Rule
+
+Count = Annotated[int, Rule("an integer from 1 to 2147483647", lambda v: 1 <= v < 2**31)]
+Several = Annotated[int, Rule("an integer from 2 to 2147483647", lambda v: 2 <= v < 2**31)]
+Natural = Annotated[int, Rule("an integer from 0 to 2147483647", lambda v: 0 <= v < 2**31)]
+Positive = Annotated[float, Rule("a finite number above 0", lambda v: v > 0)]
+NotNegative = Annotated[float, Rule("a finite number, 0 or above", lambda v: v >= 0)]
+Share = Annotated[float, Rule("a number from 0 to 1", lambda v: 0 <= v <= 1)]
+BelowOne = Annotated[float, Rule("a number from 0 to below 1", lambda v: 0 <= v < 1)]
+Inside = Annotated[float, Rule("a number above 0 and below 1", lambda v: 0 < v < 1)]
+Clamp = Annotated[float, Rule("0 (exact) or small, such as 1e-7 (the authors' program)", lambda v: 0 <= v < 0.5)]
+Seeds = Annotated[
+    tuple[Natural, ...],
+    Rule("one or more different integers from 0 to 2147483647, as in 0-4", lambda v: 0 < len(v) == len(set(v))),
+]
+Betas = Annotated[
+    tuple[Positive, ...], Rule("different finite numbers above 0, as in 20,30,40", lambda v: len(v) == len(set(v)))
+]
+Schedule = Annotated[
+    tuple[tuple[NotNegative, NotNegative], ...],
+    Rule(
+        "pairs (share of the steps, factor) with shares that rise to 1, as in 0.02:0.1,0.6:1,1:0.1",
+        lambda v: len(v) > 0 and v[-1][0] == 1 and all(a < b for (a, _), (b, _) in zip(((0, 0), *v), v, strict=False)),
+    ),
+]
+Pairs = Annotated[tuple[tuple[Natural, Natural], ...], Rule("pairs of units, as in 0:1,1:2", lambda v: True)]
+Filled = Annotated[str, Rule("a name or a path", lambda v: v.strip() != "")]
+Device = Annotated[
+    str, Rule("auto, cpu, cuda or cuda:N", lambda v: re.fullmatch(r"auto|cpu|cuda(:[0-9]+)?", v) is not None)
+]
+
+
+class SettingInfo(NamedTuple):
+    """What is known of a setting beside its type and default."""
+
+    help: str
+    section: str
+    neutral: bool
+    """It does not change the result: a resumed run may have another value, and it makes no variant of a recipe."""
+    in_grid: str | None
+    """For a setting that the cells of a table own: what to do in a grid instead of setting it."""
+    option: str | None
+    """The default that `softspin train --help` shows, for settings that are options there."""
+    method_only: bool
+    """Only methods that name it in `used_settings` have it; with others it must be left alone."""
+
+
+def setting(
+    default: Any,
+    help: str,
+    *,
+    section: str,
+    neutral: bool = False,
+    in_grid: str | None = None,
+    option: str | None = None,
+    method_only: bool = False,
+) -> Any:
+    """A field of the config: its default, and everything that its readers need to know of it."""
+    info = SettingInfo(help, section, neutral, in_grid, option, method_only)
+    return dataclasses.field(default=default, metadata={"setting": info})

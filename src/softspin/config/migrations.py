@@ -1,0 +1,127 @@
+"""Stored files of earlier versions, brought up to date one version at a time by small pure functions.
+
+A version covers everything that a run stores: its config, the names of its tensors, the settings that a result row
+names. A renamed or added setting is a new version: raise `VERSION` and append a :class:`Migration`; stored files stay
+as they are and are migrated when they are read. Version 1 is what was written before there were versions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from softspin.errors import ConfigError
+from softspin.paper import published_beta
+
+VERSION = 2
+
+Settings = dict[str, Any]
+T = TypeVar("T")
+
+
+class Migration(NamedTuple):
+    """From one version to the next."""
+
+    config: Callable[[Settings], Settings]
+    """All settings of a config, or those that a user's file has."""
+    setting: Callable[[str], str]
+    """The new name of one setting."""
+    tensor: Callable[[str, Settings], str | None]
+    """The new name of one tensor of a checkpoint or shared model with that config; None drops it."""
+
+
+def migrate(values: Mapping[str, Any]) -> Settings:
+    """Settings as this version has them, without their version.
+
+    >>> stored = {"data": "mnist", "structure": "1-linear", "method": "dvae#-power", "graph": None, "beta": None}
+    >>> new = migrate(stored)
+    >>> new["beta"], new["prior"]
+    (40.0, 'rbm')
+    """
+    settings = dict(values)
+    for migration in _since(settings.pop("version", 1)):
+        settings = migration.config(settings)
+    return settings
+
+
+def migrate_variant(variant: Mapping[str, Any], version: int) -> Settings:
+    """Some settings of a stored result row, by their present names."""
+    settings = dict(variant)
+    for migration in _since(version):
+        settings = {migration.setting(name): value for name, value in settings.items()}
+    return settings
+
+
+def migrate_tensors(tensors: Mapping[str, T], config: Mapping[str, Any]) -> dict[str, T]:
+    """The tensors of a checkpoint or shared model by their present names, from the config stored with them."""
+    renamed, settings = dict(tensors), dict(config)
+    for migration in _since(settings.pop("version", 1)):
+        pairs = [(migration.tensor(name, settings), value) for name, value in renamed.items()]
+        renamed = {name: value for name, value in pairs if name is not None}
+        settings = migration.config(settings)
+    return renamed
+
+
+def version_of(config: Mapping[str, Any]) -> int:
+    """The version of a stored config."""
+    version = config.get("version", 1)
+    if type(version) is not int or version < 1:
+        raise ConfigError(f"version = {version!r} of a config is not possible; it must be an integer from 1")
+    return version
+
+
+def _since(version: object) -> tuple[Migration, ...]:
+    number = version_of({"version": version})
+    if number > VERSION:
+        raise ConfigError(
+            f"this config has version {number}; this softspin reads up to {VERSION}, so install a newer one"
+        )
+    return MIGRATIONS[number - 1 :]
+
+
+# Version 1 to 2: beta is resolved when a config is made; net, likelihood and prior have names; settings that a method
+# does not have are left out; tensors say which part they belong to. ------------------------------------------
+
+_V1_USED: dict[str, Callable[[str], bool]] = {
+    "epsilon": lambda method: method.endswith("un_exp"),
+    "clamp": lambda method: method.endswith("power"),
+    "mean_field_steps": lambda method: method.startswith("dvae#") and not method.endswith("gauss_int"),
+}
+_V1_TENSORS = {
+    "beta": "method.beta",
+    "width": "method.width",
+    "base_logit": "likelihood.base_logit",
+    "stream": "rng_state",
+    "done": "step_counter",
+    "broken": "first_nonfinite",
+}
+
+
+def _config_1_to_2(settings: Settings) -> Settings:
+    """A user's file may have some settings only; what a run stored has all of them."""
+    new = dict(settings)
+    if new.get("sampler") == "own":
+        new["sampler"] = "custom"
+    if not {"data", "structure", "method", "beta", "graph"} <= new.keys():
+        return new
+    method = str(new["method"])
+    if new["beta"] is None and not new.get("betas"):
+        new["beta"] = published_beta(new["data"], new["structure"], method)
+    for name, is_used in _V1_USED.items():
+        if not is_used(method):
+            new.pop(name, None)
+    return {**new, "net": "mlp", "likelihood": "bernoulli", "prior": "rbm" if new["graph"] is None else "graph"}
+
+
+def _tensor_1_to_2(name: str, settings: Settings) -> str | None:
+    prefix = "model." if name.startswith("model.") else ""
+    own = name.removeprefix("model.")
+    if own == "prior_beta":
+        return "method.prior_beta" if settings.get("method") == "dvae#-gauss_int" else None
+    if own.startswith("rbm."):
+        return f"{prefix}prior_parameters.{own.removeprefix('rbm.')}"
+    return prefix + _V1_TENSORS.get(own, own)
+
+
+MIGRATIONS: tuple[Migration, ...] = (Migration(_config_1_to_2, lambda name: name, _tensor_1_to_2),)
+"""The first takes version 1 to 2, and so on."""

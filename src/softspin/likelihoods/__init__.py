@@ -1,0 +1,6 @@
+"""Distributions of the data given the decoder's outputs, one file each."""
+
+from softspin.likelihoods.base import Likelihood
+from softspin.likelihoods.bernoulli import Bernoulli
+
+__all__ = ["Bernoulli", "Likelihood"]

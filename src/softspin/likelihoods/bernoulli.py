@@ -1,0 +1,65 @@
+"""Binary pixels: log p(x|z) = sum of x l - softplus(l) with logits l."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from softspin.data.dataset import DataSpec
+from softspin.errors import SupportError
+from softspin.likelihoods.base import Likelihood
+from softspin.nets.base import Affine
+from softspin.numerics import softplus
+
+if TYPE_CHECKING:
+    from softspin.config import Config
+
+PIXEL_FLOOR = 1e-3
+"""A pixel's mean is kept this far from 0 and 1 before its logit becomes the decoder's constant."""
+
+
+class Bernoulli(Likelihood):
+    """Independent bits; the decoder gives logits relative to those of the training data's mean."""
+
+    name = "bernoulli"
+    shared = ("base_logit",)
+    base_logit: Tensor
+
+    def __init__(self, config: Config, data: DataSpec) -> None:
+        super().__init__(config, data)
+        self.register_buffer("base_logit", torch.logit(data.mean.clamp(PIXEL_FLOOR, 1 - PIXEL_FLOOR)))
+
+    @property
+    def outputs(self) -> int:
+        return len(self.base_logit)
+
+    def parameters_of(self, out: Tensor) -> Tensor:
+        """Logits."""
+        return out + self.base_logit
+
+    def log_prob(self, x: Tensor, parameters: Tensor) -> Tensor:
+        return (x[:, None] * parameters - softplus(parameters)).sum(-1)
+
+    def log_prob_pairs(self, x: Tensor, parameters: Tensor) -> Tensor:
+        # The part without x is shared by all images, and the other is one product.
+        return x @ parameters.mT - softplus(parameters).sum(-1)[:, None]
+
+    def mean(self, parameters: Tensor) -> Tensor:
+        return torch.sigmoid(parameters)
+
+    def sample(self, parameters: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        return torch.bernoulli(self.mean(parameters), generator=generator)
+
+    def check_data(self, x: Tensor) -> None:
+        check_binary(x)
+
+    def with_constant(self, last: Affine) -> Affine:
+        return Affine(last.weight, last.bias + self.base_logit.double().cpu())
+
+
+def check_binary(x: Tensor) -> None:
+    """Raise unless all values are 0 or 1."""
+    if not bool(((x == 0) | (x == 1)).all()):
+        raise SupportError("images hold values other than 0 and 1; the likelihood is that of binary pixels")

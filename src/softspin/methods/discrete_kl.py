@@ -1,0 +1,52 @@
+"""DVAE and DVAE++: the decoder sees soft bits, the KL is that of the bits. Trained with the ELBO."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from softspin.distributions import Boltzmann
+from softspin.methods.base import LatentModel, Terms
+from softspin.methods.smoothed import SmoothedMethod
+from softspin.objectives import discrete_kl, elbo
+from softspin.smoothing import Exponential, Power, SpikeExponential
+
+DVAE = "J. T. Rolfe, Discrete Variational Autoencoders, ICLR 2017"
+DVAE_PLUS_PLUS = (
+    "A. Vahdat, W. G. Macready, Z. Bian, A. Khoshaman and E. Andriyash, DVAE++: Discrete Variational Autoencoders with "
+    "Overlapping Transformations, ICML 2018"
+)
+
+
+class DiscreteKL(SmoothedMethod):
+    """E[log p(x|zeta)] - KL(q(z|x) || p(z)), averaged over the K samples."""
+
+    def objective(self, model: LatentModel, x: Tensor, noise: Tensor, prior: Boltzmann, kl_weight: Tensor) -> Terms:
+        inferred = self.infer(model, x, noise)
+        likelihood = model.log_likelihood(x, model.decode(inferred.joined.zeta))
+        kl = discrete_kl(prior, inferred.posterior, inferred.bits)
+        bound = elbo(likelihood - kl_weight * kl).mean(-1)
+        return Terms(-bound, bound, likelihood.detach().mean((-2, -1)), kl.detach().mean((-2, -1)))
+
+
+class SpikeExponentialDVAE(DiscreteKL):
+    """The spike-and-exponential smoothing of the first DVAE."""
+
+    name = "dvae-spike_exp"
+    citation = DVAE
+    smoothing = SpikeExponential
+
+
+class ExponentialDVAE(DiscreteKL):
+    """Overlapping exponentials."""
+
+    name = "dvae++-exp"
+    citation = DVAE_PLUS_PLUS
+    smoothing = Exponential
+
+
+class PowerDVAE(DiscreteKL):
+    """The power-function smoothing in DVAE++."""
+
+    name = "dvae++-power"
+    citation = DVAE_PLUS_PLUS
+    smoothing = Power

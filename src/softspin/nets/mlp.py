@@ -1,0 +1,87 @@
+"""The multilayer perceptron of the published recipe: linear, batch norm, tanh; then linear."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from softspin.nets.base import Affine, Net, NetSpec
+from softspin.nets.layers import BatchNorm, Linear
+
+if TYPE_CHECKING:
+    from softspin.config import Config
+
+
+class MLP(Net):
+    """`layers` times linear, batch norm, tanh; then linear. Settings: layers, width, init_scale, norm_*."""
+
+    name = "mlp"
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        layers: int,
+        width: int,
+        generators: Sequence[torch.Generator],
+        *,
+        init_scale: float = 2.6,
+        norm_decay: float = 0.8,
+        norm_epsilon: float = 1e-2,
+    ) -> None:
+        super().__init__()
+        sizes = [inputs, *[width] * layers, outputs]
+        self.linears = nn.ModuleList(Linear(a, b, generators, init_scale) for a, b in itertools.pairwise(sizes))
+        self.norms = nn.ModuleList(BatchNorm(width, len(generators), norm_decay, norm_epsilon) for _ in range(layers))
+
+    @classmethod
+    def build(cls, config: Config, spec: NetSpec, generators: Sequence[torch.Generator]) -> MLP:
+        return cls(
+            sum(spec.inputs),
+            spec.outputs,
+            config.shape.layers,
+            config.shape.width,
+            generators,
+            init_scale=config.init_scale,
+            norm_decay=config.norm_decay,
+            norm_epsilon=config.norm_epsilon,
+        )
+
+    @classmethod
+    def fewest_tensors(cls, config: Config) -> int:
+        return config.shape.layers + 1
+
+    def forward(self, *parts: Tensor) -> Tensor:
+        """Parts of the input `(R, ..., features)` to `(R, ..., outputs)`."""
+        hidden: Sequence[Tensor] = parts
+        for linear, norm in zip(self.linears, self.norms, strict=False):
+            hidden = (torch.tanh(norm(linear(*hidden))),)
+        out: Tensor = self.linears[-1](*hidden)
+        return out
+
+    def decayed(self) -> Iterator[nn.Parameter]:
+        """Weights and batch-norm scales; biases and shifts are not decayed."""
+        for module in self.modules():
+            if isinstance(module, Linear):
+                yield module.weight
+            elif isinstance(module, BatchNorm):
+                yield module.scale
+
+    def affine_layers(self, replica: int) -> list[Affine]:
+        layers = []
+        for linear, norm in itertools.zip_longest(self.linears, self.norms):
+            assert isinstance(linear, Linear)
+            weight, bias = _row(linear.weight, replica), _row(linear.bias, replica)
+            if isinstance(norm, BatchNorm):
+                gain = _row(norm.scale, replica) * torch.rsqrt(_row(norm.variance, replica) + norm.epsilon)
+                weight, bias = weight * gain, (bias - _row(norm.mean, replica)) * gain + _row(norm.shift, replica)
+            layers.append(Affine(weight, bias))
+        return layers
+
+
+def _row(parameter: Tensor, replica: int) -> Tensor:
+    return parameter[replica].detach().double().cpu()

@@ -1,0 +1,184 @@
+"""The maths of one training update: batch, samples of the prior, gradient, Adam.
+
+All that changes lives in tensors on the device, under the names that a checkpoint has them: parameters, batch-norm
+statistics, Adam's moments, the sampler's state, the random numbers' state, the step counter. What a replica draws comes
+from its own seed, so its result does not depend on the others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from softspin.config import Config
+from softspin.data import Dataset
+from softspin.distributions import Boltzmann
+from softspin.kernels.noise import noise
+from softspin.kernels.streams import streams
+from softspin.model import DiscreteVAE
+from softspin.samplers import NegativePhase, Sampler, negative_phase
+from softspin.samplers.machines import single_machines
+from softspin.training.adam import Adam
+from softspin.training.record import Record
+from softspin.training.schedules import Schedules
+
+NOISE, BITS, SHUFFLE = 101, 102, 103
+"""Random domains of a replica: the method's noise, binarization, the order of the images."""
+
+
+class Stages(NamedTuple):
+    """The parts of an update that are plain torch: each can be replaced by a compiled twin."""
+
+    moments: Callable[[Tensor], NegativePhase]
+    next_batch: Callable[[], tuple[Tensor, Tensor]]
+    bound: Callable[[Tensor, Tensor | None, Tensor, Tensor], tuple[Tensor, Tensor]]
+    descend: Callable[[list[Tensor], NegativePhase, Tensor, Tensor, Tensor], None]
+
+
+class Update:
+    """The state of training between two updates, and :meth:`run`, which makes one."""
+
+    def __init__(
+        self, config: Config, model: DiscreteVAE, data: Dataset, device: torch.device, sampler: Sampler
+    ) -> None:
+        self.config, self.device, self.sampler = config, device, sampler
+        self.model = model.to(device).train()
+        self.model.method.begin_training()
+        self.train_images = data.train.to(device)
+        self.binarizes = data.binarization == "per-batch"
+        self.schedules = Schedules(config, device)
+        decayed = {id(parameter) for parameter in self.model.decayed()}
+        self.adam = Adam(
+            [
+                (parameter, config.weight_decay if id(parameter) in decayed else 0.0)
+                for parameter in self.model.parameters()
+                if parameter.requires_grad
+            ],
+            self.model.replicas,
+            beta1=config.adam_beta1,
+            beta2=config.adam_beta2,
+            epsilon=config.adam_epsilon,
+            corrected=config.adam_corrected,
+        )
+        replicas = self.model.replicas
+        seeds = [replica.seed for replica in config.replicas]
+        self.batch_size = min(config.batch, len(self.train_images))
+        self.steps_per_epoch = len(self.train_images) // self.batch_size
+        self.rng_state = torch.cat([streams(seed, 1, purpose=NOISE) for seed in seeds]).to(device)
+        self.order = torch.zeros(replicas, len(self.train_images), dtype=torch.int64, device=device)
+        self.step_counter = torch.zeros((), dtype=torch.int64, device=device)
+        self.log_z = torch.full((replicas,), self.model.units * 0.6931471805599453, device=device)
+        self.record = Record(replicas, device)
+        self.sampler_state = sampler.init_replicas(single_machines(self.prior()), config.chains, seeds)
+
+    @property
+    def stages(self) -> Stages:
+        """As they are, to be run directly."""
+        return Stages(self.moments, self.next_batch, self.bound, self.descend)
+
+    def run(
+        self,
+        stages: Stages,
+        side_stream: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+        join: Callable[[], None] = lambda: None,
+    ) -> None:
+        """One update. The sampler may run on a side stream, until `join` waits for it."""
+        with side_stream():
+            quality = self.sample()
+            moments = stages.moments(self.sampler.samples(self.sampler_state))
+        rows, kl_weight = stages.next_batch()
+        binarization_noise = noise(self.rng_state, rows.shape[1:], BITS) if self.binarizes else None
+        shape = self.model.method.noise_shape(self.config.samples, self.batch_size, self.model.units)
+        with tf32(self.config.tf32):
+            loss, terms = stages.bound(rows, binarization_noise, noise(self.rng_state, shape, NOISE), kl_weight)
+            loss.backward()
+        join()
+        with torch.no_grad():
+            stages.descend(self.adam.gradients(), moments, kl_weight, terms, quality)
+            if (log_z := self.sampler.log_z(self.sampler_state)) is not None:
+                self.log_z.copy_(log_z)
+
+    def moments(self, z: Tensor) -> NegativePhase:
+        """The negative phase from the sampler's states."""
+        return negative_phase(self.prior(), z)
+
+    def next_batch(self) -> tuple[Tensor, Tensor]:
+        """The next images `(R, batch, features)` of every replica as they are stored, and the weight of the KL."""
+        place = self.step_counter % self.steps_per_epoch * self.batch_size
+        place = place + torch.arange(self.batch_size, device=self.device)
+        return self.train_images[self.order[:, place]], self.schedules.warmup(self.step_counter)
+
+    def bound(
+        self, rows: Tensor, binarization_noise: Tensor | None, uniforms: Tensor, kl_weight: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """What to minimise, and the terms `(R, 3)`; grey images become bits by uniforms of their shape."""
+        x = (rows if binarization_noise is None else binarization_noise < rows).to(torch.float32)
+        prior = self.model.prior(self.log_z, validate=False)
+        terms = self.model.method.objective(self.model, x, uniforms, prior, kl_weight)
+        return terms.loss.sum(), torch.stack(terms[1:], dim=-1).detach()
+
+    def descend(
+        self, gradients: list[Tensor], moments: NegativePhase, kl_weight: Tensor, terms: Tensor, quality: Tensor
+    ) -> None:
+        """Adam's step, the record, and the counters."""
+        # log Z enters every bound with the weight of the KL, and its gradient is the negative phase.
+        for parameter, moment in self.model.prior_parameters.log_z_gradients(moments):
+            place = next(i for i, own in enumerate(self.adam.parameters) if own is parameter)
+            gradients[place] = gradients[place] + kl_weight * moment
+        gradient = torch.cat([g.reshape(len(terms), -1) for g in gradients], dim=1)
+        norm = gradient.square().sum(-1, keepdim=True).sqrt()
+        self.adam.step(gradient, self.schedules.rate(self.step_counter), self.step_counter + 1)
+        self.record.add(torch.cat([terms, quality[:, None], norm], dim=-1), self.step_counter)
+        self.rng_state[:, 1] += 1
+        self.step_counter += 1
+
+    def prior(self) -> Boltzmann:
+        """The prior at the current parameters, as the sampler sees it."""
+        return self.model.prior_parameters.detached(self.log_z)
+
+    def shuffle(self, epoch: int) -> None:
+        """A new order of the images for each replica, a function of its key and the epoch."""
+        now = torch.stack([self.rng_state[:, 0], torch.full_like(self.rng_state[:, 1], epoch)], dim=-1)
+        self.order.copy_(noise(now, (len(self.train_images),), SHUFFLE).argsort(dim=-1))
+
+    @torch.no_grad()
+    def sample(self) -> Tensor:
+        """Move the sampler to the current parameters; how well it moved, `(R,)`."""
+        state, info = self.sampler.step(self.sampler_state, self.prior(), self.config.sweeps)
+        self.keep_sampler_state(state)
+        return self.sampler.quality(info)
+
+    def keep_sampler_state(self, state: object) -> None:
+        """Write a new sampler state over the old one: a captured graph finds it where it was."""
+        for old, new in zip(self.sampler_state, state, strict=True):  # type: ignore[call-overload]
+            old.copy_(new)
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that the next step depends on, by name."""
+        own = {
+            "adam.first": self.adam.first,
+            "adam.second": self.adam.second,
+            "rng_state": self.rng_state,
+            "step_counter": self.step_counter,
+            "log_z": self.log_z,
+        }
+        method = {f"method.{name}": value for name, value in self.model.method.training_state().items()}
+        sampler = {f"sampler.{name}": value for name, value in self.sampler_state._asdict().items()}
+        model = {f"model.{name}": value for name, value in self.model.state_dict().items()}
+        return own | self.record.state() | method | sampler | model
+
+
+@contextlib.contextmanager
+def tf32(allowed: bool) -> Iterator[None]:
+    """Float32 products on a GPU with ten bits of mantissa, where allowed; the setting is restored afterwards."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = allowed
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
