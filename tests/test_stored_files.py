@@ -1,0 +1,120 @@
+"""Files that commit 7cc1184 wrote can be read, and mean what they meant: `fixtures/v1`, by `fixtures/make_v1.py`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.command import Call, caller
+from fixtures import stored
+from fixtures.stored import INTERRUPTED, MODELS, V1, leaves, load_model, outputs
+from reproducible import no_digests_here, run_pinned
+
+import softspin
+from softspin.experiments.rows import read_rows
+
+EXPECTED: dict[str, Any] = json.loads((V1 / "expected.json").read_text())
+ROWS, TABLE = V1 / "rows.jsonl", V1 / "table.toml"
+PUBLISHED = Path(__file__).parents[1] / "experiments" / "table1.toml"
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
+    return caller(capsys, monkeypatch)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_gives_the_recorded_outputs(name: str) -> None:
+    """Bits are equal; numbers may differ by rounding, which depends on the CPU."""
+    found, recorded = outputs(load_model(name)), EXPECTED["models"][name]
+    assert found.keys() == recorded.keys()
+    for part in ("replicas", "sample_bits", "encode"):
+        assert found[part] == recorded[part], part
+    for part in ("log_z", "nll"):
+        assert found[part] == pytest.approx(recorded[part], rel=1e-6), part
+    for mine, theirs in zip(found["decode"], recorded["decode"], strict=True):
+        assert mine == [pytest.approx(row, rel=1e-4) for row in theirs]
+
+
+@pytest.mark.parametrize("name", ["finished/best", "gauss_int/best", "graph/best", "un_exp/best"])
+def test_the_result_of_a_finished_run_is_known(name: str) -> None:
+    rows = json.loads((V1 / MODELS[name][0] / "result.json").read_text())
+    found = load_model(name).result
+    assert found is not None
+    assert [(row["seed"], row["beta"], row["nll"]) for row in found] == [
+        (row["seed"], row["beta"], row["nll"]) for row in rows
+    ]
+
+
+def test_settings_that_only_training_depends_on_are_kept() -> None:
+    assert 0.2 in leaves(load_model("un_exp/best").config.to_dict()), "epsilon"
+    assert [[0, 1], [0, 5], [1, 2], [2, 3], [3, 4], [4, 5]] in leaves(load_model("graph/best").config.to_dict())
+
+
+def test_interrupted_runs_resume_and_end_as_if_never_interrupted(tmp_path: Path) -> None:
+    pytest.importorskip("numba", reason="the stored digests are those of the compiled samplers")
+    if reason := no_digests_here():
+        pytest.skip(reason)
+    for name in INTERRUPTED:
+        shutil.copytree(V1 / name, tmp_path / name)
+    found = run_pinned(Path(stored.__file__), *(tmp_path / name for name in INTERRUPTED))
+    assert found == json.loads((V1 / "interrupted_end.json").read_text())
+
+
+def test_a_finished_run_is_resumed_to_its_own_result(tmp_path: Path) -> None:
+    folder = shutil.copytree(V1 / "finished", tmp_path / "finished")
+    before = load_model("finished/best").result
+    model = softspin.fit(softspin.load(folder, device="cpu").config, folder=folder, resume=True)
+    assert before is not None
+    assert [row["nll"] for row in model.result or []] == pytest.approx([row["nll"] for row in before], rel=1e-6)
+
+
+def test_a_users_config_means_what_it_meant() -> None:
+    config, recorded = softspin.Config.from_toml(V1 / "config.toml"), EXPECTED["config"]
+    assert [[one.seed, one.beta] for one in config.replicas] == recorded["replicas"]
+    assert config == softspin.Config.from_dict(recorded["values"])
+    found = leaves(config.to_dict())
+    defaults = softspin.Config().to_dict()
+    # The values of this file are all different, so that each is found whatever it is called now.
+    chosen = {name: value for name, value in recorded["values"].items() if value not in leaves(defaults)}
+    assert len(chosen) == 18
+    for name, value in chosen.items():
+        assert value in found, name
+
+
+def test_every_row_is_read() -> None:
+    warnings: list[str] = []
+    rows = read_rows(ROWS, warnings.append)
+    written = [json.loads(line) for line in ROWS.read_text().splitlines()]
+    assert warnings == []
+    assert len(rows) == len(written) == 14
+    for name in ("status", "cell", "seed", "steps", "short", "nll", "outdated", "error"):
+        assert [row.get(name) for row in rows] == [row.get(name) for row in written]
+    for row in rows:
+        replicas = softspin.Config.from_dict(row["config"]).replicas
+        assert any(one.seed == row["seed"] and row.get("beta", one.beta) == one.beta for one in replicas)
+
+
+def test_the_grid_counts_every_row(call: Call, tmp_path: Path) -> None:
+    """A row has its place: its cell, seed, length and variant are found again, and nothing is said against it."""
+    for row in read_rows(ROWS):
+        if "outdated" in row:
+            continue
+        table = TABLE if row["cell"].startswith("bars") else PUBLISHED
+        words: list[object] = ["grid", table, "--only", row["cell"], "--seeds", row["seed"], "--steps", row["steps"]]
+        words += [word for name, value in row["variant"].items() for word in ("--set", f"{name}={value}")]
+        ended = call(*words, "--rows", ROWS, "--folder", tmp_path, "--device", "cpu", "--dry-run", "--json")
+        assert (ended.code, ended.err) == (0, "")
+        (plan,) = ended.json
+        assert plan["missing"] == plan["runs"] == []
+        assert plan["failed"] == ([row["seed"]] if row["status"] == "failed" else [])
+
+
+@pytest.mark.parametrize("name", sorted({path for path, _ in MODELS.values()}))
+def test_the_command_line_describes_every_model(name: str, call: Call) -> None:
+    ended = call("info", V1 / name, "--json")
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.json["data"]["name"] == "bars-and-stripes-3x3"

@@ -1,0 +1,36 @@
+"""Training gives the same bits as it did at commit 7cc1184; see `fingerprints.py`."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+from reproducible import no_digests_here, run_pinned
+from training import fingerprints
+
+pytest.importorskip("numba", reason="the stored digests are those of the compiled samplers")
+
+
+def changes(old: dict[str, Any], new: dict[str, Any]) -> str | None:
+    """What differs between two fingerprints of one run, in words; None if nothing does."""
+    if old == new:
+        return None
+    before, after = Counter(old["tensors"].split()), Counter(new["tensors"].split())
+    count = f"{(before - after).total()} of {before.total()} tensors are gone, {(after - before).total()} are new"
+    return f"{count}; test NLL {old['nll']} -> {new['nll']}"
+
+
+def test_training_gives_the_stored_bits() -> None:
+    if reason := no_digests_here():
+        pytest.skip(reason)
+    stored = json.loads(fingerprints.STORED.read_text())["runs"]
+    found = run_pinned(fingerprints.STORED.with_suffix(".py"))
+    assert found.keys() == stored.keys() == fingerprints.cases().keys()
+    assert len(found) == 32
+    differ = {name: text for name in stored if (text := changes(stored[name], found[name])) is not None}
+    assert not differ, f"{len(differ)} of {len(stored)} runs differ:\n" + "\n".join(
+        f"  {name}: {text}" for name, text in differ.items()
+    )
+    assert len({one["digest"] for one in found.values()}) == len(found), "two of the runs are the same: one is idle"
