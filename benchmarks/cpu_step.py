@@ -41,7 +41,7 @@ def plain_step(config: Config, data: Dataset) -> Callable[[], None]:
     """The update as anyone would write it."""
     from softspin.distributions import OverlapRelaxation
 
-    model = build(config, data.pixel_mean()).train()
+    model = build(config, data.spec).train()
     groups: dict[float, list[Tensor]] = {}
     for parameter, decay in decayed(model, config.weight_decay):
         groups.setdefault(decay, []).append(parameter)
@@ -53,7 +53,7 @@ def plain_step(config: Config, data: Dataset) -> Callable[[], None]:
 
     def step() -> None:
         nonlocal chains
-        weight, bias = model.rbm.weight[0].detach(), model.rbm.bias[0].detach()
+        weight, bias = model.prior_parameters.weight[0].detach(), model.prior_parameters.bias[0].detach()
         left = chains[:, :half]
         for _ in range(SWEEPS):
             p = torch.sigmoid(torch.addmm(bias[half:], left, weight))
@@ -84,7 +84,7 @@ def plain_step(config: Config, data: Dataset) -> Callable[[], None]:
 def row(samples: int, rounds: int) -> dict[str, Any]:
     config = Config(structure="2-nonlinear", samples=samples, sampler="pcd", sweeps=SWEEPS, chains=CHAINS)
     data = some_data()
-    engine = Engine(config, build(config, data.pixel_mean()), data, torch.device("cpu"))
+    engine = Engine(config, build(config, data.spec), data, torch.device("cpu"))
     steps = {"softspin": engine.step, "plain eager torch": plain_step(config, data)}
     times: dict[str, list[float]] = {name: [] for name in steps}
     for turn in range(rounds + 2):

@@ -45,7 +45,7 @@ def measure() -> dict[str, Any]:
     images = (torch.rand(IMAGES, 784, generator=generator) < 0.2).to(torch.uint8)
     model = build(Config(data="mnist", structure="2-nonlinear"), images.float().mean(0))
     with torch.no_grad():  # couplings as large as training makes them, so that annealing has something to do
-        model.rbm.weight.copy_(0.3 * torch.randn(model.rbm.weight.shape, generator=generator))
+        model.prior_parameters.weight.copy_(0.3 * torch.randn(model.prior_parameters.weight.shape, generator=generator))
     model.cuda()
 
     def log_z() -> Any:

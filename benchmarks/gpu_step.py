@@ -43,7 +43,7 @@ def row(rounds: int = 15, **settings: Any) -> dict[str, Any]:
     config = Config(structure="2-nonlinear", **({"sampler": "pcd"} | settings))
     data = some_data()
     torch.cuda.reset_peak_memory_stats()
-    engine = Engine(config, build(config, data.pixel_mean()), data, torch.device("cuda"))
+    engine = Engine(config, build(config, data.spec), data, torch.device("cuda"))
     for _ in range(10):
         engine.step()
     times = torch.tensor([milliseconds(engine) for _ in range(rounds)])

@@ -15,8 +15,8 @@ from softspin import recipe
 from softspin.config import Config
 from softspin.errors import ConfigError, SoftspinError, UnknownNameError
 from softspin.methods import METHODS
-from softspin.recipe import STRUCTURES
 from softspin.smoothing import smoothing_family
+from softspin.structures import STRUCTURES
 
 # Values that differ from every default, one a field, so that a round trip that drops a field is seen.
 OTHER: dict[str, Any] = {

@@ -15,8 +15,8 @@ from softspin.errors import ShapeError
 from softspin.methods import METHODS, method
 from softspin.model import DiscreteVAE, build
 from softspin.nn import MLP, RBM
-from softspin.recipe import STRUCTURES
 from softspin.smoothing import ShiftedGaussian, smoothing_family
+from softspin.structures import STRUCTURES
 
 
 class Sees(nn.Module):
@@ -65,7 +65,7 @@ def test_the_first_encoder_runs_once_per_image(samples: int) -> None:
     model, encoder, _, _ = watched()
     x = some_images(5).float()[None]
     model.infer(x, uniforms(1, 2, samples, 5, 6))
-    model.infer_bits(x, uniforms(1, samples, 5, 6))
+    model.sample_posterior(x, uniforms(1, samples, 5, 6))
     assert [[len(rows) for rows in net.rows] for net in encoder] == [[5, 5], [5 * samples] * 2, [5 * samples] * 2]
 
 
@@ -83,7 +83,7 @@ def test_bits_and_their_log_probability() -> None:
     """z_i = 1 where the uniform is below q_i, and log q(z|x) is the sum of Bernoulli log probabilities, in order."""
     model, encoder, _, mean = watched()
     x, u = some_images(5).float()[None], uniforms(1, 4, 5, 6)
-    z, log_q = model.infer_bits(x, u)
+    z, log_q = model.sample_posterior(x, u)
     assert z.shape == (1, 4, 5, 6)
     assert log_q.shape == (1, 4, 5)
     for k in range(4):
@@ -155,9 +155,9 @@ def test_sizes_of_the_recipe(structure: str, name: str) -> None:
     model = build(Config(structure=structure, method=name, seeds=(0, 1)), torch.full((784,), 0.5))
     outputs = bits * (2 if name == "dvae#-gauss_int" else 1)
     assert len(model.encoder) == groups
-    assert model.rbm.weight.shape == (2, groups * bits // 2, groups * bits // 2)
-    assert not model.rbm.weight.any()
-    assert not model.rbm.bias.any()
+    assert model.prior_parameters.weight.shape == (2, groups * bits // 2, groups * bits // 2)
+    assert not model.prior_parameters.weight.any()
+    assert not model.prior_parameters.bias.any()
     nets = [(net, 784 + group * bits, outputs) for group, net in enumerate(model.encoder)]
     for net, inputs, out in [*nets, (model.decoder, groups * bits, 784)]:
         assert isinstance(net, MLP)

@@ -157,7 +157,7 @@ def test_a_model_learns_with_it_and_the_run_says_so(tmp_path: Path) -> None:
     assert exact < row["baseline_nll"] - 2
     assert row["nll"] == pytest.approx(exact, abs=0.1), "the importance samples are many for 64 states"
     again = softspin.load(tmp_path / "run")
-    assert torch.equal(again.net.rbm.weight, model.net.rbm.weight)
+    assert torch.equal(again.net.prior_parameters.weight, model.net.prior_parameters.weight)
 
 
 def test_a_resumed_run_equals_the_unbroken_one_bit_for_bit(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_a_resumed_run_equals_the_unbroken_one_bit_for_bit(tmp_path: Path) -> No
 
 def test_a_training_step_takes_its_samples_from_it() -> None:
     config, data, sampler = small(sampler="own", seeds=(0, 1)), bars(), exact_sampler()
-    made = Engine(config, build(config, data.pixel_mean()), data, torch.device("cpu"), sampler)
+    made = Engine(config, build(config, data.spec), data, torch.device("cpu"), sampler)
     for _ in range(3):
         before = type(made.sampler)(*(x.clone() for x in made.sampler))
         assert isinstance(before, GibbsState)

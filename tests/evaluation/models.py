@@ -7,7 +7,7 @@ from torch import Tensor
 
 from softspin.config import Config
 from softspin.model import DiscreteVAE, build
-from softspin.nn import BatchNorm
+from softspin.nets import BatchNorm
 from softspin.samplers import LogZ
 from softspin.samplers.log_z import exact
 
@@ -27,8 +27,8 @@ def small_model(
             row.uniform_(low, high, generator=generator)
 
     with torch.no_grad():
-        fill(model.rbm.bias, -1, 1)
-        fill(model.rbm.weight, -1.5, 1.5)
+        fill(model.prior_parameters.bias, -1, 1)
+        fill(model.prior_parameters.weight, -1.5, 1.5)
         for module in model.modules():
             if isinstance(module, BatchNorm):
                 fill(module.mean, -0.5, 0.5)

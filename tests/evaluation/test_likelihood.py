@@ -73,7 +73,7 @@ def test_all_numbers_by_their_formulas() -> None:
     x = images.double().expand(3, 7, PIXELS)
     u = uniforms(replica_keys(11, 3), torch.arange(7), torch.arange(count), model.units)
     with evaluating(model):
-        z, log_q = model.infer_bits(x, u)
+        z, log_q = model.sample_posterior(x, u)
         log_likelihood = model.log_likelihood(x, model.decode(z))
         log_p = model.prior(log_z.value).log_prob(z)
     w = torch.exp(log_likelihood + log_p - log_q)
@@ -129,7 +129,7 @@ def test_a_nan_stays_in_its_replica() -> None:
     log_z = exact_log_z(model)
     before = evaluate(model, images, samples=20, log_z=log_z)
     with torch.no_grad():
-        model.rbm.bias[0] = torch.nan
+        model.prior_parameters.bias[0] = torch.nan
     after = evaluate(model, images, samples=20, log_z=log_z)
     assert after.nll[0].isnan()
     assert after.nll[1] == before.nll[1]

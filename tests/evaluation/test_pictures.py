@@ -78,17 +78,17 @@ def test_couplings_are_red_above_zero_and_blue_below(tmp_path: Path) -> None:
     model = small_model(groups=1, bits=2)
     for sign, strong in ((1.0, 0), (-1.0, 2)):
         with torch.no_grad():
-            model.rbm.weight.fill_(sign)
+            model.prior_parameters.weight.fill_(sign)
         image = pixels(pictures.couplings(model, tmp_path / "w.png"))
         middle = image[image.shape[0] // 2, image.shape[1] // 3]
         assert middle.argmax() == strong
         assert np.ptp(middle) > 0.2
     with torch.no_grad():
-        model.rbm.weight.zero_()
+        model.prior_parameters.weight.zero_()
     image = pixels(pictures.couplings(model, tmp_path / "w.png"))
     assert image[image.shape[0] // 2, image.shape[1] // 3].min() > 0.95
     with torch.no_grad():
-        model.rbm.weight.fill_(torch.nan)
+        model.prior_parameters.weight.fill_(torch.nan)
     with pytest.raises(SupportError, match="couplings hold NaN"):
         pictures.couplings(model, tmp_path / "w.png")
 

@@ -30,8 +30,8 @@ def test_exact_likelihood_of_two_bits_and_three_pixels_by_hand() -> None:
     a, w = (0.3, -0.8), 1.2
     kernel, offset = [[0.5, -1.0], [2.0, 0.1], [-0.4, 0.9]], [0.2, -0.3, 0.1]
     with torch.no_grad():
-        model.rbm.bias.copy_(torch.tensor([a]))
-        model.rbm.weight.fill_(w)
+        model.prior_parameters.bias.copy_(torch.tensor([a]))
+        model.prior_parameters.weight.fill_(w)
         decoder.weight.copy_(torch.tensor(kernel))
         decoder.bias.copy_(torch.tensor(offset))
     constant = [math.log(m / (1 - m)) for m in pixel_mean.tolist()]
@@ -114,9 +114,9 @@ def test_log_z_of_a_larger_model_is_annealed_each_replica_by_itself(sandwich: bo
     options: dict[str, Any] = {"temperatures": 200, "chains": 300, "sandwich": sandwich}
     model = small_model(groups=1, bits=42, seeds=(4, 5)).float()
     with torch.no_grad():
-        model.rbm.weight.mul_(0.2)
+        model.prior_parameters.weight.mul_(0.2)
     alone = small_model(groups=1, bits=42, seeds=(5,)).float()
-    alone.rbm.load_state_dict({name: value[1:] for name, value in model.rbm.state_dict().items()})
+    alone.rbm.load_state_dict({name: value[1:] for name, value in model.prior_parameters.state_dict().items()})
     for seed, own in ((3, 3), ([8, 9], 9)):
         many, one = log_z_for(model, seed=seed, **options), log_z_for(alone, seed=own, **options)
         assert many.kind == kind

@@ -149,7 +149,7 @@ def one_bit_each() -> tuple[Any, Tensor]:
         model.encoder[0].linears[0].weight.zero_()  # type: ignore[union-attr, index]
         model.encoder[0].linears[0].bias.copy_(torch.tensor([[0.4, -1.0]]))  # type: ignore[union-attr, index]
         model.decoder.linears[0].weight.copy_(torch.tensor([[[2.0, 0.0], [0.0, -3.0]]]))  # type: ignore[union-attr, index]
-        model.rbm.bias.copy_(torch.tensor([[0.5, -0.3]]))
+        model.prior_parameters.bias.copy_(torch.tensor([[0.5, -0.3]]))
     return model.eval(), torch.tensor([1.0, 0.0])
 
 

@@ -10,8 +10,8 @@ from softspin.config import Config
 from softspin.evaluation.running import evaluating
 from softspin.methods import METHODS
 from softspin.model import build
-from softspin.nn import BatchNorm
-from softspin.recipe import STRUCTURES
+from softspin.nets import BatchNorm
+from softspin.structures import STRUCTURES
 
 REPLICA = 1
 """The one that is looked at; the other must not be seen."""

@@ -34,7 +34,7 @@ def test_the_page_computes_what_pytorch_does(browser: Browser, tmp_path: Path, m
         return arguments[0].map((x, i) => {
           const z = arguments[1][i];
           const { logits, shift, bits } = encode(model, x, (_, unit) => z[unit]);
-          return [logits, shift, bits, decode(model, z), fields(model.rbm, z), [energy(model.rbm, z)],
+          return [logits, shift, bits, decode(model, z), fields(model.prior_parameters, z), [energy(model.prior_parameters, z)],
                   effects(model, z, [2])[0]].map((one) => Array.from(one));
         })""",
         IMAGES.tolist(),
@@ -53,7 +53,7 @@ def test_the_page_computes_what_pytorch_does(browser: Browser, tmp_path: Path, m
         close([row[: net.bits] for row in shift], first.shift[REPLICA, 0])
         close(browser("return Array.from(softspin.model.smoothing.width)"), 0.05 + (0.2 * net.width[REPLICA]).abs())  # type: ignore[index]
     close(pixels, model.decode(z, replica=REPLICA))
-    machine = BipartiteBoltzmann(net.rbm.bias[REPLICA], net.rbm.weight[REPLICA])
+    machine = BipartiteBoltzmann(net.prior_parameters.bias[REPLICA], net.prior_parameters.weight[REPLICA])
     close(fields, machine.field(z.float()))
     close(energy, machine.energy(z.float())[:, None])
     on, off = z.clone(), z.clone()

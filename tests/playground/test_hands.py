@@ -166,7 +166,7 @@ def test_keys_draw(shown: Browser) -> None:
 
 
 def test_couplings_are_named(shown: Browser) -> None:
-    weight = random_model().net.rbm.weight[REPLICA]
+    weight = random_model().net.prior_parameters.weight[REPLICA]
     left, right = divmod(int(weight.abs().argmax()), 4)
     first = shown.find("#pairs button")
     assert first.text.startswith(

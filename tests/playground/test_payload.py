@@ -45,9 +45,11 @@ def test_plain_layers_are_the_model(method: str, structure: str) -> None:
         np.testing.assert_allclose(run_net(layers, joined), expected[:, group].numpy(), atol=1e-5)
     pixels = 1 / (1 + np.exp(-run_net(data["decoder"], z.numpy().astype(float))))
     np.testing.assert_allclose(pixels, model.decode(z, replica=REPLICA).numpy(), atol=1e-6)
-    np.testing.assert_allclose(unpacked(data["rbm"]["bias"]), net.rbm.bias[REPLICA].detach().numpy(), atol=1e-6)
     np.testing.assert_allclose(
-        unpacked(data["rbm"]["weight"]), net.rbm.weight[REPLICA].detach().flatten().numpy(), atol=1e-6
+        unpacked(data["rbm"]["bias"]), net.prior_parameters.bias[REPLICA].detach().numpy(), atol=1e-6
+    )
+    np.testing.assert_allclose(
+        unpacked(data["rbm"]["weight"]), net.prior_parameters.weight[REPLICA].detach().flatten().numpy(), atol=1e-6
     )
 
 
@@ -85,14 +87,14 @@ def test_what_cannot_be_a_page() -> None:
     with pytest.raises(ConfigError, match=r"a page runs the built-in nets .* this model has own ones"):
         page(own, some_bits(1, 12))
     graph = random_model()
-    graph.net.rbm = nn.Identity()  # type: ignore[assignment]
+    graph.net.prior_parameters = nn.Identity()  # type: ignore[assignment]
     with pytest.raises(SupportError, match="this model's prior is on a graph; the page knows priors with two sides"):
         page(graph, some_bits(1, 12))
     with pytest.raises(SupportError, match="replica 2; this model has 2, counted from 0"):
         page(random_model(), some_bits(1, 12), replica=2)
     broken = random_model()
     with torch.no_grad():
-        broken.net.rbm.bias[0, 0] = torch.nan
+        broken.net.prior_parameters.bias[0, 0] = torch.nan
     with pytest.raises(SupportError, match="a parameter of the model is NaN or infinite"):
         page(broken, some_bits(1, 12))
     page(broken, some_bits(1, 12), replica=1)

@@ -20,8 +20,8 @@ from softspin.config import Config
 from softspin.errors import ConfigError, SharingError, SupportError
 from softspin.methods import METHODS
 from softspin.model import build, restore
-from softspin.recipe import STRUCTURES
 from softspin.sharing import files
+from softspin.structures import STRUCTURES
 from softspin.training import checkpoint
 
 

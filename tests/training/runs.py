@@ -41,9 +41,9 @@ def bars() -> Dataset:
 
 def engine(config: Config, data: Dataset | None = None) -> Engine:
     data = data or bars()
-    return Engine(config, build(config, data.pixel_mean()), data, torch.device("cpu"))
+    return Engine(config, build(config, data.spec), data, torch.device("cpu"))
 
 
 def trainer(config: Config, folder: Any, data: Dataset | None = None, **options: Any) -> Trainer:
     data = data or bars()
-    return Trainer(config, data, folder, build(config, data.pixel_mean()), **options)
+    return Trainer(config, data, folder, build(config, data.spec), **options)

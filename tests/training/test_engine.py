@@ -12,8 +12,8 @@ from training.runs import bars, engine, small
 from softspin.config import Config
 from softspin.data import Dataset
 from softspin.methods import METHODS
-from softspin.nn import BatchNorm
-from softspin.recipe import STRUCTURES
+from softspin.nets import BatchNorm
+from softspin.structures import STRUCTURES
 from softspin.training.adam import Adam
 from softspin.training.engine import REFRESH, TERMS, Engine
 from softspin.training.objective import objective
@@ -82,7 +82,12 @@ def test_a_replica_alone_is_the_same_to_rounding(sampler: str) -> None:
     for replica, seed in enumerate((3, 4, 8)):
         alone = run(engine(small(sampler=sampler, seeds=(seed,))), 4)
         mine, theirs = replica_rows(alone, 0), replica_rows(several, replica)
-        for name in ("adam.first", "model.rbm.bias", "model.decoder.linears.1.weight", "model.encoder.1.norms.0.mean"):
+        for name in (
+            "adam.first",
+            "model.prior_parameters.bias",
+            "model.decoder.linears.1.weight",
+            "model.encoder.1.norms.0.mean",
+        ):
             torch.testing.assert_close(mine[name], theirs[name], rtol=1e-4, atol=1e-6)
         assert torch.equal(mine["sampler.z"], theirs["sampler.z"])
 
@@ -291,7 +296,7 @@ def test_log_z_of_annealing_is_followed_and_can_be_set() -> None:
     made = engine(small(sampler="pa", chains=500, sweeps=2, seeds=(0, 1)))
     for _ in range(40):
         with torch.no_grad():
-            made.model.rbm.weight.add_(0.05)
+            made.model.prior_parameters.weight.add_(0.05)
         made.step()
     exact = made.model.prior().exact_log_z().detach().double()
     torch.testing.assert_close(made.log_z.double(), exact, rtol=0, atol=0.5)
@@ -318,12 +323,12 @@ def test_a_log_z_that_comes_late_puts_the_record_right(
     )
     for made in (late, twin):
         made.done.fill_(2000)
-        made.model.rbm.bias.data.fill_(3.0)
+        made.model.prior_parameters.bias.data.fill_(3.0)
         made.steps = made.reported = 2000
     for made in (late, twin):
         for _ in range(40):
             with torch.no_grad():
-                made.model.rbm.bias.add_(torch.tensor([0.01, 0.02])[:, None])
+                made.model.prior_parameters.bias.add_(torch.tensor([0.01, 0.02])[:, None])
             if made is twin or made.steps == 2000:
                 made.set_log_z(made.model.prior().exact_log_z().detach())
             made.step()
@@ -346,15 +351,15 @@ def test_a_log_z_that_comes_late_puts_the_record_right(
 def test_the_gaussian_integral_s_beta_keeps_its_distance() -> None:
     made = engine(small(method="dvae#-gauss_int", beta=3.0, steps=1000))
     with torch.no_grad():
-        made.model.rbm.weight.copy_(torch.eye(3) * -4)
+        made.model.prior_parameters.weight.copy_(torch.eye(3) * -4)
     made.step()
     assert made.prior_beta.item() == pytest.approx(9.0), "5 + 4"
     assert made.model.beta.item() == 3.0
     with torch.no_grad():
-        made.model.rbm.weight.copy_(torch.eye(3) * -6)
+        made.model.prior_parameters.weight.copy_(torch.eye(3) * -6)
     run(made, REFRESH - 1)
     assert made.prior_beta.item() == pytest.approx(9.0)
-    largest = torch.linalg.matrix_norm(made.model.rbm.weight.detach(), ord=2).item()
+    largest = torch.linalg.matrix_norm(made.model.prior_parameters.weight.detach(), ord=2).item()
     made.step()
     assert made.prior_beta.item() == pytest.approx(5 + largest, rel=1e-5)
 

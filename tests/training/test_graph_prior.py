@@ -37,7 +37,7 @@ def random_model(config: Config, seed: int = 0) -> DiscreteVAE:
     model = build(config, torch.linspace(0.2, 0.7, PIXELS)).double()
     g = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for parameter in (model.rbm.bias, model.rbm.weight):
+        for parameter in (model.prior_parameters.bias, model.prior_parameters.weight):
             parameter.uniform_(-1, 1, generator=g)
     return model
 
@@ -49,15 +49,15 @@ def noise(config: Config, batch: int, seed: int = 1) -> Tensor:
 
 def test_each_weight_is_the_coupling_of_its_edge() -> None:
     config = small(graph=WHEEL, seeds=(0, 1))
-    machine, weight = (model := random_model(config)).prior(), model.rbm.weight
+    machine, weight = (model := random_model(config)).prior(), model.prior_parameters.weight
     assert isinstance(machine, GraphBoltzmann)
     assert config.edges is not None
     expected = torch.zeros(2, 6, 6, dtype=torch.float64)
     for number, (i, j) in enumerate(config.edges):
         expected[:, i, j] = expected[:, j, i] = weight[:, number].detach()
     assert torch.equal(machine.coupling, expected)
-    assert torch.equal(model.rbm.frozen(torch.zeros(2)).coupling, expected)
-    assert not model.rbm.frozen(torch.zeros(2)).coupling.requires_grad
+    assert torch.equal(model.prior_parameters.frozen(torch.zeros(2)).coupling, expected)
+    assert not model.prior_parameters.frozen(torch.zeros(2)).coupling.requires_grad
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -94,13 +94,15 @@ def test_the_gradient_of_training_is_that_of_an_enumeration() -> None:
         model, x, uniforms, machine.exact_log_z().detach(), model.beta, torch.tensor(1.0), 5
     ).bound.sum().backward()
     phase = NegativePhase(machine.moments.mean, machine.moments.pair)
-    assert model.rbm.bias.grad is not None
-    assert model.rbm.weight.grad is not None
-    bias = model.rbm.bias.grad - phase.mean
-    weight = model.rbm.weight.grad - model.rbm.per_weight(phase.pair)
+    assert model.prior_parameters.bias.grad is not None
+    assert model.prior_parameters.weight.grad is not None
+    bias = model.prior_parameters.bias.grad - phase.mean
+    weight = model.prior_parameters.weight.grad - model.prior_parameters.per_weight(phase.pair)
 
     states = torch.tensor(list(itertools.product([0.0, 1.0], repeat=6)), dtype=torch.float64)
-    own_bias, own_weight = (p.detach().clone().requires_grad_() for p in (model.rbm.bias, model.rbm.weight))
+    own_bias, own_weight = (
+        p.detach().clone().requires_grad_() for p in (model.prior_parameters.bias, model.prior_parameters.weight)
+    )
     assert config.edges is not None
     minus_energy = own_bias @ states.T
     for number, (i, j) in enumerate(config.edges):
@@ -113,7 +115,7 @@ def test_the_gradient_of_training_is_that_of_an_enumeration() -> None:
     (-(q * (q.log() - log_p[:, None])).sum(-1).mean(-1)).sum().backward()
     torch.testing.assert_close(bias, own_bias.grad, rtol=0, atol=1e-12)
     torch.testing.assert_close(weight, own_weight.grad, rtol=0, atol=1e-12)
-    wrong = model.rbm.weight.grad - model.rbm.per_weight(phase.pair).flip(1)
+    wrong = model.prior_parameters.weight.grad - model.prior_parameters.per_weight(phase.pair).flip(1)
     assert not torch.allclose(wrong, own_weight.grad)  # type: ignore[arg-type]
 
 
@@ -126,7 +128,7 @@ def test_a_step_takes_the_negative_phase_of_the_chains(monkeypatch: pytest.Monke
     phase = NegativePhase(torch.arange(12.0).reshape(2, 6), pair)
     nothing = [torch.zeros_like(p) for p in made.adam.parameters]
     made._descend(nothing, phase, torch.tensor(0.5), torch.zeros(2, 3), torch.zeros(2))
-    place = next(i for i, p in enumerate(made.adam.parameters) if p is made.model.rbm.weight)
+    place = next(i for i, p in enumerate(made.adam.parameters) if p is made.model.prior_parameters.weight)
     start = sum(p[0].numel() for p in made.adam.parameters[:place])
     assert made.config.edges is not None
     expected = torch.stack([0.5 * pair[:, i, j] for i, j in made.config.edges], dim=1)
@@ -145,7 +147,7 @@ def test_a_patch_of_a_processor_learns_bars_and_stripes(
 ) -> None:
     config = small(**(LEARNING | {"sampler": sampler}))
     data = bars()
-    before = exact_nll(build(config, data.pixel_mean()), data.test).nll.item()
+    before = exact_nll(build(config, data.spec), data.test).nll.item()
     model = softspin.fit(config, folder=tmp_path / "run")
     assert model.result is not None
     row = model.result[0]
@@ -202,7 +204,9 @@ def test_replicas_do_not_know_of_each_other() -> None:
     for _ in range(5):
         both.step()
         alone.step()
-    torch.testing.assert_close(both.model.rbm.weight[1:], alone.model.rbm.weight, rtol=0, atol=1e-6)
+    torch.testing.assert_close(
+        both.model.prior_parameters.weight[1:], alone.model.prior_parameters.weight, rtol=0, atol=1e-6
+    )
     assert torch.equal(both.sampler.z[1:], alone.sampler.z)
 
 

@@ -37,14 +37,14 @@ def on_gpu(**changes: Any) -> Engine:
     config = small(
         bits=4, layers=2, samples=2, seeds=(0, 1), chains=100, steps=1000, sweeps=3, device="cuda", **changes
     )
-    return Engine(config, build(config, bars().pixel_mean()), bars(), torch.device("cuda"))
+    return Engine(config, build(config, bars().spec), bars(), torch.device("cuda"))
 
 
 @methods
 @groups
 def test_the_bound_and_its_gradient_read_nothing(method: str, groups: int) -> None:
     config = small(method=method, groups=groups, bits=4, samples=2, seeds=(0, 1))
-    model = build(config, bars().pixel_mean()).to("meta").train()
+    model = build(config, bars().spec).to("meta").train()
     with NoHostData():
         terms = objective(
             model, unknown(2, 5, 9), unknown(2, 2, 2, 5, model.units), unknown(2), unknown(2), unknown(), 3
@@ -58,9 +58,9 @@ def test_the_bound_and_its_gradient_read_nothing(method: str, groups: int) -> No
 @groups
 def test_the_compiled_bound_and_its_gradient_are_those_of_the_cpu(method: str, groups: int) -> None:
     made = on_gpu(method=method, groups=groups)
-    twin = build(made.config, bars().pixel_mean()).train()
+    twin = build(made.config, bars().spec).train()
     with torch.no_grad():
-        made.model.rbm.weight.normal_(generator=torch.Generator("cuda").manual_seed(0)).mul_(0.3)
+        made.model.prior_parameters.weight.normal_(generator=torch.Generator("cuda").manual_seed(0)).mul_(0.3)
     twin.load_state_dict({name: value.cpu() for name, value in made.model.state_dict().items()})
     generator = torch.Generator().manual_seed(1)
     rows = bars().train[:4].expand(2, 4, 9)
@@ -121,7 +121,7 @@ def test_an_engine_that_is_done_does_not_end_within_a_capture(monkeypatch: pytes
         yield
 
     config = small()
-    made = Engine(config, build(config, bars().pixel_mean()), bars(), torch.device("cpu"))
+    made = Engine(config, build(config, bars().spec), bars(), torch.device("cpu"))
     made._eager = engine.EAGER
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)

@@ -22,7 +22,7 @@ from softspin.distributions import (
 )
 from softspin.methods import METHODS
 from softspin.model import DiscreteVAE
-from softspin.nn import BatchNorm, Linear
+from softspin.nets import BatchNorm, Linear
 from softspin.numerics import all_states
 from softspin.samplers.negative_phase import NegativePhase
 from softspin.smoothing import ShiftedGaussian, SoftBits, smoothing_family
@@ -56,7 +56,7 @@ def weights_one_by_one(
     """
     logs: list[Tensor] = []
     for r in range(2):
-        machine = BipartiteBoltzmann(model.rbm.bias[r], model.rbm.weight[r], log_z[r])
+        machine = BipartiteBoltzmann(model.prior_parameters.bias[r], model.prior_parameters.weight[r], log_z[r])
         for k in range(K):
             for i in range(BATCH):
                 parts: list[SoftBits] = []
@@ -148,7 +148,7 @@ def test_discrete_priors_average_the_elbo_over_samples(name: str) -> None:
     bounds = []
     z = next(all_states(model.units))
     for r in range(2):
-        machine = BipartiteBoltzmann(model.rbm.bias[r], model.rbm.weight[r], log_z[r])
+        machine = BipartiteBoltzmann(model.prior_parameters.bias[r], model.prior_parameters.weight[r], log_z[r])
         for i in range(BATCH):
             out = net_alone(model.encoder[0], r, x[r, i] - model.mean)
             log_q = -binary_cross_entropy_with_logits(out.expand_as(z), z, reduction="none").sum(-1)
@@ -179,7 +179,7 @@ def test_discrete_priors_with_two_groups_agree_with_the_exact_kl_on_average(name
     with torch.no_grad():
         terms = objective(model, x, uniforms, log_z, prior_beta, torch.tensor(1.0), 5)
         for r in range(2):
-            machine = BipartiteBoltzmann(model.rbm.bias[r], model.rbm.weight[r], log_z[r])
+            machine = BipartiteBoltzmann(model.prior_parameters.bias[r], model.prior_parameters.weight[r], log_z[r])
             first = net_alone(model.encoder[0], r, x[r, 0] - model.mean)
             posterior = SmoothedBernoulli(first.expand(draws, -1), smoothing_alone(model, r, slice(None), first))
             own = uniforms[r, :, :, 0, : model.bits]
@@ -207,8 +207,8 @@ def ready(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Engine, dict[str,
     )  # fmt: skip
     made = engine(config)
     with torch.no_grad():
-        made.model.rbm.bias.uniform_(-1, 1, generator=torch.Generator().manual_seed(0))
-        made.model.rbm.weight.uniform_(-1, 1, generator=torch.Generator().manual_seed(1))
+        made.model.prior_parameters.bias.uniform_(-1, 1, generator=torch.Generator().manual_seed(0))
+        made.model.prior_parameters.weight.uniform_(-1, 1, generator=torch.Generator().manual_seed(1))
     machine = made.model.prior()
     made.log_z.copy_(machine.exact_log_z().detach())
     moments = machine.moments
@@ -242,7 +242,7 @@ def test_a_step_goes_down_the_gradient_of_an_explicit_loss(name: str, monkeypatc
     terms = objective(model, x, uniforms, model.prior().exact_log_z(), prior_beta, warmup, 5)
     squares = [m.weight.square().sum() for m in model.modules() if isinstance(m, Linear)]
     squares += [m.scale.square().sum() for m in model.modules() if isinstance(m, BatchNorm)]
-    squares.append(model.rbm.weight.square().sum())
+    squares.append(model.prior_parameters.weight.square().sum())
     loss = -terms.bound.sum() + 0.1 * torch.stack(squares).sum() / 2
     for name_of, gradient in gradients(model, loss).items():
         moved = before[name_of] - after[name_of]
@@ -261,7 +261,7 @@ def test_the_decay_of_the_recipe_leaves_biases_alone() -> None:
     for name, values in decayed.items():
         kind = name.rpartition(".")[2]
         assert values == ({small_decay} if kind in ("weight", "scale") else {0.0}), name
-    assert decayed["rbm.weight"] == {small_decay}
+    assert decayed["prior_parameters.weight"] == {small_decay}
 
 
 def test_the_warm_up_weighs_the_kl_and_the_negative_phase(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,7 +272,7 @@ def test_the_warm_up_weighs_the_kl_and_the_negative_phase(monkeypatch: pytest.Mo
         monkeypatch.setattr(made.schedules, "warmup", lambda _, w=weight: torch.tensor(w))
         made.adam.decay.zero_()
         made.step()
-        moves[weight] = made.model.rbm.bias.detach() - before["rbm.bias"]
+        moves[weight] = made.model.prior_parameters.bias.detach() - before["prior_parameters.bias"]
     assert not moves[0.0].any()
     torch.testing.assert_close(moves[0.5], 0.5 * moves[1.0], rtol=1e-3, atol=1e-6)
     assert moves[1.0].abs().max() > 0.05

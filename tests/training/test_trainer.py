@@ -128,7 +128,7 @@ def test_the_best_of_each_replica_is_the_one_of_its_own_step(tmp_path: Path) -> 
         step = min(lines, key=lambda line: line["nll"][replica])["step"]
         steps.append(step)
         assert row["best_step"] == step
-        for name in ("rbm.weight", "decoder.linears.0.weight", "encoder.1.norms.0.mean"):
+        for name in ("prior_parameters.weight", "decoder.linears.0.weight", "encoder.1.norms.0.mean"):
             assert torch.equal(best[name][replica], states[step][name][replica])
             assert torch.equal(made.engine.model.state_dict()[name][replica], best[name][replica])
     assert len(set(steps)) > 1, "all replicas were best at the same step: this test then shows nothing"
@@ -681,7 +681,7 @@ def test_load_gives_the_best_and_the_last(tmp_path: Path) -> None:
     assert best.shape == (3, 3)
     last = softspin.load(tmp_path, "last")
     tensors, _ = checkpoint.load(tmp_path, "last")
-    assert torch.equal(last.net.rbm.weight, tensors["model.rbm.weight"])
+    assert torch.equal(last.net.prior_parameters.weight, tensors["model.prior_parameters.weight"])
     with pytest.raises(ConfigError, match="it must be best or last"):
         softspin.load(tmp_path, "first")
     with pytest.raises(RunError, match=r"no model in .*nowhere: there is no run\.json of a run, and no model\.safe"):

@@ -18,7 +18,7 @@ from typing import Any
 import safetensors.torch
 from safetensors import SafetensorError, safe_open
 
-from softspin.config import Config
+from softspin.config import Config, migrate_tensors
 from softspin.errors import ShapeError, SharingError, SupportError
 from softspin.model import DiscreteVAE, restore
 from softspin.sharing.about import MOST_BYTES, from_json, to_json
@@ -50,7 +50,7 @@ def read(path: Path) -> tuple[DiscreteVAE, Config, dict[str, Any]]:
     except (SafetensorError, OSError) as error:
         raise SharingError(f"{file} is damaged, or no safetensors file: {_line(error)}") from None
     try:
-        net = restore(config, tensors)
+        net = restore(config, migrate_tensors(tensors, about["config"]), tuple(about["data"]["shape"]))
     except (ShapeError, SupportError) as error:
         raise SharingError(f"{file} does not fit its own config: {error}") from None
     if len(net.mean) != math.prod(about["data"]["shape"]):

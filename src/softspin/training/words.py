@@ -54,9 +54,12 @@ def detail_lines(row: Mapping[str, Any]) -> list[str]:
 
 
 def unlike_the_recipe(config: Config) -> dict[str, Any]:
-    """The settings that are not those of the published recipe."""
-    recipe = Config(data=config.data).to_dict()
-    return {name: value for name, value in config.to_dict().items() if value != recipe[name]}
+    """The settings that are not those of the published recipe; beta is compared with its default for the method."""
+    names = ("method", "structure", "net", "likelihood", "sampler")
+    usual = Config(data=config.data)
+    chosen = usual.replace(**{name: getattr(config, name) for name in names})
+    known = chosen.settings() | {name: value for name, value in usual.settings().items() if name in names}
+    return {name: value for name, value in config.settings().items() if value != known.get(name)}
 
 
 def unlike_text(unlike: Mapping[str, Any]) -> str:
