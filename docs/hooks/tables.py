@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-import griffe
 import typer.main
 
 from softspin.cli.app import app
-from softspin.config import Config
+from softspin.config import Config, setting_info
+from softspin.parts import LIKELIHOODS, METHODS, NETS, PRIORS, SAMPLERS
 from softspin.typed import Rule, describe
 
 
@@ -42,17 +42,31 @@ def _row(one: Any) -> str:
 
 
 def settings_table() -> str:
-    """Every key of a config: its default, what it must be, what it means."""
+    """Every key of a config by section: default, what it must be, what it means, whether it changes the result."""
     hints = get_type_hints(Config, include_extras=True)
-    members = griffe.load("softspin.config")["Config"].members
-    lines = ["| key | default | must be | meaning |", "|---|---|---|---|"]
+    lines = ["| key | default | must be | meaning | changes the result |", "|---|---|---|---|---|"]
+    section = ""
     for field in dataclasses.fields(Config):
-        words = members[field.name].docstring
-        meaning = "" if words is None else " ".join(words.value.split())
-        lines.append(
-            f"| `{field.name}` | {_default(field.default)} | {_cell(_right(hints[field.name]))} | {_cell(meaning)} |"
-        )
-    return "\n".join(lines)
+        info = setting_info(field.name)
+        if info is None:
+            continue
+        if info.section != section:
+            section = info.section
+            lines.append(f"| **{section}** | | | | |")
+        right, changes = _cell(_right(hints[field.name])), "no" if info.neutral else "yes"
+        lines.append(f"| `{field.name}` | {_default(field.default)} | {right} | {_cell(info.help)} | {changes} |")
+    return "\n".join([*lines, *_part_settings()])
+
+
+def _part_settings() -> list[str]:
+    """Settings that single parts add."""
+    lines = []
+    for registry in (METHODS, NETS, LIKELIHOODS, PRIORS, SAMPLERS):
+        for name in registry:
+            for key, one in registry.get(name).settings.items():
+                text = f"With {registry.kind} = {name}: {one.help}"
+                lines.append(f"| `{key}` | {_default(one.default)} | {_cell(_right(one.hint))} | {_cell(text)} | yes |")
+    return ["| **of single parts** | | | | |", *lines] if lines else []
 
 
 def _right(hint: Any) -> str:

@@ -1,11 +1,16 @@
-"""Options that several commands share."""
+"""Options that several commands share, and those that are made from the settings of a config."""
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from softspin.config import option_settings
 
 Run = Annotated[
     Path,
@@ -34,3 +39,35 @@ Chains = Annotated[int | None, typer.Option(help="Chains of that annealing.", mi
 
 NOT_FINISHED = 75
 """The exit code for "try again later", EX_TEMPFAIL of sysexits.h."""
+
+Flags = Mapping[str, str | None]
+"""Settings that were given as options, as text."""
+NO_FLAGS: Flags = {}
+
+
+def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """A command with an option for each setting that is one, with the config's own help; it gets them as `flags`."""
+    signature = inspect.signature(command, eval_str=True)
+    own = [one for one in signature.parameters.values() if one.name != "flags"]
+    options = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[
+                str | None,
+                typer.Option(help=info.help, show_default=info.option or False, rich_help_panel="Settings"),
+            ],
+        )
+        for name, info in option_settings().items()
+    ]
+
+    @functools.wraps(command)
+    def with_flags(**given: Any) -> None:
+        flags = {one.name: given.pop(one.name) for one in options}
+        command(**given, flags=flags)
+
+    made = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
+    with_flags.__signature__ = inspect.Signature([*made, *options])  # type: ignore[attr-defined]
+    with_flags.__annotations__ = {one.name: one.annotation for one in [*made, *options]}
+    return with_flags

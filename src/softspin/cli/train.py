@@ -12,7 +12,7 @@ from rich.console import Console
 from softspin import api
 from softspin.cli.console import say, say_json
 from softspin.cli.gallery import Gallery
-from softspin.cli.options import Json
+from softspin.cli.options import NO_FLAGS, Flags, Json, takes_settings
 from softspin.cli.progress import Bar, JsonLines, Lines, Watchers
 from softspin.cli.runs import RUNS, check_run, free_folder
 from softspin.cli.settings import default_folder, make_config, resumed_config
@@ -23,39 +23,15 @@ from softspin.training.results import RESULT, RUN
 from softspin.training.trainer import Trainer
 from softspin.training.words import replica_name, result_line
 
-Text = str | None
 
-
+@takes_settings
 def train(
     folder: Annotated[
         Path | None,
         typer.Argument(
-            metavar="FOLDER", help="Of the run.", show_default="runs/DATA-METHOD-STRUCTURE, numbered if it exists"
+            metavar="FOLDER", help="Run directory.", show_default="runs/DATA-METHOD-STRUCTURE, numbered if it exists"
         ),
     ] = None,
-    data: Annotated[
-        Text, typer.Option(help="A name (see: softspin data list), a .npy or a .npz file.", show_default="digits")
-    ] = None,
-    method: Annotated[
-        Text, typer.Option(help="A column of the paper's Table 1, such as dvae++-exp.", show_default="dvae#-power")
-    ] = None,
-    structure: Annotated[
-        Text, typer.Option(help="1-linear, 1-nonlinear, 2-nonlinear or 4-nonlinear.", show_default="2-nonlinear")
-    ] = None,
-    graph: Annotated[
-        Text,
-        typer.Option(help="Couplings of the prior: zephyr:2, a .json list of pairs, 0:1,1:2.", show_default="an RBM"),
-    ] = None,
-    sampler: Annotated[Text, typer.Option(help="Of the prior: pcd or pa.", show_default="pa")] = None,
-    steps: Annotated[
-        Text, typer.Option(help="Updates to make.", show_default="1000000 on mnist and omniglot, else 2000")
-    ] = None,
-    samples: Annotated[Text, typer.Option(help="K of the importance-weighted bound.", show_default="1")] = None,
-    seeds: Annotated[Text, typer.Option(help="One model for each, all at once: 0-4.", show_default="0")] = None,
-    beta: Annotated[
-        Text, typer.Option(help="Of the smoothing: one, or a grid such as 20,30,40.", show_default="the paper's")
-    ] = None,
-    device: Annotated[Text, typer.Option(help="auto, cpu, cuda or cuda:N.", show_default="auto")] = None,
     sets: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Any setting; repeat for more.", show_default=False),
@@ -65,15 +41,12 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in FOLDER; needs nothing else.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard's files as well.")] = False,
     json: Json = False,
+    flags: Flags = NO_FLAGS,
 ) -> None:
     """Train a model, evaluate it, and leave a run folder with checkpoints, journal, pictures and result.
 
     On mnist and omniglot the defaults are the published recipe; on other data a quick version that ends in minutes.
     """
-    flags = {
-        "data": data, "method": method, "structure": structure, "sampler": sampler, "steps": steps,
-        "samples": samples, "seeds": seeds, "beta": beta, "device": device, "graph": graph,
-    }  # fmt: skip
     quick: list[str] = []
     if resume:
         if folder is None:

@@ -1,6 +1,15 @@
 """Every choice of a run, with a version: :class:`Config`, what its settings say of themselves, and migrations."""
 
-from softspin.config.config import CUSTOM, Config, Intervals, Replica, differing_setting, is_neutral, setting_info
+from softspin.config.config import (
+    CUSTOM,
+    Config,
+    Intervals,
+    Replica,
+    differing_setting,
+    is_neutral,
+    option_settings,
+    setting_info,
+)
 from softspin.config.fields import Count, Natural, Positive, SettingInfo
 from softspin.config.migrations import VERSION, migrate, migrate_tensors, migrate_variant, version_of
 
@@ -19,6 +28,7 @@ __all__ = [
     "migrate",
     "migrate_tensors",
     "migrate_variant",
+    "option_settings",
     "setting_info",
     "version_of",
 ]

@@ -243,6 +243,12 @@ def setting_info(name: str) -> SettingInfo | None:
     return info.get(name)
 
 
+def option_settings() -> dict[str, SettingInfo]:
+    """The settings that are options of `softspin train`, in their order."""
+    found = {field.name: setting_info(field.name) for field in dataclasses.fields(Settings)}
+    return {name: info for name, info in found.items() if info is not None and info.option is not None}
+
+
 @cache
 def _method_settings() -> dict[str, Any]:
     """The settings that only some methods have, with their defaults."""
