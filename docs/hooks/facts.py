@@ -91,9 +91,18 @@ def playground(prefix: str = "") -> str:
     return f"[**Flip the bits of a trained model**]({prefix}playground.html), here in your browser."
 
 
+def source(path: str, first: str = "", last: str = "") -> str:
+    """A file of the project, or its lines from one that starts with `first` up to one that starts with `last`."""
+    lines = (ROOT / path).read_text().splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith(first))
+    end = next((i for i, line in enumerate(lines) if last and i > start and line.startswith(last)), len(lines))
+    text = "\n".join(lines[start:end]).strip()
+    return f"`{path}`\n\n```py\n{text}\n```"
+
+
 FACTS: dict[str, Callable[..., str]] = {
     one.__name__: one
-    for one in (nll, nll_span, step_ms, step_device, betas, extras, playground, command_tables, settings_table)
+    for one in (nll, nll_span, step_ms, step_device, betas, extras, playground, command_tables, settings_table, source)
 }
 
 

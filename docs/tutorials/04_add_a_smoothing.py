@@ -74,4 +74,4 @@ axis.legend()
 # ## Into the house
 #
 # To make it a part of softspin, put it into `src/softspin/smoothing/`, add it to `SMOOTHINGS`, and to `CASES` in
-# `tests/truth.py`: every law test then runs on it. See [Add a smoothing or a sampler](../howto/add-a-part.md).
+# `tests/truth.py`: every law test then runs on it. See [Add a part](../howto/add-a-part.md).

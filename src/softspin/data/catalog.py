@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
+from importlib.metadata import entry_points
 from pathlib import Path
 
 from softspin.data.arrays import read_arrays
@@ -11,20 +13,43 @@ from softspin.data.builtin import bars_and_stripes, digits, digits8x8
 from softspin.data.dataset import Dataset
 from softspin.data.fetch import fetch
 from softspin.data.sources import PUBLIC_SETS
-from softspin.errors import UnknownNameError, unknown_name
+from softspin.errors import ConfigError, UnknownNameError, unknown_name
 
 # What runs when nobody chose: it is there without a network as soon as the extra is installed, and its images
 # have the shape of the published experiments (28 x 28, and real MNIST ink), so that every structure runs on
 # it as it is. The 8 x 8 digits, smaller still, would exercise none of those sizes.
 DEFAULT = "digits"
 
-_EMBEDDED = {"digits": digits, "digits8x8": digits8x8}
 _BARS = "bars-and-stripes"
+_FUNCTIONS: dict[str, Callable[[], Dataset]] = {"digits": digits, "digits8x8": digits8x8}
+"""Sets that a function gives, by name."""
+_loaded_plugins = False
+
+
+def register(name: str, read: Callable[[], Dataset]) -> None:
+    """Make a data set known by a name: `read()` returns it, split and checked.
+
+    A package can also announce such functions as entry points of the group `softspin.datasets`.
+    """
+    if _looks_like_a_path(name) or not name.strip():
+        raise ConfigError(f"a data set cannot be called '{name}'; a name has no dot and no slash")
+    if name in available() and _FUNCTIONS.get(name) is not read:
+        raise ConfigError(f"the name '{name}' is taken by another data set; choose another one")
+    _FUNCTIONS[name] = read
+
+
+def _load_plugins() -> None:
+    global _loaded_plugins  # noqa: PLW0603
+    if not _loaded_plugins:
+        _loaded_plugins = True
+        for point in entry_points(group="softspin.datasets"):
+            _FUNCTIONS.setdefault(point.name, lambda point=point: point.load()())  # type: ignore[misc]
 
 
 def available() -> list[str]:
     """Names that :func:`load` knows, sorted; bars and stripes exist in every size, and are listed in one."""
-    return sorted([*_EMBEDDED, *PUBLIC_SETS, f"{_BARS}-3x3"])
+    _load_plugins()
+    return sorted([*_FUNCTIONS, *PUBLIC_SETS, f"{_BARS}-3x3"])
 
 
 def load(
@@ -45,8 +70,9 @@ def load(
     if not isinstance(name_or_path, str) or _looks_like_a_path(name_or_path):
         return read_arrays(Path(name_or_path).expanduser())
     name = name_or_path
-    if name in _EMBEDDED:
-        return _EMBEDDED[name]()
+    _load_plugins()
+    if name in _FUNCTIONS:
+        return _FUNCTIONS[name]()
     if name in PUBLIC_SETS:
         return fetch(PUBLIC_SETS[name], folder, download)
     if size := re.fullmatch(rf"{_BARS}-([0-9]+)x([0-9]+)", name):

@@ -1,0 +1,183 @@
+"""A part that is defined in a test alone goes all the way: train, resume, evaluate, save, load, card, grid, report."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from cli.command import Call, caller
+from parts.toys import Metropolis, ScoreFunction, Shortcut, Smudged
+from training.runs import bars, small, trainer
+
+import softspin
+from softspin.config import Config
+from softspin.errors import ConfigError, OutOfTimeError, UnknownNameError
+from softspin.evaluation.exact import exact_nll
+from softspin.model import build
+from softspin.parts import LIKELIHOODS, METHODS, NETS, SAMPLERS, Registry
+from softspin.training.engine import Engine
+
+REGISTRIES: dict[str, Registry[Any]] = {
+    "method": METHODS, "net": NETS, "likelihood": LIKELIHOODS, "sampler": SAMPLERS,
+}  # fmt: skip
+TOYS: dict[str, Any] = {"method": ScoreFunction, "net": Shortcut, "likelihood": Smudged, "sampler": Metropolis}
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+
+toys = pytest.mark.parametrize("kind", TOYS)
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr("softspin.provenance.commit", lambda: "0123456789ab")  # the report counts committed code only
+    for kind, toy in TOYS.items():
+        REGISTRIES[kind].register(toy)
+    yield
+    for kind, toy in TOYS.items():
+        REGISTRIES[kind].unregister(toy.name)
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
+    return caller(capsys, monkeypatch)
+
+
+def config_of(kind: str, **changes: Any) -> Config:
+    return small(**{kind: TOYS[kind].name, "samples": 2, "seeds": (0, 3), **changes})
+
+
+def json_lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@toys
+def test_train_resume_evaluate_save_load_card(kind: str, tmp_path: Path, call: Call) -> None:
+    config = config_of(kind)
+    settings = [f"{name}={text(value)}" for name, value in config.settings().items() if value not in (None, [], "")]
+    options = [word for one in settings for word in ("--set", one)]
+    whole = json_lines(call("train", tmp_path / "whole", *options, "--json").out)[-1]["rows"]
+    assert len(whole) == 2
+
+    cut = trainer(config, tmp_path / "cut")
+    cut.deadline = 0.0
+    with pytest.raises(OutOfTimeError, match="at step 1 of 10"):
+        cut.train()
+    resumed = json_lines(call("train", "--resume", tmp_path / "cut", "--json").out)[-1]["rows"]
+    assert [row["nll"] for row in resumed] == [row["nll"] for row in whole]
+
+    evaluated = call("evaluate", tmp_path / "whole", "--json").json
+    found = evaluated["rows"] if isinstance(evaluated, dict) else evaluated
+    assert [row["nll"] for row in found] == pytest.approx([row["nll"] for row in whole], rel=1e-5)
+
+    assert call("export", tmp_path / "whole", "--out", tmp_path / "shared").code == 0
+    run, shared = softspin.load(tmp_path / "whole"), softspin.load(tmp_path / "shared")
+    assert shared.config.settings()[kind] == TOYS[kind].name
+    bits = torch.ones(1, run.net.units)
+    assert torch.equal(shared.decode(bits), run.decode(bits))
+    card = (tmp_path / "shared" / "README.md").read_text()
+    assert f"{whole[0]['nll']:.2f}" in card
+    assert TOYS[kind].name in card
+    if kind == "method":
+        assert "R. J. Williams" in card
+
+
+@toys
+def test_grid_and_report(kind: str, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    experiments = Path("experiments")
+    experiments.mkdir()
+    for name in ("table1.toml", "table2.toml"):
+        shutil.copy(EXPERIMENTS / name, experiments / name)
+    own = {"method": "dvae#-power", "sampler": "pcd"} | (
+        {kind: TOYS[kind].name} if kind in ("method", "sampler") else {}
+    )
+    cell = {"data": "bars-and-stripes-3x3", "structure": "1-nonlinear", "k": 2, **own}
+    line = ", ".join(f"{name} = {json.dumps(value)}" for name, value in cell.items())
+    Path("toys.toml").write_text(f"cells = [{{{line}}}]\n")
+    variant = ["bits=4", "width=4", "chains=8", "sweeps=1", "validation_samples=4", "test_samples=8"]
+    variant += [f"{kind}={TOYS[kind].name}"] if kind in ("net", "likelihood") else []
+    options = [word for one in variant for word in ("--set", one)]
+    ended = call("grid", "toys.toml", "--seeds", "0-1", "--steps", "6", "--rows", "rows.jsonl", *options)
+    assert ended.code == 0, ended.err
+    assert "2 of 2 results" in ended.out
+
+    usual = call("report", "--rows", EXPERIMENTS / "rows.jsonl", "--json").json
+    with Path("rows.jsonl").open("a") as rows:
+        rows.write((EXPERIMENTS / "rows.jsonl").read_text())
+    found = call("report", "--rows", "rows.jsonl", "--json").json
+    assert TOYS[kind].name in Path("docs/results.md").read_text()
+    assert found["other_runs"] == usual["other_runs"] + 1
+    assert [found[name] for name in ("summary", "cells", "observations", "failed")] == [
+        usual[name] for name in ("summary", "cells", "observations", "failed")
+    ]
+    rejected = next(name for name in ("rejected", "refused") if name in found)
+    assert found[rejected] == usual[rejected]
+
+
+def text(value: Any) -> str:
+    """A setting as the command line takes it."""
+    if isinstance(value, list):
+        return ",".join(":".join(map(str, one)) if isinstance(one, list) else str(one) for one in value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def test_a_toys_settings_are_checked_like_any_other() -> None:
+    config = config_of("method")
+    assert config.options == {"baseline_weight": 0.5}
+    assert config.with_settings(["baseline_weight=0.25"]).options == {"baseline_weight": 0.25}
+    assert Config.from_dict(config.to_dict()) == config
+    assert config.replicas == ((0, None), (3, None))
+    with pytest.raises(ConfigError, match=r"baseline_weight = 'x' is not possible; it must be a finite number"):
+        config.with_settings(["baseline_weight=x"])
+    with pytest.raises(UnknownNameError, match=r"unknown setting 'baseline_wait'; did you mean 'baseline_weight'\?"):
+        config.replace(baseline_wait=1)
+    with pytest.raises(ConfigError, match="beta cannot be set for 'toy-score', which has no relaxation"):
+        config.replace(beta=3.0)
+    with pytest.raises(ConfigError, match="samples = 1 is not possible for 'toy-score'"):
+        config.replace(samples=1)
+    with pytest.raises(UnknownNameError, match="unknown setting 'baseline_weight'"):
+        Config().with_settings(["baseline_weight=0.25"])
+    assert config.replace(method="dvae#-power").options == {}
+
+
+def test_registering_takes_a_new_name() -> None:
+    class Taken(ScoreFunction):
+        name = "dvae#-power"
+
+    class Nameless(ScoreFunction):
+        name = ""
+
+    METHODS.register(ScoreFunction)  # the same again is no harm
+    with pytest.raises(ConfigError, match="the name 'dvae#-power' is taken by another method"):
+        METHODS.register(Taken)
+    with pytest.raises(ConfigError, match="a method needs a class attribute name"):
+        METHODS.register(Nameless)
+    with pytest.raises(UnknownNameError, match=r"unknown method 'toy-scor'; did you mean 'toy-score'\?"):
+        METHODS.get("toy-scor")
+
+
+def test_installed_packages_announce_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Point:
+        name, value = "announced", "parts.toys:ScoreFunction"
+
+    monkeypatch.setattr("softspin.parts.entry_points", lambda group: [Point()] if group == "softspin.methods" else [])
+    registry: Registry[Any] = Registry("method", {})
+    assert registry.names() == ["announced"]
+    assert registry.get("announced") is ScoreFunction
+
+
+def test_the_score_function_learns() -> None:
+    """Bars and stripes: 14 patterns, log 14 = 2.64 nats at best; independent pixels reach 6.24."""
+    config = config_of("method", groups=1, bits=6, layers=1, width=16, batch=20, samples=8, steps=1500, chains=50,
+                       sweeps=3, seeds=(0,), rate=0.01, report_every=500)  # fmt: skip
+    made = Engine(config, build(config, bars().spec), bars(), torch.device("cpu"))
+    before = exact_nll(made.model, bars().test).nll.item()
+    for _ in range(config.steps):
+        made.step()
+    after = exact_nll(made.model, bars().test).nll.item()
+    assert before > 6
+    assert after < 5
