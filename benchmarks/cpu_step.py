@@ -24,10 +24,11 @@ from torch import Tensor
 from softspin.config import Config
 from softspin.data import Dataset
 from softspin.distributions import SmoothedBernoulli
-from softspin.model import Inference, build
+from softspin.methods import Inference
+from softspin.model import build
 from softspin.objectives import importance_bound, log_weights
 from softspin.smoothing import Power
-from softspin.training.engine import Engine, decayed
+from softspin.training.engine import Engine
 
 SWEEPS, CHAINS = 40, 1_000
 
@@ -42,12 +43,10 @@ def plain_step(config: Config, data: Dataset) -> Callable[[], None]:
     from softspin.distributions import OverlapRelaxation
 
     model = build(config, data.spec).train()
-    groups: dict[float, list[Tensor]] = {}
-    for parameter, decay in decayed(model, config.weight_decay):
-        groups.setdefault(decay, []).append(parameter)
-    optimiser = torch.optim.Adam(
-        [{"params": own, "weight_decay": decay} for decay, own in groups.items()], lr=3e-3, eps=1e-3
-    )
+    with_decay = {id(parameter) for parameter in model.decayed()}
+    others = [parameter for parameter in model.parameters() if id(parameter) not in with_decay]
+    groups = [{"params": list(model.decayed()), "weight_decay": config.weight_decay}, {"params": others}]
+    optimiser = torch.optim.Adam(groups, lr=3e-3, eps=1e-3)
     chains = (torch.rand(CHAINS, model.units) < 0.5).float()
     half, many = model.units // 2, config.samples
 

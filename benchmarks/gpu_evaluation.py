@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from softspin.config import Config
+from softspin.data import DataSpec
 from softspin.evaluation import evaluate, log_z_for
 from softspin.model import build
 
@@ -43,7 +44,7 @@ def peak_gb(work: Callable[[], object]) -> float:
 def measure() -> dict[str, Any]:
     generator = torch.Generator().manual_seed(0)
     images = (torch.rand(IMAGES, 784, generator=generator) < 0.2).to(torch.uint8)
-    model = build(Config(data="mnist", structure="2-nonlinear"), images.float().mean(0))
+    model = build(Config(data="mnist", structure="2-nonlinear"), DataSpec((28, 28), images.float().mean(0)))
     with torch.no_grad():  # couplings as large as training makes them, so that annealing has something to do
         model.prior_parameters.weight.copy_(0.3 * torch.randn(model.prior_parameters.weight.shape, generator=generator))
     model.cuda()

@@ -53,7 +53,7 @@ def row(rounds: int = 15, **settings: Any) -> dict[str, Any]:
         "ms": {"median": round(middle, 4), "q10": round(low, 4), "q90": round(high, 4)},
         "ms_a_replica": round(middle / len(config.replicas), 4),
         "peak_gb": round(torch.cuda.max_memory_allocated() / 1e9, 3),
-        "finite": bool((engine.broken < 0).all()),
+        "finite": bool((engine.record.first_nonfinite < 0).all()),
     }
 
 
