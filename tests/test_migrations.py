@@ -1,0 +1,167 @@
+"""Stored files of earlier versions: each migration on files as they were written, and a config that can change."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+
+from softspin import paper
+from softspin.config import VERSION, Config, migrate, migrate_tensors, migrate_variant, version_of
+from softspin.config.migrations import MIGRATIONS
+from softspin.data import load
+from softspin.errors import ConfigError
+from softspin.model import build
+from softspin.training.engine import Engine
+
+ROOT = Path(__file__).parents[1]
+V1 = Path(__file__).parent / "fixtures" / "v1"
+
+
+def stored(name: str) -> dict[str, Any]:
+    config: dict[str, Any] = json.loads((V1 / name / "run.json").read_text())["config"]
+    return config
+
+
+def test_there_is_a_migration_from_every_version() -> None:
+    assert len(MIGRATIONS) == VERSION - 1
+    assert version_of(Config().to_dict()) == VERSION
+    assert version_of(stored("finished")) == 1
+    assert version_of(paper.RECIPE) <= VERSION
+
+
+def test_config_1_to_2_resolves_beta_and_names_the_parts() -> None:
+    old = stored("finished")
+    assert old["beta"] is None
+    new = MIGRATIONS[0].config(old)
+    assert old == stored("finished")  # pure
+    assert (new["beta"], new["net"], new["likelihood"], new["prior"]) == (30.0, "mlp", "bernoulli", "rbm")
+    assert MIGRATIONS[0].config(stored("graph"))["prior"] == "graph"
+    assert MIGRATIONS[0].config(stored("graph"))["beta"] is None  # it has a grid of betas
+    assert MIGRATIONS[0].config({**old, "data": "omniglot"})["beta"] == 20.0
+
+
+def test_config_1_to_2_drops_what_the_method_never_used() -> None:
+    """Version 1 stored, and accepted, an epsilon with every method."""
+    old = {**stored("gauss_int"), "epsilon": 0.3, "mean_field_steps": 9}
+    assert "epsilon" not in migrate(old)
+    assert Config.from_dict(old).epsilon == Config().epsilon
+    assert Config.from_dict({**stored("un_exp"), "epsilon": 0.3}).epsilon == 0.3
+
+
+def test_config_1_to_2_of_a_users_file_leaves_the_rest_to_the_defaults() -> None:
+    assert migrate({"steps": 10, "sampler": "own"}) == {"steps": 10, "sampler": "custom"}
+
+
+@pytest.mark.parametrize("name", ["finished", "gauss_int", "graph", "un_exp"])
+def test_tensors_1_to_2_are_those_of_the_model(name: str) -> None:
+    config = stored(name)
+    (file,) = (V1 / name).glob("last-*.safetensors")
+    with safe_open(file, framework="pt") as opened:
+        shapes = {key: opened.get_slice(key).get_shape() for key in opened.keys()}  # noqa: SIM118
+    present, data = Config.from_dict(config), load("bars-and-stripes-3x3")
+    engine = Engine(present, build(present, data.spec), data, torch.device("cpu"))
+    wanted = {key: list(value.shape) for key, value in engine.state().items()}
+    assert migrate_tensors(shapes, config) == wanted
+    assert migrate_tensors(wanted, present.to_dict()) == wanted
+
+
+def test_a_version_from_the_future_is_an_error() -> None:
+    with pytest.raises(ConfigError, match=rf"this config has version 99; this softspin reads up to {VERSION}"):
+        Config.from_dict({**Config().to_dict(), "version": 99})
+    with pytest.raises(ConfigError, match="version = 'x' of a config is not possible"):
+        migrate({"version": "x"})
+    assert migrate_variant({"clamp": 1e-7}, 1) == {"clamp": 1e-7}
+
+
+# A config that can change ---------------------------------------------------------------------------------------------
+
+COUNT = """
+import json, sys
+from pathlib import Path
+from softspin.experiments.cells import read_cells
+from softspin.experiments.rows import read_rows
+from softspin.report.results import sort_rows
+root = Path(sys.argv[1])
+cells = {cell.id: cell for name in ("table1", "table2") for cell in read_cells(root / f"experiments/{name}.toml")}
+found = sort_rows(read_rows(root / "experiments/rows.jsonl"), cells)
+import softspin
+print(json.dumps({
+    "home": softspin.__file__,
+    "rejected": [one.why for one in (found.rejected if hasattr(found, "rejected") else found.refused)],
+    "cells": {name: [group.mean, list(group.seeds)] for name, group in found.cells.items()},
+    "others": sorted([group.cell, group.steps, len(group.rows), group.mean] for group in found.others),
+}))
+"""
+"""What the report makes of the committed rows."""
+
+
+def report_by(folder: Path | None) -> dict[str, Any]:
+    env = dict(os.environ) | ({} if folder is None else {"PYTHONPATH": str(folder)})
+    done = subprocess.run(
+        [sys.executable, "-c", COUNT, str(ROOT)], capture_output=True, text=True, check=False, env=env, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert folder is None or found.pop("home").startswith(str(folder))
+    found.pop("home", None)
+    return found
+
+
+def another_default(source: Path) -> None:
+    """`norm_decay` has another default."""
+    edit(source / "config/settings.py", r"(norm_decay: BelowOne = setting\()0\.8", r"\g<1>0.7")
+
+
+def another_name(source: Path) -> None:
+    """`norm_decay` is called `norm_memory`, with a migration."""
+    edit(source / "config/settings.py", r"\bnorm_decay: BelowOne", "norm_memory: BelowOne")
+    edit(source / "nets/mlp.py", r"config\.norm_decay", "config.norm_memory")
+    edit(source / "config/migrations.py", r"VERSION = 2", "VERSION = 3")
+    edit(
+        source / "config/migrations.py",
+        r"(?<=_tensor_1_to_2\),)\)",
+        " Migration(lambda s: {_new(k): v for k, v in s.items()}, lambda k: _new(k), lambda k, s: k))",
+    )
+    with (source / "config/migrations.py").open("a") as file:
+        file.write('\n\ndef _new(name: str) -> str:\n    return "norm_memory" if name == "norm_decay" else name\n')
+
+
+def edit(path: Path, pattern: str, new: str) -> None:
+    text, count = re.subn(pattern, new, path.read_text())
+    assert count == 1, f"{path.name}: {pattern} is there {count} times"
+    path.write_text(text)
+
+
+@pytest.fixture(scope="module")
+def usual() -> dict[str, Any]:
+    return report_by(None)
+
+
+@pytest.mark.parametrize("change", [another_default, another_name])
+def test_every_committed_row_still_counts(
+    change: Callable[[Path], None], usual: dict[str, Any], tmp_path: Path
+) -> None:
+    source = shutil.copytree(ROOT / "src" / "softspin", tmp_path / "softspin")
+    change(source)
+    assert report_by(tmp_path) == usual
+    assert usual["rejected"] == []
+    assert len(usual["cells"]) > 5
+
+
+def test_a_renamed_setting_without_a_migration_is_seen(tmp_path: Path, usual: dict[str, Any]) -> None:
+    source = shutil.copytree(ROOT / "src" / "softspin", tmp_path / "softspin")
+    another_name(source)
+    edit(source / "config/migrations.py", r'"norm_memory" if name == "norm_decay" else name', "name")
+    with pytest.raises(AssertionError):
+        assert report_by(tmp_path) == usual
