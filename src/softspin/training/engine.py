@@ -20,9 +20,9 @@ from softspin.distributions import Boltzmann, safe_beta
 from softspin.errors import CheckpointError, ConfigError
 from softspin.kernels.matmul import TRITON
 from softspin.kernels.noise import noise
-from softspin.kernels.streams import streams
 from softspin.model import DiscreteVAE
 from softspin.nn import BatchNorm, Linear, PlainNet
+from softspin.random import DrawDomain, KeyDomain, init_rng_state
 from softspin.samplers import (
     ChainSampler,
     GibbsState,
@@ -37,8 +37,8 @@ from softspin.training.adam import Adam
 from softspin.training.objective import objective
 from softspin.training.schedules import Schedules
 
-NOISE, BITS, SHUFFLE = 101, 102, 103
-"""Purposes of a replica's random numbers: the posterior's draws, binarization, the order of the images."""
+NOISE, BITS, SHUFFLE = DrawDomain.POSTERIOR, DrawDomain.BINARIZATION, DrawDomain.SHUFFLE
+"""Domains of a replica's random numbers: the posterior's draws, binarization, the order of the images."""
 REFRESH = 100
 """Steps between looks at the lowest eigenvalue of W, which bounds the Gaussian integral's beta."""
 EAGER = 3
@@ -85,7 +85,7 @@ class Engine:
         seeds = [replica.seed for replica in config.replicas]
         self.batch = min(config.batch, len(self.train))
         self.epoch = len(self.train) // self.batch
-        self.stream = torch.cat([streams(seed, 1, purpose=NOISE) for seed in seeds]).to(device)
+        self.stream = torch.cat([init_rng_state(seed, 1, domain=KeyDomain.TRAINING) for seed in seeds]).to(device)
         self.order = torch.zeros(replicas, len(self.train), dtype=torch.int64, device=device)
         self.done = torch.zeros((), dtype=torch.int64, device=device)
         self.log_z = torch.full((replicas,), self.model.units * 0.6931471805599453, device=device)

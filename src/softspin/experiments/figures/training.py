@@ -26,9 +26,9 @@ from softspin.experiments.figures import arrays
 from softspin.experiments.figures.gradients import GradientNoise, gradient_noise
 from softspin.experiments.figures.mean_field import KL, mean_field_kl
 from softspin.kernels.noise import noise
-from softspin.kernels.streams import streams
 from softspin.model import build
 from softspin.provenance import find_device
+from softspin.random import DrawDomain, KeyDomain, init_rng_state
 from softspin.training.engine import TERMS, Engine
 from softspin.training.process import interrupts_wait
 
@@ -40,8 +40,6 @@ BETAS: dict[str, dict[str, tuple[float, ...]]] = {
     "fig2c": {"dvae#-exp": (10,), "dvae#-power": (30,)},
 }
 """What each figure trains. Fig. 2b: the values among which the authors chose; 2c as the paper says; 2a, the best."""
-IMAGES, INK, DRAW = 111, 112, 113
-"""Purposes of the random numbers: which images, their binarization, the posterior's draws."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +72,7 @@ class Probe:
         self.config = config
         self.engine = Engine(config, build(config, data.pixel_mean()), data, device)
         self.twin = build(config, data.pixel_mean()).to(device).train()
-        self.stream = streams(config.seeds[0], 1, purpose=IMAGES, device=device)
+        self.stream = init_rng_state(config.seeds[0], 1, domain=KeyDomain.FIGURES, device=device)
 
     def step(self) -> None:
         """One update."""
@@ -89,15 +87,15 @@ class Probe:
         engine = self.engine
         self.twin.load_state_dict(engine.model.state_dict())
         self.stream = torch.stack([self.stream[:, 0], torch.full_like(self.stream[:, 1], engine.steps << 20)], dim=-1)
-        index = noise(self.stream, (len(engine.train),), IMAGES)[0].argsort()[: engine.batch]
+        index = noise(self.stream, (len(engine.train),), DrawDomain.FIGURE_IMAGES)[0].argsort()[: engine.batch]
         rows = engine.train[index]
-        x = noise(self.stream, rows.shape, INK)[0] < rows if engine.grey else rows
+        x = noise(self.stream, rows.shape, DrawDomain.FIGURE_BINARIZATION)[0] < rows if engine.grey else rows
         return x.to(torch.float32).expand(self.twin.replicas, *rows.shape)
 
     def uniforms(self, number: int) -> Tensor:
         """The noise of one draw, the same for every beta: what differs is not the luck."""
         now = torch.stack([self.stream[:, 0], self.stream[:, 1] + number], dim=-1)
-        drawn = noise(now, (2, 1, self.engine.batch, self.twin.units), DRAW)
+        drawn = noise(now, (2, 1, self.engine.batch, self.twin.units), DrawDomain.FIGURE_POSTERIOR)
         return drawn.expand(self.twin.replicas, *drawn.shape[1:])
 
     def kl(self, x: Tensor, zetas: int, steps: Sequence[int], temperatures: int, chains: int) -> KL:
