@@ -21,8 +21,7 @@ import torch
 from cpu_sweep import Contender, environment, machine, measure, rows, show
 from torch import Tensor
 
-from softspin.kernels import cpu
-from softspin.kernels.streams import streams
+from softspin.kernels import cpu, streams
 from softspin.numerics import all_states, softplus
 
 

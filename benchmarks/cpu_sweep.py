@@ -24,8 +24,7 @@ import numba
 import torch
 from torch import Tensor
 
-from softspin.kernels import cpu, plain
-from softspin.kernels.streams import streams
+from softspin.kernels import cpu, plain, streams
 
 Contender = tuple[Callable[[], object], int]  # the call, and how many units of work it does
 

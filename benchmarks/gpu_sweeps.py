@@ -23,8 +23,7 @@ import triton
 from torch import Tensor
 
 from softspin.distributions import BipartiteBoltzmann
-from softspin.kernels import gpu
-from softspin.kernels.streams import streams
+from softspin.kernels import gpu, streams
 
 SWEEPS, CHAINS = 40, 1_000
 

@@ -21,7 +21,7 @@ ROOT = SOURCE.parents[1]
 # Bottom to top. A module may import its own layer's folder and what stands before it, nothing after.
 LAYERS = [
     {"errors"},
-    {"numerics", "methods", "recipe", "typed", "provenance", "graphs"},
+    {"numerics", "methods", "recipe", "typed", "provenance", "graphs", "random", "files"},
     {"smoothing", "data", "config"},
     {"kernels"},
     {"distributions"},

@@ -56,7 +56,7 @@ def test_a_full_disk_leaves_the_picture_before(tmp_path: Path, monkeypatch: pyte
     def fails(_: Path, __: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "replace", fails)
+    monkeypatch.setattr("os.replace", fails)
     with pytest.raises(OSError, match="No space left"):
         pictures.couplings(small_model(seeds=(3,)), path)
     assert path.read_bytes() == before

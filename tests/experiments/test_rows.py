@@ -11,6 +11,7 @@ import pytest
 
 from softspin.errors import RowsError
 from softspin.experiments.rows import Row, append_rows, key_of, latest, make_key, read_rows
+from softspin.files import lock
 
 
 def row(seed: int = 0, status: str = "ok", **changes: Any) -> Row:
@@ -83,6 +84,18 @@ def test_two_at_once_write_whole_lines_and_nothing_twice(tmp_path: Path) -> None
     with ThreadPoolExecutor(4) as pool:
         assert sum(pool.map(write, range(4))) == 20
     assert sorted(one["seed"] for one in read_rows(path)) == list(range(20))
+    assert sorted(file.name for file in tmp_path.iterdir()) == [".rows.jsonl.lock", "rows.jsonl"]
+
+
+def test_a_writer_waits_for_the_lock_beside_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    with ThreadPoolExecutor(1) as pool:
+        with lock(tmp_path / ".rows.jsonl.lock"):
+            waiting = pool.submit(append_rows, path, [row(0)])
+            with pytest.raises(TimeoutError):
+                waiting.result(timeout=0.2)
+            assert read_rows(path) == []
+        assert waiting.result(timeout=20) == [row(0)]
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 
 from softspin.errors import MissingExtraError, ShapeError, SupportError, TooLargeError
-from softspin.kernels.streams import streams
 from softspin.numerics import all_states, softplus
+from softspin.random import init_rng_state as streams
 
 cpu = pytest.importorskip("softspin.kernels.cpu", reason="needs the extra softspin[fast]")
 

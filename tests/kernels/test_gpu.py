@@ -12,7 +12,7 @@ from torch import Tensor
 from softspin import kernels
 from softspin.errors import TooLargeError
 from softspin.kernels import plain
-from softspin.kernels.streams import streams
+from softspin.random import init_rng_state as streams
 
 triton = pytest.importorskip("triton", reason="Triton is not installed here")
 gpu = pytest.importorskip("softspin.kernels.gpu", reason="Triton is not installed here")

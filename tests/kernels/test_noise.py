@@ -10,7 +10,7 @@ from kernels.test_gpu import DEVICE, philox, pytestmark  # noqa: F401
 from torch import Tensor
 
 from softspin.kernels.noise import noise
-from softspin.kernels.streams import streams
+from softspin.random import init_rng_state as streams
 from truth import ks_distance, ks_limit
 
 gpu_noise = pytest.importorskip("softspin.kernels.gpu_noise", reason="Triton is not installed here")

@@ -13,8 +13,8 @@ from torch import Tensor
 from softspin import kernels
 from softspin.errors import DeviceError, MissingExtraError, ShapeError, SupportError, UnknownNameError
 from softspin.kernels import choose, plain
-from softspin.kernels.streams import advance, one_uniform, streams, uniforms
-from truth import ks_distance, ks_limit
+from softspin.random import advance
+from softspin.random import init_rng_state as streams
 
 SIZES = [(1, 1, 1), (3, 2, 5), (7, 13, 4), (4, 1, 33)]
 
@@ -181,58 +181,6 @@ def test_a_replica_does_not_know_its_neighbours() -> None:
         assert torch.equal(together[one], alone)
         alone_weights, _, _ = plain.anneal(bias[one], weight[one], base[one], schedule, 33, stream[one])
         torch.testing.assert_close(weights[one], alone_weights, atol=1e-12, rtol=0)
-
-
-def test_streams_differ_by_seed_replica_purpose_and_counter() -> None:
-    keys = [streams(seed, 3, purpose=p)[:, 0].tolist() for seed, p in itertools.product((0, 1, -1, 2**63), (0, 1))]
-    assert len({key for row in keys for key in row}) == 4 * 3 * 2
-    assert torch.equal(streams(7, 5)[:2], streams(7, 2))
-    stream = streams(0, 2)
-    drawn = [uniforms(stream, k, (4,), torch.float64, purpose=p) for k, p in ((0, 0), (1, 0), (0, 1))]
-    values = torch.cat([d.flatten() for d in drawn])
-    assert len(values.unique()) == len(values)
-    assert torch.equal(uniforms(advance(stream, 1), 0, (4,), torch.float64), drawn[1])
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_uniforms_are_uniform_and_inside(dtype: torch.dtype) -> None:
-    """Kolmogorov-Smirnov over 200,000 draws, false-alarm rate 1e-6; neighbours across counters are uncorrelated."""
-    u = torch.cat([uniforms(streams(3, 20), k, (50,), dtype).flatten() for k in range(200)])
-    assert ks_distance(u.double()) < ks_limit(len(u))
-    assert 0 < u.min() < u.max() < 1
-    pairs = u[:-1] - 0.5, u[1:] - 0.5
-    correlation = (pairs[0] * pairs[1]).mean().item() * 12
-    assert abs(correlation) < 5 / math.sqrt(len(u))
-
-
-def test_one_uniform_is_that_of_its_definition_and_needs_no_host() -> None:
-    """SplitMix64 in whole numbers of Python, top 31 bits; keys and counters at both ends of int64."""
-    rows = [(0, 0), (-1, 3), (2**63 - 1, 2**40), (-(2**63), 1), *streams(1, 3).tolist()]
-    for purpose in (1, 2):
-        got = one_uniform(torch.tensor(rows), purpose)
-        expected = [(_splitmix(k + c * 0xD1342543DE82EF95 + _splitmix(purpose)) >> 33) + 0.5 for k, c in rows]
-        # The sign bit is turned: int64 counts from -2**63.
-        assert (got * 2.0**31).tolist() == [(x + 2.0**30) % 2.0**31 for x in expected]
-    assert one_uniform(torch.zeros(2, 3, 2, dtype=torch.int64, device="meta"), 1).shape == (2, 3)
-
-
-def _splitmix(word: int) -> int:
-    """As published (Steele, Lea and Flood, 2014)."""
-    word = (word + 0x9E3779B97F4A7C15) % 2**64
-    word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
-    word = (word ^ (word >> 27)) * 0x94D049BB133111EB % 2**64
-    return word ^ (word >> 31)
-
-
-def test_one_uniform_is_uniform_and_its_draws_are_unrelated() -> None:
-    """Kolmogorov-Smirnov over 1,000 counters of 200 streams, false-alarm rate 1e-6; no correlation along either."""
-    stream = streams(3, 200)
-    u = torch.stack([one_uniform(advance(stream, k), 2) for k in range(1000)])
-    assert ks_distance(u.flatten()) < ks_limit(u.numel())
-    assert 0 < u.min() < u.max() < 1
-    for other in (u.roll(1, 0), u.roll(40, 0), u.roll(1, 1), torch.stack([one_uniform(stream, 2)] * 1000)):
-        correlation = ((u - 0.5) * (other - 0.5))[1:].mean().item() * 12
-        assert abs(correlation) < 5 / math.sqrt(u.numel())
 
 
 # The choice ------------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ def test_the_page_computes_what_pytorch_does(browser: Browser, tmp_path: Path, m
         return arguments[0].map((x, i) => {
           const z = arguments[1][i];
           const { logits, shift, bits } = encode(model, x, (_, unit) => z[unit]);
-          return [logits, shift, bits, decode(model, z), fields(model.prior_parameters, z), [energy(model.prior_parameters, z)],
+          return [logits, shift, bits, decode(model, z), fields(model.rbm, z), [energy(model.rbm, z)],
                   effects(model, z, [2])[0]].map((one) => Array.from(one));
         })""",
         IMAGES.tolist(),

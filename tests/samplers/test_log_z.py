@@ -29,6 +29,7 @@ from softspin.distributions import BipartiteBoltzmann, Boltzmann, GraphBoltzmann
 from softspin.distributions.enumeration import LARGEST
 from softspin.errors import DeviceError, ShapeError, SupportError, TooLargeError, UnknownNameError
 from softspin.kernels import Implementation
+from softspin.random import KeyDomain
 from softspin.samplers import (
     SandwichWarning,
     anneal_population,
@@ -40,7 +41,7 @@ from softspin.samplers import (
     tempering,
 )
 from softspin.samplers.log_z import ais, estimate, exact, reverse_ais, sandwich
-from softspin.samplers.machines import FORWARD, anneal, base_biases, replica_streams
+from softspin.samplers.machines import anneal, base_biases, replica_streams
 from softspin.samplers.result import LogZ, log_mean_error, log_mean_exp, weight_ess
 
 
@@ -69,7 +70,7 @@ ALL = {**MACHINES, "medium": medium_rbm(), "strong": strong_graph()}
 def test_the_mean_forward_weight_is_z(name: str, base: str) -> None:
     machine = ALL[name]
     biases, schedule = base_biases(machine, base), torch.tensor([0.0, 0.2, 0.5, 1.0])
-    log_weights, z = anneal(machine, biases, schedule, 40_000, replica_streams(machine, 0, FORWARD))
+    log_weights, z = anneal(machine, biases, schedule, 40_000, replica_streams(machine, 0, KeyDomain.FORWARD_AIS))
     log_base = (1 + biases.exp()).log().sum()
     weights = (log_weights + log_base - true_log_z(machine)).exp()
     assert weights.std() > 0.1, "three temperatures must leave noise, or nothing is tested"
@@ -85,7 +86,9 @@ def test_the_mean_reverse_weight_is_one_over_z(name: str) -> None:
     machine = ALL[name]
     biases, schedule = base_biases(machine, "uniform"), torch.tensor([1.0, 0.5, 0.2, 0.0])
     start = exact_draws(machine, (200_000,), seed=0)
-    log_weights, z = anneal(machine, biases, schedule, len(start), replica_streams(machine, 0, FORWARD), start)
+    log_weights, z = anneal(
+        machine, biases, schedule, len(start), replica_streams(machine, 0, KeyDomain.FORWARD_AIS), start
+    )
     weights = (log_weights - machine.units * math.log(2) + true_log_z(machine)).exp()
     assert weights.std() > 0.1
     assert abs(weights.mean() - 1) < 5 * weights.std() / math.sqrt(len(weights))
@@ -215,7 +218,9 @@ def test_samples_that_miss_a_mode_are_off_by_how_often_annealing_ends_in_it(shif
     machine, runs = two_modes(), 20
     many, base = repeated(machine, runs), base_biases(machine, "centred") + shift
     p = probabilities(machine)[states(16).mean(-1) < 0.5].sum()
-    _, ends = anneal(many, base.expand(runs, 16), linear_schedule(60), 250, replica_streams(many, 0, FORWARD))
+    _, ends = anneal(
+        many, base.expand(runs, 16), linear_schedule(60), 250, replica_streams(many, 0, KeyDomain.FORWARD_AIS)
+    )
     q = (ends.mean(-1) < 0.5).double().mean(-1)
     assert bool(q.mean() < 1.1 * p) is (shift == 0)
     error = reverse_ais(many, off_samples(runs, 250), seed=0, temperatures=60, base=base).value - true_log_z(machine)

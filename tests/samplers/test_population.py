@@ -21,8 +21,9 @@ from samplers.laws import (
 from torch import Tensor
 
 from softspin.distributions import BipartiteBoltzmann, Boltzmann
+from softspin.random import KeyDomain
 from softspin.samplers import CollapseWarning, anneal_population, gibbs, population, resampling
-from softspin.samplers.machines import POPULATION, couplings, rebuild, replica_streams
+from softspin.samplers.machines import couplings, rebuild, replica_streams
 from softspin.samplers.population_state import PopulationInfo, PopulationState
 from softspin.samplers.resampling import farthest, systematic
 
@@ -34,7 +35,7 @@ def exact_population(machine: Boltzmann, runs: int, members: int, seed: int = 0)
     many = repeated(machine, runs)
     z = exact_draws(machine, (runs, members), seed)
     log_z = torch.full((runs,), true_log_z(machine), dtype=torch.float64)
-    stream = replica_streams(many, seed, POPULATION)
+    stream = replica_streams(many, seed, KeyDomain.POPULATION)
     return PopulationState(z, many.bias, couplings(many), log_z, everyone(z), stream)
 
 
@@ -141,7 +142,7 @@ def test_a_collapse_warns_and_says_so() -> None:
     z = torch.zeros(2, 10, 5, dtype=torch.float64)
     z[:, 4, 0] = 1
     machine = BipartiteBoltzmann(bias, weight)
-    stream = replica_streams(machine, 0, POPULATION)
+    stream = replica_streams(machine, 0, KeyDomain.POPULATION)
     state = PopulationState(z, bias, weight, torch.zeros(2, dtype=torch.float64), everyone(z), stream)
     moved = bias.clone()
     moved[0, 0] = 60
@@ -159,7 +160,7 @@ def test_a_collapse_in_any_part_is_reported_with_its_replica() -> None:
     bias, weight = torch.zeros(2, 5, dtype=torch.float64), torch.zeros(2, 2, 3, dtype=torch.float64)
     z = torch.zeros(2, 10, 5, dtype=torch.float64)
     z[:, 4, 0] = 1
-    stream = replica_streams(BipartiteBoltzmann(bias, weight), 0, POPULATION)
+    stream = replica_streams(BipartiteBoltzmann(bias, weight), 0, KeyDomain.POPULATION)
     state = PopulationState(z, bias, weight, torch.zeros(2, dtype=torch.float64), everyone(z), stream)
     raised = bias.clone()
     raised[1, 0] = 1e7
@@ -190,7 +191,7 @@ def test_families_are_counted_since_the_beginning() -> None:
     bias, weight = torch.zeros(5, dtype=torch.float64), torch.zeros(2, 3, dtype=torch.float64)
     z = torch.zeros(10, 5, dtype=torch.float64)
     z[3, 1] = 1
-    stream = replica_streams(BipartiteBoltzmann(bias, weight), 0, POPULATION)
+    stream = replica_streams(BipartiteBoltzmann(bias, weight), 0, KeyDomain.POPULATION)
     moved = bias.clone()
     moved[1] = math.log(9)
     state = PopulationState(z, bias, weight, torch.zeros((), dtype=torch.float64), everyone(z), stream)
@@ -481,7 +482,7 @@ def test_at_once_a_way_too_long_for_the_grid_says_what_it_cost() -> None:
     bias, weight = torch.zeros(5, dtype=torch.float64), torch.zeros(2, 3, dtype=torch.float64)
     z = torch.zeros(10, 5, dtype=torch.float64)
     z[4, 0] = 1
-    stream = replica_streams(BipartiteBoltzmann(bias, weight), 0, POPULATION)
+    stream = replica_streams(BipartiteBoltzmann(bias, weight), 0, KeyDomain.POPULATION)
     state = PopulationState(z, bias, weight, torch.zeros((), dtype=torch.float64), everyone(z), stream)
     raised = bias.clone()
     raised[0] = 1e7

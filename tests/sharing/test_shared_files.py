@@ -180,7 +180,7 @@ def test_a_full_disk_leaves_nothing_half(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("softspin.sharing.files.os.fsync", full)
+        patched.setattr("os.fsync", full)
         with pytest.raises(SharingError, match="cannot be written: No space left on device"):
             two.save(tmp_path / name)
         with pytest.raises(SharingError, match="cannot be written: No space left on device"):

@@ -39,6 +39,7 @@ from softspin.errors import (
     ShapeError,
     TrainingError,
 )
+from softspin.files import write_synced
 from softspin.training import checkpoint, journal
 from softspin.training.engine import TERMS
 from softspin.training.process import STOPPING, interrupts_wait, is_training
@@ -450,18 +451,18 @@ def test_ctrl_c_on_a_broken_run_saves_nothing(tmp_path: Path) -> None:
 def test_a_full_disk_keeps_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = small(seeds=(0, 1))
     trainer(config, tmp_path / "whole").train()
-    write = checkpoint._write
 
-    def full(path: Path, content: bytes) -> None:
+    def full(path: Path, content: bytes, *, exclusive: bool) -> None:
+        assert exclusive
         path.write_bytes(content[:10])
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     folder = tmp_path / "broken"
     with monkeypatch.context() as patch:
-        made = trainer(config, folder, watcher=Stop(6, lambda: patch.setattr(checkpoint, "_write", full)))
+        made = trainer(config, folder, watcher=Stop(6, lambda: patch.setattr(checkpoint, "write_synced", full)))
         with pytest.raises(CheckpointError, match="No space left on device; the one before is intact"):
             made.train()
-    assert checkpoint._write is write
+    assert vars(checkpoint)["write_synced"] is write_synced
     assert checkpoint.load(folder, "last")[1]["step"] == 5
     assert checkpoint.load(folder, "best")[1]["step"] == 5
     assert not (folder / RESULT).exists()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from softspin import api
+from softspin import api, files
 from softspin.data import Dataset
 from softspin.errors import DataError, RunError, ShapeError, UnknownNameError, unknown_name
 from softspin.sharing.files import is_shared
@@ -117,23 +116,16 @@ def check_not_data(out: Path, model: api.Model, other: str | None = None) -> Non
 
 def write_array(out: Path, values: Tensor) -> None:
     """Replace a .npy file in one step: what was there stays until the new one is whole."""
-    half = out.with_name(f".{out.name}.part")
     try:
-        with half.open("wb") as file:
+        with files.atomic_writer(out) as file:
             np.save(file, values.cpu().numpy())
-        half.replace(out)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            half.unlink()
         raise RunError(f"--out {out} cannot be written: {error.strerror or error}") from error
 
 
 def write_text(path: Path, text: str) -> None:
     """Write a page, first beside its place, so that nobody sees half of it."""
-    half = path.with_name(f".{path.name}.part")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    half.write_text(text, encoding="utf-8")
-    half.replace(path)
+    files.write_text(path, text, parents=True)
 
 
 def picture_shape(shape: tuple[int, ...]) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from softspin.data.dataset import Dataset
 from softspin.data.download import download
 from softspin.data.sources import PublicSet
 from softspin.errors import DataError
+from softspin.files import move_file
 
 
 def cache_folder() -> Path:
@@ -73,7 +74,7 @@ def _download_into(cache: Path, wanted: PublicSet) -> None:
         for path, file in zip(paths, wanted.published.files, strict=True):
             download(file, path)
         kept = wanted.keep(paths, Path(scratch))
-        os.replace(kept, cache / kept.name)
+        move_file(kept, cache / kept.name)
 
 
 def _by_hand(wanted: PublicSet, folder: Path) -> str:

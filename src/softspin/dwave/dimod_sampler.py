@@ -14,13 +14,11 @@ from softspin.distributions import Boltzmann
 from softspin.dwave.bqm import bits_of, check_labels, to_bqm
 from softspin.dwave.temperature import TemperatureReport, TemperatureWarning, check_reads, check_temperature
 from softspin.errors import ShapeError, SupportError
-from softspin.kernels import advance, one_uniform
+from softspin.random import DrawDomain, KeyDomain, advance, one_uniform
 from softspin.samplers import GibbsInfo, GibbsState
 from softspin.samplers import Sampler as TrainingSampler
 from softspin.samplers.diagnostics import flip_rate
 from softspin.samplers.machines import (
-    DIMOD,
-    SEED,
     check_count,
     check_machine,
     check_step,
@@ -87,7 +85,7 @@ class DimodSampler(TrainingSampler):
         check_count("chains", chains)
         check_labels(self.labels, boltzmann.units)
         self._measure()
-        stream = replica_streams(boltzmann, seed, DIMOD)
+        stream = replica_streams(boltzmann, seed, KeyDomain.DIMOD)
         return GibbsState(independent_draw(boltzmann, torch.zeros_like(boltzmann.bias), stream, (chains,)), stream)
 
     @torch.no_grad()
@@ -95,7 +93,7 @@ class DimodSampler(TrainingSampler):
         """As many reads as there are chains, of every replica's machine. Energies and reads go through the host."""
         check_step(boltzmann, state.z, sweeps)
         chains = state.z.shape[-2]
-        seeds = (one_uniform(state.stream, SEED) * 2**31).to(torch.int64).reshape(-1).tolist()
+        seeds = (one_uniform(state.stream, DrawDomain.DIMOD_SEED) * 2**31).to(torch.int64).reshape(-1).tolist()
         reads = [self._read(one, chains, own) for one, own in zip(single_machines(boltzmann), seeds, strict=True)]
         z = torch.stack(reads).reshape(state.z.shape)
         return GibbsState(z, advance(state.stream, sweeps)), GibbsInfo(flip_rate(state.z, z))

@@ -8,15 +8,12 @@ import torch
 from torch import Tensor
 
 from softspin.errors import ShapeError, SupportError
-from softspin.kernels.streams import streams
+from softspin.random import KeyDomain, init_rng_state
+from softspin.random.splitmix import GAMMA, mix_, signed
 
-EVALUATION = 111
-"""The purpose that keeps these draws apart from others of the same seed."""
 MOST = {"images": 1 << 24, "samples": 1 << 24, "units": 1 << 16}
 """What the counter has room for."""
-# SplitMix64; the constants as int64 has them.
-_GAMMA = 0x9E3779B97F4A7C15 - (1 << 64)
-_ROUNDS = (30, 0xBF58476D1CE4E5B9 - (1 << 64)), (27, 0x94D049BB133111EB - (1 << 64))
+_GAMMA = signed(GAMMA)
 
 
 def replica_keys(seed: int | Sequence[int], replicas: int, device: torch.device | str | None = None) -> Tensor:
@@ -24,7 +21,8 @@ def replica_keys(seed: int | Sequence[int], replicas: int, device: torch.device 
 
     A replica's place among the others is not part of its key, so it draws the same alone and among neighbours.
     """
-    return torch.cat([streams(one, 1, purpose=EVALUATION) for one in replica_seeds(seed, replicas)])[:, 0].to(device)
+    states = [init_rng_state(one, 1, domain=KeyDomain.EVALUATION) for one in replica_seeds(seed, replicas)]
+    return torch.cat(states)[:, 0].to(device)
 
 
 def replica_seeds(seed: int | Sequence[int], replicas: int) -> list[int]:
@@ -49,11 +47,7 @@ def uniforms(keys: Tensor, images: Tensor, samples: Tensor, units: int) -> Tenso
     place = (images << 40) + (samples << 16)[:, None]
     rows = keys[:, None, None] + place * _GAMMA
     word = rows[..., None] + torch.arange((units + 1) // 2, device=keys.device) * _GAMMA
-    for shift, factor in _ROUNDS:
-        word ^= _shifted(word, shift)
-        word *= factor
-    word ^= _shifted(word, 31)
-    bits = word.view(torch.int32)[..., :units] >> 9
+    bits = mix_(word).view(torch.int32)[..., :units] >> 9
     # (2 j + 1) / 2**24 with j from 0 to 2**23 - 1: exact in float32, and never 0 or 1.
     return bits.to(torch.float32).mul_(2.0**-23).add_(0.5 + 2.0**-24)
 
@@ -63,8 +57,3 @@ def check_room(**counts: int) -> None:
     for name, count in counts.items():
         if count > MOST[name]:
             raise SupportError(f"{count} {name}; evaluation takes at most {MOST[name]}")
-
-
-def _shifted(word: Tensor, shift: int) -> Tensor:
-    """A shift to the right that brings zeros in, where int64's own brings the sign."""
-    return (word >> shift).bitwise_and_((1 << (64 - shift)) - 1)

@@ -15,6 +15,7 @@ from softspin.distributions import BipartiteBoltzmann
 from softspin.errors import MissingExtraError, ShapeError, SupportError
 from softspin.evaluation.draws import replica_keys, uniforms
 from softspin.evaluation.running import check_images, evaluating
+from softspin.files import atomic_writer
 from softspin.model import DiscreteVAE
 from softspin.samplers.machines import couplings as machine_couplings
 
@@ -190,13 +191,8 @@ def _figure(width: float, height: float) -> Figure:
 def _save(figure: Figure, path: StrPath) -> Path:
     """As PNG; first beside its place, so that a viewer never sees half a picture."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    half = path.with_name(f".{path.name}.part")
-    try:
-        figure.savefig(half, format="png")
-        half.replace(path)
-    finally:
-        half.unlink(missing_ok=True)
+    with atomic_writer(path, parents=True) as file:
+        figure.savefig(file, format="png")
     return path
 
 

@@ -6,7 +6,6 @@ there is none. One by code that was found wrong later says so as `outdated`: it 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
 import os
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from softspin.errors import RowsError
+from softspin.files import lock
 
 Row = dict[str, Any]
 
@@ -72,8 +72,8 @@ def append_rows(path: Path, rows: Iterable[Row]) -> list[Row]:
     """Append the rows whose keys have no result yet, in one piece, and return them. A cut-off last line is replaced."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # until the file is closed: two grids may share it
+        # Two grids may share the file. The lock is a file beside it: on Windows nobody can read a locked file.
+        with path.open("a+b") as file, lock(path.with_name(f".{path.name}.lock")):
             return _append(path, file, rows)
     except OSError as error:
         raise RowsError(f"rows {path} cannot be written: {error.strerror}") from error

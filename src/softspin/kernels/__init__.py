@@ -16,7 +16,8 @@ from torch import Tensor
 
 from softspin.errors import DeviceError, MissingExtraError, ShapeError, SupportError, TooLargeError, unknown_name
 from softspin.kernels import plain
-from softspin.kernels.streams import advance, one_uniform, streams, uniforms
+from softspin.random import advance, one_uniform, uniforms
+from softspin.random import init_rng_state as streams
 
 __all__ = [
     "Implementation",

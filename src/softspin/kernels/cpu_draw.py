@@ -9,10 +9,8 @@ import numpy as np
 
 from softspin.kernels.cpu_compile import jit
 from softspin.kernels.cpu_fields import GROUP
+from softspin.random.splitmix import GAMMA_U64, mix_uint64
 
-GAMMA = np.uint64(0x9E3779B97F4A7C15)
-MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
-MIX_2 = np.uint64(0x94D049BB133111EB)
 PACK = np.uint64(0x0102040810204080)  # moves bit 0 of each of 8 bytes into the top byte
 UNPACK = (np.arange(1 << GROUP)[:, None] >> np.arange(GROUP) & 1).astype(np.float32)
 UNDECIDED, UNDECIDED_8 = np.uint8(2), np.uint64(0x0202020202020202)
@@ -22,18 +20,14 @@ LOG2E = np.float32(1.4426950408889634)
 SLACK = np.float32(1e-5)  # u * (1 + e^-x) is off by up to 7e-6 (at |x| = 80): this near to 1 the rule itself decides
 
 
-@jit()
-def mix(x: np.uint64) -> np.uint64:
-    """SplitMix64's output function: 64 random bits from a counter."""
-    x = (x ^ (x >> np.uint64(30))) * MIX_1
-    x = (x ^ (x >> np.uint64(27))) * MIX_2
-    return x ^ (x >> np.uint64(31))
+mix = jit()(mix_uint64)
+"""SplitMix64's output function, compiled: 64 random bits from a counter."""
 
 
 @jit()
 def half_seed(key: int, counter: int, half: int) -> np.uint64:
     """The seed of one half sweep of one replica."""
-    return mix(mix(np.uint64(key)) + (np.uint64(2) * np.uint64(counter) + np.uint64(half)) * GAMMA)
+    return mix(mix(np.uint64(key)) + (np.uint64(2) * np.uint64(counter) + np.uint64(half)) * GAMMA_U64)
 
 
 @jit(fastmath={"contract"})
@@ -68,7 +62,7 @@ def draw(seed: Any, field: Any, unit: Any, base: Any, slope: Any, t: Any, words:
     units = base.shape[0]
     fours = (units + 3) // 4
     for w in range(fours):
-        words[w] = mix(seed + np.uint64(w + 1) * GAMMA)
+        words[w] = mix(seed + np.uint64(w + 1) * GAMMA_U64)
     for j in range(units):
         x = tempered(base[j], t, slope[j], unit, field[j])
         excess[j] = exp2(min(max(-LOG2E * x, -LIMIT), LIMIT))
@@ -87,7 +81,7 @@ def draw(seed: Any, field: Any, unit: Any, base: Any, slope: Any, t: Any, words:
             j, undecided = 8 * k, eights[k] & UNDECIDED_8
             while undecided:
                 if undecided & np.uint64(UNDECIDED):
-                    below = mix(seed + np.uint64(fours + j + 1) * GAMMA) >> np.uint64(56)
+                    below = mix(seed + np.uint64(fours + j + 1) * GAMMA_U64) >> np.uint64(56)
                     u = np.float32(((np.int64(high[j]) << 8) + np.int64(below)) | 1) * np.float32(2.0**-24)
                     x = tempered(base[j], t, slope[j], unit, field[j])
                     bits[j] = u * (ONE + np.float32(math.exp(-x))) < ONE

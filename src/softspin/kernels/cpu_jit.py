@@ -13,10 +13,11 @@ from softspin.kernels.cpu_compile import entry, jit, pointer, take
 from softspin.kernels.cpu_draw import draw, half_seed, mix, pack, read_side, write_side
 from softspin.kernels.cpu_fields import GROUP, TILE, add_fields, prepare, shape_of, table_shape, unit_of
 from softspin.kernels.cpu_weights import SERIES, left_terms, softplus_step, subset_sums
+from softspin.random import splitmix
+from softspin.random.splitmix import CHAIN_STRIDE_U64
 
 __all__ = ["NAMES", "PREPARE", "SWEEP", "table_shape"]
 
-CHAIN = np.uint64(0xD1B54A32D192ED03)
 NAMES = (
     *("item", "replicas", "chains", "n", "m", "sweeps", "steps", "blocks"),
     *("z", "new", "times", "log_weight", "schedule", "stream", "weight", "size", "steepest", "base", "slope"),
@@ -33,7 +34,9 @@ def half_sweep(
     """Draw one side of a block of chains given the other; if t has just moved by `step`, add to the log weights."""
     add_fields(table, given, field)
     for c in range(given.shape[0]):
-        draw(mix(seed + np.uint64(first + c) * CHAIN), field[c], unit, base, slope, t[c], words, excess, bits)
+        draw(
+            mix(seed + np.uint64(first + c) * CHAIN_STRIDE_U64), field[c], unit, base, slope, t[c], words, excess, bits
+        )
         pack(bits, drawn[c])
         if step != 0.0:
             change = softplus_step(field[c], excess, unit, base, slope, t[c], step, small)
@@ -148,5 +151,5 @@ def _entries(sources: str) -> tuple[Any, Any]:
     return entry(prepare_entry), entry(sweep_entry)
 
 
-_files = sorted(Path(__file__).parent.glob("cpu_*.py"))
+_files = [*sorted(Path(__file__).parent.glob("cpu_*.py")), Path(splitmix.__file__)]
 PREPARE, SWEEP = _entries(hashlib.sha256(b"".join(file.read_bytes() for file in _files)).hexdigest())

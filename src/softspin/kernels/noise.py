@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from softspin.kernels.matmul import TRITON
-from softspin.kernels.streams import uniforms
+from softspin.random import uniforms
 
 
 def noise(stream: Tensor, shape: Sequence[int], purpose: int) -> Tensor:

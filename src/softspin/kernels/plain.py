@@ -2,7 +2,7 @@
 
 Shapes: R replicas, C chains, a left side of n units and a right side of m. bias `(R, n + m)`, weight `(R, n, m)`,
 left side first; chains `(R, C, n + m)`, 0 or 1 in the parameters' dtype; stream `(R, 2)`, see
-:mod:`softspin.kernels.streams`.
+:mod:`softspin.random`.
 
 The path of tempering and annealing, for t in [0, 1] and a base of independent biases `(R, n + m)`:
 
@@ -22,9 +22,9 @@ import torch
 from torch import Tensor
 
 from softspin.kernels.noise import noise
-from softspin.kernels.streams import advance
-from softspin.kernels.streams import uniforms as draw
 from softspin.numerics import softplus
+from softspin.random import DrawDomain, advance
+from softspin.random import uniforms as draw
 
 Uniforms = Tensor | Callable[[int], Tensor]
 
@@ -92,7 +92,7 @@ def _source(
     if given is not None:
         return given if callable(given) else given.__getitem__
     if dtype == torch.float32:
-        return lambda sweep: noise(advance(stream, sweep), shape, purpose=0)
+        return lambda sweep: noise(advance(stream, sweep), shape, DrawDomain.SWEEP)
     return lambda sweep: draw(stream, sweep, shape, dtype)
 
 
@@ -112,7 +112,7 @@ def gibbs_sweeps(
     t `(R, C)` is each chain's temperature (None: 1), base `(R, n + m)` (None: 0). The right side that comes in is
     not read. Returns the chains and the stream, `sweeps` counters later.
 
-    >>> from softspin.kernels.streams import streams
+    >>> from softspin.kernels import streams
     >>> z, bias, weight = torch.zeros(1, 4, 5), torch.full((1, 5), 50.0), torch.zeros(1, 2, 3)
     >>> z, stream = gibbs_sweeps(z, bias, weight, streams(0, 1), sweeps=2)
     >>> int(z.sum()), stream[0, 1].item()
@@ -158,7 +158,7 @@ def anneal(
     Returns log weights `(R, C)` in float64, the chains `(R, C, n + m)` after the last sweep, and the stream T + 1
     counters later. Holds the chains and nothing that grows with T.
 
-    >>> from softspin.kernels.streams import streams
+    >>> from softspin.kernels import streams
     >>> bias, weight = torch.randn(1, 5), torch.zeros(1, 2, 3)
     >>> log_weight, z, stream = anneal(bias, weight, bias, torch.linspace(0, 1, 11), 4, streams(0, 1))
     >>> log_weight, z.shape, stream[0, 1].item()

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from softspin.errors import FigureError, MissingExtraError
 from softspin.experiments.figures.arrays import Arrays, load
+from softspin.files import write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -210,12 +211,9 @@ def picture(figure: Figure, ending: str) -> bytes:
 
 def _save(figure: Figure, path: Path) -> Path:
     """First beside its place, so that nobody sees half a picture."""
-    half = path.with_name(f".{path.name}.part")
     content = picture(figure, path.suffix[1:])
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        half.write_bytes(content)
-        half.replace(path)
+        write_bytes(path, content, parents=True)
     except OSError as error:
         raise FigureError(f"{path} cannot be written: {error.strerror}") from error
     return path

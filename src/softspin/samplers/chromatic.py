@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from softspin.distributions import Boltzmann
-from softspin.kernels import advance, uniforms
 from softspin.kernels.plain import is_on
 from softspin.numerics import align, softplus
+from softspin.random import advance, uniforms
 
 
 def chromatic_sweeps(

@@ -10,10 +10,10 @@ from torch import Tensor
 from softspin.distributions import Boltzmann
 from softspin.errors import ShapeError
 from softspin.kernels import Implementation
+from softspin.random import KeyDomain
 from softspin.samplers.base import Sampler
 from softspin.samplers.diagnostics import flip_rate
 from softspin.samplers.machines import (
-    GIBBS,
     check_chains,
     check_count,
     check_machine,
@@ -50,7 +50,7 @@ def init(machine: Boltzmann, chains: int, seed: int, start: Tensor | None = None
     """
     check_machine(machine)
     check_count("chains", chains)
-    stream = replica_streams(machine, seed, GIBBS)
+    stream = replica_streams(machine, seed, KeyDomain.GIBBS)
     if start is None:
         return GibbsState(independent_draw(machine, torch.zeros_like(machine.bias), stream, (chains,)), stream)
     check_chains(start, machine, what="the chains to start from")

@@ -16,13 +16,10 @@ from torch import Tensor
 from softspin.distributions import Boltzmann
 from softspin.distributions.enumeration import LARGEST
 from softspin.errors import SupportError, unknown_name
-from softspin.kernels import Implementation, one_uniform
+from softspin.kernels import Implementation
 from softspin.numerics import softplus
+from softspin.random import DrawDomain, KeyDomain, one_uniform
 from softspin.samplers.machines import (
-    DRAWS,
-    FORWARD,
-    RESAMPLE,
-    REVERSE,
     anneal,
     base_biases,
     check_chains,
@@ -93,7 +90,7 @@ def ais(
     check_count("chains", chains)
     biases = base_biases(machine, base)
     steps = check_schedule(linear_schedule(temperatures) if schedule is None else schedule)
-    stream = replica_streams(machine, seed, FORWARD)
+    stream = replica_streams(machine, seed, KeyDomain.FORWARD_AIS)
     log_weights, _ = anneal(machine, biases, steps, chains, stream, implementation=implementation)
     error = log_mean_error(weight_ess(log_weights), chains)
     value = softplus(biases.to(torch.float64)).sum(-1) + log_mean_exp(log_weights)
@@ -133,7 +130,7 @@ def reverse_ais(
     check_chains(samples, machine, what="the samples")
     biases = base_biases(machine, base)
     steps = check_schedule(linear_schedule(temperatures) if schedule is None else schedule)
-    stream = replica_streams(machine, seed, REVERSE)
+    stream = replica_streams(machine, seed, KeyDomain.REVERSE_AIS)
     chains = samples.shape[-2]
     log_weights, _ = anneal(machine, biases, steps.flip(0), chains, stream, samples, implementation)
     error = log_mean_error(weight_ess(log_weights), chains, kinship)
@@ -216,10 +213,10 @@ def _draws(
 ) -> tuple[Tensor, Tensor]:
     """Samples of the machine `(*replicas, chains, D)`, annealed and resampled, and their mean square family size."""
     steps = linear_schedule(temperatures) if schedule is None else schedule
-    stream = replica_streams(machine, seed, DRAWS)
+    stream = replica_streams(machine, seed, KeyDomain.AIS_SAMPLES)
     log_weights, z = anneal(machine, base_biases(machine, base), steps, chains, stream, implementation=implementation)
     weights = torch.exp(log_weights - log_weights.amax(-1, keepdim=True))
-    parents = systematic(weights, one_uniform(stream, RESAMPLE)[..., None])
+    parents = systematic(weights, one_uniform(stream, DrawDomain.RESAMPLE)[..., None])
     return z.gather(-2, parents[..., None].expand(z.shape)), mean_square_family(parents)
 
 

@@ -19,14 +19,11 @@ from torch import Tensor
 from softspin.distributions import BipartiteBoltzmann, Boltzmann, GraphBoltzmann
 from softspin.distributions.boltzmann import check_finite
 from softspin.errors import DeviceError, ShapeError, SupportError, unknown_name
-from softspin.kernels import Implementation, choose, gibbs_sweeps, streams, uniforms
+from softspin.kernels import Implementation, choose, gibbs_sweeps
 from softspin.kernels import anneal as anneal_bipartite
 from softspin.numerics import align, broadcast_shape
+from softspin.random import DrawDomain, init_rng_state, uniforms
 from softspin.samplers.chromatic import anneal_graph, chromatic_sweeps
-
-# Purposes keep draws apart that share a seed (streams) or a counter (uniforms).
-GIBBS, POPULATION, TEMPERING, FORWARD, REVERSE, DIMOD, DRAWS = range(1, 8)
-START, RESAMPLE, EXCHANGE, SEED = range(1, 5)
 
 
 def couplings(machine: Boltzmann) -> Tensor:
@@ -53,17 +50,17 @@ def single_machines(machine: Boltzmann) -> list[Boltzmann]:
     return [rebuild(machine, bias.clone(), coupling.clone()) for bias, coupling in each]
 
 
-def replica_streams(machine: Boltzmann, seed: int, purpose: int) -> Tensor:
-    """One stream per replica of the machine, `(*replicas, 2)`."""
-    flat = streams(seed, machine.batch_shape.numel(), purpose=purpose, device=machine.bias.device)
+def replica_streams(machine: Boltzmann, seed: int, domain: int) -> Tensor:
+    """One random state per replica of the machine, `(*replicas, 2)`; domain: a :class:`KeyDomain`."""
+    flat = init_rng_state(seed, machine.batch_shape.numel(), domain=domain, device=machine.bias.device)
     return flat.reshape(*machine.batch_shape, 2)
 
 
 def replica_uniforms(
-    machine: Boltzmann, stream: Tensor, shape: tuple[int, ...], purpose: int, offset: int = 0
+    machine: Boltzmann, stream: Tensor, shape: tuple[int, ...], domain: int, offset: int = 0
 ) -> Tensor:
     """Uniforms `(*replicas, *shape)` in the machine's dtype."""
-    drawn = uniforms(stream.reshape(-1, 2), offset, shape, machine.bias.dtype, purpose)
+    drawn = uniforms(stream.reshape(-1, 2), offset, shape, machine.bias.dtype, domain)
     return drawn.reshape(*machine.batch_shape, *shape)
 
 
@@ -151,7 +148,7 @@ def base_biases(machine: Boltzmann, base: str | Tensor) -> Tensor:
 
 def independent_draw(machine: Boltzmann, base: Tensor, stream: Tensor, shape: tuple[int, ...]) -> Tensor:
     """States `(*replicas, *shape, D)` of the machine without couplings whose biases are `base`."""
-    u = replica_uniforms(machine, stream, (*shape, machine.units), START)
+    u = replica_uniforms(machine, stream, (*shape, machine.units), DrawDomain.START)
     return (u < torch.sigmoid(align(base, u.ndim))).to(machine.bias.dtype)
 
 

@@ -19,12 +19,11 @@ from torch import Tensor
 
 from softspin.distributions import BipartiteBoltzmann, Boltzmann, GraphBoltzmann
 from softspin.errors import ConfigError, ShapeError, SupportError
-from softspin.kernels import Implementation, one_uniform
+from softspin.kernels import Implementation
 from softspin.numerics import softplus
+from softspin.random import DrawDomain, KeyDomain, one_uniform
 from softspin.samplers.base import Sampler
 from softspin.samplers.machines import (
-    POPULATION,
-    RESAMPLE,
     base_biases,
     check_count,
     check_machine,
@@ -58,7 +57,7 @@ def init(machine: Boltzmann, members: int, seed: int, base: str | Tensor = "cent
     check_machine(machine)
     check_count("members", members, least=2)
     biases = base_biases(machine, base)
-    stream = replica_streams(machine, seed, POPULATION)
+    stream = replica_streams(machine, seed, KeyDomain.POPULATION)
     z = independent_draw(machine, biases, stream, (members,))
     log_z = softplus(biases.to(torch.float64)).sum(-1)
     return PopulationState(z, biases.clone(), torch.zeros_like(couplings(machine)), log_z, _labels(z), stream)
@@ -166,7 +165,7 @@ def _part(
     gain = gain - largest
     reached = farthest(gain, least, state.z.dtype)
     weights = torch.exp(reached[..., None] * gain)
-    parents = systematic(weights, one_uniform(state.stream, RESAMPLE)[..., None])
+    parents = systematic(weights, one_uniform(state.stream, DrawDomain.RESAMPLE)[..., None])
     if at_once:
         reached, weights = torch.ones_like(reached), gain.exp()
     total = weights.sum(-1)

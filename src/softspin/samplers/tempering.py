@@ -14,13 +14,12 @@ from torch import Tensor
 
 from softspin.distributions import Boltzmann
 from softspin.errors import ShapeError
-from softspin.kernels import Implementation, uniforms
+from softspin.kernels import Implementation
 from softspin.numerics import align
 from softspin.parts import PartSetting
+from softspin.random import DrawDomain, KeyDomain, uniforms
 from softspin.samplers.base import Sampler
 from softspin.samplers.machines import (
-    EXCHANGE,
-    TEMPERING,
     base_biases,
     check_count,
     check_machine,
@@ -90,7 +89,7 @@ def init(
     ladder = temperatures if isinstance(temperatures, Tensor) else linear_schedule(temperatures)
     ladder = check_schedule(ladder, machine.batch_shape).to(machine.bias)
     biases = base_biases(machine, base)
-    stream = replica_streams(machine, seed, TEMPERING)
+    stream = replica_streams(machine, seed, KeyDomain.TEMPERING)
     z = independent_draw(machine, biases, stream, (chains, ladder.shape[-1]))
     ends = torch.full(z.shape[:-1], _NEW, dtype=torch.int8, device=z.device)
     trips = torch.zeros(z.shape[:-2], dtype=torch.int64, device=z.device)
@@ -170,7 +169,7 @@ def adapted_temperatures(temperatures: Tensor, exchange_rate: Tensor) -> Tensor:
 def _decide(log_accept: Tensor, stream: Tensor) -> Tensor:
     """Which pairs `(*replicas, ladders, K)` exchange; even and odd pairs take turns with the stream's counter."""
     flat = stream.reshape(-1, 2)
-    u = uniforms(flat, 0, log_accept.shape[-2:], torch.float64, EXCHANGE).reshape(log_accept.shape)
+    u = uniforms(flat, 0, log_accept.shape[-2:], torch.float64, DrawDomain.EXCHANGE).reshape(log_accept.shape)
     pair = torch.arange(log_accept.shape[-1], device=log_accept.device)
     turn = (pair + stream[..., 1:]) % 2 == 0
     return (torch.log(u) < log_accept) & turn[..., None, :]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from safetensors import SafetensorError, safe_open
 
 from softspin.config import Config, migrate_tensors
 from softspin.errors import ShapeError, SharingError, SupportError
+from softspin.files import temporary_path, write_synced
 from softspin.model import DiscreteVAE, restore
 from softspin.sharing.about import MOST_BYTES, from_json, to_json
 from softspin.sharing.card import card
@@ -107,15 +107,12 @@ def _replace(path: Path, files: dict[Path, bytes]) -> None:
     The last of them is the model itself, which is replaced at once. The others tell of it: the old ones go before that,
     the new ones come after it.
     """
-    halves = {file: file.with_name(f".{file.name}.part") for file in files}
+    halves = {file: temporary_path(file) for file in files}
     made = not path.exists() and path.suffix != ".safetensors"
     try:
         next(iter(files)).parent.mkdir(parents=True, exist_ok=True)
         for file, content in files.items():
-            with halves[file].open("wb") as stream:
-                stream.write(content)
-                stream.flush()
-                os.fsync(stream.fileno())
+            write_synced(halves[file], content)
         for file in [*files][:-1]:
             file.unlink(missing_ok=True)
         for file in reversed(files):

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from softspin import __version__
 from softspin.errors import CheckpointError, DamagedError
+from softspin.files import sync_folder, write_synced
 
 FORMAT = 1
 """Version of the layout of both files; raised when an older softspin could not read a newer checkpoint."""
@@ -48,9 +49,9 @@ def save(folder: Folder, name: str, tensors: Mapping[str, Tensor], meta: Mapping
     fresh = file.with_suffix(".json")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _write(file, content)
-        _write(fresh, text)
-        _sync(folder)  # both names are on the disk before one file says that the other is there
+        write_synced(file, content, exclusive=True)
+        write_synced(fresh, text, exclusive=True)
+        sync_folder(folder)  # both names are on the disk before one file says that the other is there
         os.replace(fresh, manifest)
     except BaseException as error:
         if not _holds(manifest, text):  # Ctrl-C may come just after the replacement
@@ -58,7 +59,7 @@ def save(folder: Folder, name: str, tensors: Mapping[str, Tensor], meta: Mapping
         if isinstance(error, OSError):
             raise _unwritable(folder, name, error) from error
         raise
-    _sync(folder)
+    sync_folder(folder)
     _delete(_leftovers(folder, name, current=file))
 
 
@@ -158,28 +159,11 @@ def _read_manifest(folder: Path, name: str) -> dict[str, Any]:
     return manifest
 
 
-def _write(path: Path, content: bytes) -> None:
-    with path.open("xb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
 def _holds(path: Path, content: bytes) -> bool:
     try:
         return path.read_bytes() == content
     except OSError:
         return False
-
-
-def _sync(folder: Path) -> None:
-    """Put the folder's names on the disk, where the system has such a call."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def _delete(paths: Iterable[Path]) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import signal
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from softspin import files
 from softspin.errors import BusyError, RunError
 
 LOCK = "lock"
@@ -19,29 +19,20 @@ STOPPING = "stopping once this step is done and saved, its validation included; 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """The folder (made if missing), for this process alone: two would overwrite each other's checkpoints."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / LOCK).open("w")
-    except OSError as error:
-        raise RunError(f"folder {folder} cannot be written: {error.strerror}") from error
-    with file:
+    with contextlib.ExitStack() as held:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            folder.mkdir(parents=True, exist_ok=True)
+            held.enter_context(files.lock(folder / LOCK, timeout=files.ASK_SECONDS))
+        except BlockingIOError:
             raise BusyError(f"another process is training in {folder}; wait for it, or stop it") from None
+        except OSError as error:
+            raise RunError(f"folder {folder} cannot be written: {error.strerror}") from error
         yield
 
 
 def is_training(folder: Path) -> bool:
     """Whether a process is at work in a folder now."""
-    try:
-        with (folder / LOCK).open() as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
+    return files.is_locked(folder / LOCK)
 
 
 @contextlib.contextmanager

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from softspin import __version__
+from softspin import __version__, files
 from softspin.config import Config
 from softspin.data import Dataset
 from softspin.errors import ConfigError, RunError, UnknownNameError
@@ -135,14 +133,7 @@ def _read_json(path: Path) -> Any:
 
 def write_json(path: Path, content: Any) -> None:
     """Replace a JSON file in one step, and not before it is on the disk."""
-    temporary = path.with_suffix(".part")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(json.dumps(content, indent=1, allow_nan=False) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        files.write_json(path, content)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
         raise RunError(f"{path} cannot be written: {error.strerror}") from error

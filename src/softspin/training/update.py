@@ -19,16 +19,13 @@ from softspin.config import Config
 from softspin.data import Dataset
 from softspin.distributions import Boltzmann
 from softspin.kernels.noise import noise
-from softspin.kernels.streams import streams
 from softspin.model import DiscreteVAE
+from softspin.random import DrawDomain, KeyDomain, init_rng_state
 from softspin.samplers import NegativePhase, Sampler, negative_phase
 from softspin.samplers.machines import single_machines
 from softspin.training.adam import Adam
 from softspin.training.record import Record
 from softspin.training.schedules import Schedules
-
-NOISE, BITS, SHUFFLE = 101, 102, 103
-"""Random domains of a replica: the method's noise, binarization, the order of the images."""
 
 
 class Stages(NamedTuple):
@@ -69,7 +66,7 @@ class Update:
         seeds = [replica.seed for replica in config.replicas]
         self.batch_size = min(config.batch, len(self.train_images))
         self.steps_per_epoch = len(self.train_images) // self.batch_size
-        self.rng_state = torch.cat([streams(seed, 1, purpose=NOISE) for seed in seeds]).to(device)
+        self.rng_state = torch.cat([init_rng_state(seed, 1, domain=KeyDomain.TRAINING) for seed in seeds]).to(device)
         self.order = torch.zeros(replicas, len(self.train_images), dtype=torch.int64, device=device)
         self.step_counter = torch.zeros((), dtype=torch.int64, device=device)
         self.log_z = torch.full((replicas,), self.model.units * 0.6931471805599453, device=device)
@@ -92,10 +89,12 @@ class Update:
             quality = self.sample()
             moments = stages.moments(self.sampler.samples(self.sampler_state))
         rows, kl_weight = stages.next_batch()
-        binarization_noise = noise(self.rng_state, rows.shape[1:], BITS) if self.binarizes else None
+        binarization_noise = noise(self.rng_state, rows.shape[1:], DrawDomain.BINARIZATION) if self.binarizes else None
         shape = self.model.method.noise_shape(self.config.samples, self.batch_size, self.model.units)
         with tf32(self.config.tf32):
-            loss, terms = stages.bound(rows, binarization_noise, noise(self.rng_state, shape, NOISE), kl_weight)
+            loss, terms = stages.bound(
+                rows, binarization_noise, noise(self.rng_state, shape, DrawDomain.POSTERIOR), kl_weight
+            )
             loss.backward()
         join()
         with torch.no_grad():
@@ -144,7 +143,7 @@ class Update:
     def shuffle(self, epoch: int) -> None:
         """A new order of the images for each replica, a function of its key and the epoch."""
         now = torch.stack([self.rng_state[:, 0], torch.full_like(self.rng_state[:, 1], epoch)], dim=-1)
-        self.order.copy_(noise(now, (len(self.train_images),), SHUFFLE).argsort(dim=-1))
+        self.order.copy_(noise(now, (len(self.train_images),), DrawDomain.SHUFFLE).argsort(dim=-1))
 
     @torch.no_grad()
     def sample(self) -> Tensor:

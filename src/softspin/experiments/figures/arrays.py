@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import json
 import zipfile
@@ -15,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from softspin.errors import FigureError
+from softspin.files import atomic_writer
 from softspin.provenance import provenance
 
 Values = Mapping[str, NDArray[Any]]
@@ -46,14 +46,11 @@ def place(folder: Path, figure: str) -> Path:
 def save(folder: Path, values: Values, meta: Mapping[str, Any]) -> Path:
     """Replace the arrays of the figure that `meta` names, in one step."""
     path = place(folder, meta["figure"])
-    half = path.with_name(f".{path.stem}.part.npz")
+    record = np.array(json.dumps(meta, allow_nan=False))
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        np.savez_compressed(half, **values, meta=np.array(json.dumps(meta, allow_nan=False)))  # type: ignore[arg-type]
-        half.replace(path)
+        with atomic_writer(path, parents=True) as file:
+            np.savez_compressed(file, **values, meta=record)  # type: ignore[arg-type]
     except OSError as error:
-        with contextlib.suppress(OSError):
-            half.unlink()
         raise FigureError(f"{path} cannot be written: {error.strerror}") from error
     return path
 

@@ -26,10 +26,10 @@ from softspin.experiments.figures import arrays
 from softspin.experiments.figures.gradients import GradientNoise, gradient_noise
 from softspin.experiments.figures.mean_field import KL, mean_field_kl
 from softspin.kernels.noise import noise
-from softspin.kernels.streams import streams
 from softspin.methods import SmoothedMethod
 from softspin.model import build
 from softspin.provenance import find_device
+from softspin.random import DrawDomain, KeyDomain, init_rng_state
 from softspin.training.engine import Engine
 from softspin.training.process import interrupts_wait
 from softspin.training.record import TERMS
@@ -42,8 +42,6 @@ BETAS: dict[str, dict[str, tuple[float, ...]]] = {
     "fig2c": {"dvae#-exp": (10,), "dvae#-power": (30,)},
 }
 """What each figure trains. Fig. 2b: the values among which the authors chose; 2c as the paper says; 2a, the best."""
-IMAGES, INK, DRAW = 111, 112, 113
-"""Purposes of the random numbers: which images, their binarization, the posterior's draws."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +75,7 @@ class Probe:
         self.engine = Engine(config, build(config, data.spec), data, device)
         self.twin = build(config, data.spec).to(device).train()
         self.twin.method.begin_training()
-        self.stream = streams(config.seeds[0], 1, purpose=IMAGES, device=device)
+        self.stream = init_rng_state(config.seeds[0], 1, domain=KeyDomain.FIGURES, device=device)
 
     def step(self) -> None:
         """One update."""
@@ -92,15 +90,16 @@ class Probe:
         engine, update = self.engine, self.engine.update
         self.twin.load_state_dict(engine.model.state_dict())
         self.stream = torch.stack([self.stream[:, 0], torch.full_like(self.stream[:, 1], engine.steps << 20)], dim=-1)
-        index = noise(self.stream, (len(update.train_images),), IMAGES)[0].argsort()[: update.batch_size]
+        places = noise(self.stream, (len(update.train_images),), DrawDomain.FIGURE_IMAGES)[0].argsort()
+        index = places[: update.batch_size]
         rows = update.train_images[index]
-        x = noise(self.stream, rows.shape, INK)[0] < rows if update.binarizes else rows
+        x = noise(self.stream, rows.shape, DrawDomain.FIGURE_BINARIZATION)[0] < rows if update.binarizes else rows
         return x.to(torch.float32).expand(self.twin.replicas, *rows.shape)
 
     def uniforms(self, number: int) -> Tensor:
         """The noise of one draw, the same for every beta: what differs is not the luck."""
         now = torch.stack([self.stream[:, 0], self.stream[:, 1] + number], dim=-1)
-        drawn = noise(now, (2, 1, self.engine.update.batch_size, self.twin.units), DRAW)
+        drawn = noise(now, (2, 1, self.engine.update.batch_size, self.twin.units), DrawDomain.FIGURE_POSTERIOR)
         return drawn.expand(self.twin.replicas, *drawn.shape[1:])
 
     def kl(self, x: Tensor, zetas: int, steps: Sequence[int], temperatures: int, chains: int) -> KL:

@@ -1,0 +1,6 @@
+"""Counter-based random numbers: states of key and counter, the domains that keep draws apart, SplitMix64."""
+
+from softspin.random.domains import DrawDomain, KeyDomain
+from softspin.random.state import advance, init_rng_state, one_uniform, uniforms
+
+__all__ = ["DrawDomain", "KeyDomain", "advance", "init_rng_state", "one_uniform", "uniforms"]

@@ -1,0 +1,217 @@
+"""Files that are replaced in one step, and locks between processes."""
+
+from __future__ import annotations
+
+import ast
+import errno
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import softspin
+from softspin import files
+
+SOURCE = Path(softspin.__file__).parent
+WRITERS: dict[str, Callable[[Path], None]] = {
+    "bytes": lambda path: files.write_bytes(path, b"new"),
+    "text": lambda path: files.write_text(path, "new"),
+    "json": lambda path: files.write_json(path, "new"),
+}
+writers = pytest.mark.parametrize("write", WRITERS.values(), ids=list(WRITERS))
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_what_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "file"
+    with pytest.raises(FileNotFoundError):
+        files.write_text(path, "ü\n")
+    files.write_text(path, "ü\n", parents=True)
+    assert path.read_bytes() == "ü\n".encode()
+    files.write_bytes(path, b"\0\n")
+    assert path.read_bytes() == b"\0\n"
+    files.write_json(path, {"a": [1, None]})
+    assert json.loads(path.read_text()) == {"a": [1, None]}
+    assert path.read_text().endswith("}\n")
+    assert names(path.parent) == ["file"]
+
+
+@writers
+@pytest.mark.parametrize("call", ["os.fsync", "os.replace", "pathlib.Path.open"])
+def test_an_error_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Path], None], call: str
+) -> None:
+    (tmp_path / "file").write_text("old")
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(call, full)
+        with pytest.raises(OSError, match="No space left"):
+            write(tmp_path / "file")
+    assert names(tmp_path) == ["file"]
+    assert (tmp_path / "file").read_text() == "old"
+
+
+def test_the_bytes_are_on_the_disk_before_the_name_points_to_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    sync, replace = os.fsync, os.replace
+
+    def synced(handle: int) -> None:
+        done.append(f"sync of {os.fstat(handle).st_size} bytes")
+        sync(handle)
+
+    def replaced(source: Path, target: Path) -> None:
+        done.append(f"replace {target.name}")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", replaced)
+    files.write_bytes(tmp_path / "a", b"12345")
+    files.write_synced(tmp_path / "b", b"123", exclusive=True)
+    files.move_file(tmp_path / "b", tmp_path / "c")
+    assert done == ["sync of 5 bytes", "replace a", "sync of 3 bytes", "sync of 3 bytes", "replace c"]
+    with pytest.raises(FileExistsError):
+        files.write_synced(tmp_path / "a", b"", exclusive=True)
+
+
+def interrupted_after(_: int) -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_interrupted_block_leaves_the_old_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("old")
+    with pytest.raises(KeyboardInterrupt), files.atomic_writer(tmp_path / "file") as file:
+        interrupted_after(file.write(b"half of"))
+    assert (names(tmp_path), (tmp_path / "file").read_text()) == (["file"], "old")
+
+
+def test_nan_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        files.write_json(tmp_path / "file", float("nan"))
+    assert names(tmp_path) == []
+
+
+def replacements(source: str) -> list[str]:
+    """Renames over another file: os.replace(a, b), path.replace(b)."""
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    named = [c for c in calls if isinstance(c.func, ast.Attribute) and c.func.attr == "replace" and not c.keywords]
+    return [ast.unparse(c) for c in named if len(c.args) == 1 or ast.unparse(c.func) == "os.replace"]
+
+
+def test_nobody_else_replaces_files_by_hand() -> None:
+    """Checkpoints and shared models replace several files in an order of their own."""
+    allowed = {"files.py", "training/checkpoint.py", "sharing/files.py"}
+    found = {path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py") if replacements(path.read_text())}
+    assert found == allowed
+    assert replacements("half.replace(path)\nos.replace(a, b)\n'x'.replace('a', 'b')\nreplace(c, x=1)") == [
+        "half.replace(path)",
+        "os.replace(a, b)",
+    ]
+
+
+# Locks ----------------------------------------------------------------------------------------------------------------
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from softspin.files import lock
+with lock(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@contextmanager
+def held_by_another_process(path: Path) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE, text=True) as child:
+        try:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "held\n"
+            yield child
+        finally:
+            child.kill()
+
+
+def test_a_lock_is_for_one_process_and_a_killed_one_lets_go(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    assert not files.is_locked(path)
+    assert names(tmp_path) == [], "asking makes no file"
+    with held_by_another_process(path) as child:
+        assert files.is_locked(path)
+        with pytest.raises(BlockingIOError), files.lock(path, timeout=0):
+            pytest.fail("two hold it")
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        assert not files.is_locked(path)
+        with files.lock(path, timeout=0):
+            assert files.is_locked(path)
+    assert path.exists()
+
+
+def test_asking_does_not_take_the_lock_over(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with files.lock(path):
+        assert [files.is_locked(path) for _ in range(2)] == [True, True]
+        with pytest.raises(BlockingIOError), files.lock(path, timeout=0):
+            pytest.fail("two hold it")
+    with ThreadPoolExecutor(4) as pool:
+        assert not any(pool.map(lambda _: files.is_locked(path), range(40))), "those who ask do not see each other"
+
+
+def test_a_lock_that_is_waited_for_comes(tmp_path: Path) -> None:
+    path, inside, most = tmp_path / "lock", [0], [0]
+
+    def enter(_: int) -> None:
+        with files.lock(path):
+            inside[0] += 1
+            most[0] = max(most[0], inside[0])
+            inside[0] -= 1
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(enter, range(20)))
+    assert most == [1]
+
+
+def test_an_error_in_the_block_passes_and_releases(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="mine"), files.lock(tmp_path / "lock"):
+        raise FileNotFoundError("mine")
+    assert not files.is_locked(tmp_path / "lock")
+
+
+def test_a_file_system_without_locks_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock by the existence of a file would outlive a kill."""
+
+    def missing(*_: object) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", missing)
+    with (
+        pytest.warns(UserWarning, match="flock not supported"),
+        pytest.raises(OSError, match="No locks available"),
+        files.lock(tmp_path / "lock"),
+    ):
+        pytest.fail("a lock by existence")
+
+
+def test_no_module_needs_what_only_unix_has() -> None:
+    unix = {"fcntl", "grp", "posix", "pty", "pwd", "resource", "syslog", "termios", "tty"}
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            imported = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            imported += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not unix & {name.partition(".")[0] for name in imported}, path.relative_to(SOURCE)
