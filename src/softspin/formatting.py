@@ -1,71 +1,97 @@
-"""A result in words: the same lines on a terminal and in a model's card."""
+"""Results as text: the same lines on a terminal, in a model's card and on its page."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from softspin.config import Config
+from softspin.records import ResultRow
 
 
-def replica_name(row: Mapping[str, Any]) -> str:
+class Trained(Protocol):
+    """What tells the replicas of a run apart: a row, or a `Replica` of a config."""
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def beta(self) -> float | None: ...
+
+
+def replica_name(replica: Trained) -> str:
     """Which of several models.
 
-    >>> replica_name({"seed": 3, "beta": 30.0})
+    >>> from softspin.config import Replica
+    >>> replica_name(Replica(seed=3, beta=30.0))
     'seed 3, beta 30'
     """
-    return f"seed {row['seed']}, beta {row['beta']:g}"
+    return f"seed {replica.seed}" + ("" if replica.beta is None else f", beta {replica.beta:g}")
 
 
-def result_line(row: Mapping[str, Any], part: str = "test") -> str:
-    """The result of one replica, next to what independent pixels reach.
+def result_line(row: ResultRow, part: str = "test") -> str:
+    """The result of one replica, next to that of independent pixels.
 
-    >>> row = {"nll": 84.2, "standard_error": 0.05, "log_z": 30.0, "log_z_low": 29.9, "log_z_high": 30.1}
-    >>> result_line({**row, "log_z_method": "sandwich", "baseline_nll": 206.1})
+    >>> row = ResultRow(status="ok", seed=0, steps=10, short=True, variant={}, nll=84.2, standard_error=0.05, log_z=30,
+    ...                 log_z_low=29.9, log_z_high=30.1, baseline_nll=206.1)
+    >>> result_line(row)
     'test NLL 84.20 +- 0.05, log Z in [29.90, 30.10]; independent pixels: 206.10'
     """
-    error = "" if row["standard_error"] is None else f" +- {row['standard_error']:.2f}"
-    return f"{part} NLL {row['nll']:.2f}{error}, {log_z_text(row)}; independent pixels: {row['baseline_nll']:.2f}"
+    error = "" if row.standard_error is None else f" +- {row.standard_error:.2f}"
+    return f"{part} NLL {number(row.nll)}{error}, {log_z_text(row)}; independent pixels: {number(row.baseline_nll)}"
 
 
-def log_z_text(row: Mapping[str, Any]) -> str:
-    """log Z with its interval.
+def log_z_text(row: ResultRow) -> str:
+    """log Z of a result with its interval."""
+    return log_z_interval(row.log_z, row.log_z_low, row.log_z_high)
 
-    >>> log_z_text({"log_z": 2.0, "log_z_low": 2.0, "log_z_high": 2.0})
-    'log Z = 2.00 (exact)'
+
+def log_z_interval(value: float | None, low: float | None, high: float | None) -> str:
+    """log Z with its interval; None is an infinite end.
+
+    >>> log_z_interval(2.0, 2.0, 2.0), log_z_interval(2.0, None, 2.5)
+    ('log Z = 2.00 (exact)', 'log Z in [-inf, 2.50]')
     """
-    low, high = row["log_z_low"], row["log_z_high"]
     if low is not None and low == high:
-        return f"log Z = {row['log_z']:.2f} (exact)"
+        return f"log Z = {number(value)} (exact)"
     ends = ["-inf" if low is None else f"{low:.2f}", "inf" if high is None else f"{high:.2f}"]
     return f"log Z in [{', '.join(ends)}]"
 
 
-def detail_lines(row: Mapping[str, Any]) -> list[str]:
-    """What stands behind the result of one replica."""
-    lines, low, high = [], row["nll_low"], row["nll_high"]
-    if None not in (low, high) and "exact" not in log_z_text(row):
+def detail_lines(row: ResultRow) -> list[str]:
+    """The terms of the bound, and the sizes behind an estimate."""
+    lines, low, high = [], row.nll_low, row.nll_high
+    if low is not None and high is not None and "exact" not in log_z_text(row):
         lines.append(f"with the ends of log Z: {low:.2f} to {high:.2f}")
-    lines.append(f"ELBO {row['elbo']:.2f} = reconstruction {row['reconstruction']:.2f} - KL {row['kl']:.2f}")
-    active = "?" if row["active_bits"] is None else f"{row['active_bits']:.0f}"
-    size, samples = row["effective_sample_size"], row["importance_samples"]
-    lines.append(f"{active} active bits; effective sample size {size:.1f} of {samples:,}; {row['images']:,} images")
+    lines.append(f"ELBO {number(row.elbo)} = reconstruction {number(row.reconstruction)} - KL {number(row.kl)}")
+    active, size = number(row.active_bits, ".0f"), number(row.effective_sample_size, ".1f")
+    samples, images = number(row.importance_samples, ","), number(row.images, ",")
+    lines.append(f"{active} active bits; effective sample size {size} of {samples}; {images} images")
     return lines
 
 
-def unlike_the_recipe(config: Config) -> dict[str, Any]:
-    """The settings that are not those of the published recipe."""
+def number(value: float | None, form: str = ".2f") -> str:
+    """A number, or a question mark where it is unknown.
+
+    >>> number(84.204), number(4000, ","), number(None)
+    ('84.20', '4,000', '?')
+    """
+    return "?" if value is None else format(value, form)
+
+
+def config_overrides(config: Config) -> dict[str, Any]:
+    """The settings that differ from the published recipe."""
     recipe = Config(data=config.data).to_dict()
     return {name: value for name, value in config.to_dict().items() if value != recipe[name]}
 
 
-def unlike_text(unlike: Mapping[str, Any]) -> str:
+def overrides_text(overrides: Mapping[str, Any]) -> str:
     """Those settings on one line.
 
-    >>> unlike_text({"bits": 6, "seeds": [0, 1]}), unlike_text({})
-    ('bits = 6, seeds = [0, 1]', 'to the letter')
+    >>> overrides_text({"bits": 6, "seeds": [0, 1]}), overrides_text({})
+    ('bits = 6, seeds = [0, 1]', 'no changes')
     """
-    return ", ".join(f"{name} = {_short(value)}" for name, value in unlike.items()) or "to the letter"
+    return ", ".join(f"{name} = {_short(value)}" for name, value in overrides.items()) or "no changes"
 
 
 def _short(value: Any) -> str:

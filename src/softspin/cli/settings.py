@@ -11,7 +11,7 @@ from typing import Any
 from softspin.cli.runs import RUNS
 from softspin.config import Config
 from softspin.errors import ConfigError, RunError
-from softspin.training.results import MAY_CHANGE, difference, read_about
+from softspin.training.results import MAY_CHANGE, difference, read_run
 
 PUBLISHED = ("mnist", "omniglot")
 """Data of the published experiments: these get the recipe as it is."""
@@ -55,7 +55,7 @@ def resumed_config(
     if file is not None or recipe:
         name = "--recipe" if file is None else "--config"
         raise ConfigError(f"{name} and --resume exclude each other; {folder} has its own config")
-    config = Config.from_dict(read_about(folder)["config"])
+    config = read_run(folder).read_config()
     changed = _found_from_anywhere(config.with_settings(_settings(flags, sets)))
     before, after = config.to_dict(), changed.to_dict()
     if other := difference(before, after):

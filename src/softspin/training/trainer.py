@@ -8,6 +8,7 @@ happened, unless own nets draw from torch's global generator.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import os
 import time
@@ -24,12 +25,13 @@ from softspin.errors import CheckpointError, DeviceError, OutOfTimeError, RunErr
 from softspin.evaluation import evaluate, log_z_for
 from softspin.model import DiscreteVAE
 from softspin.provenance import find_device, provenance
+from softspin.records import EVALUATED, ResultRow, RunRecord
 from softspin.samplers import ChainSampler, LogZ
 from softspin.training import checkpoint
 from softspin.training.engine import TERMS, Engine
 from softspin.training.journal import NAME, Journal, summary_writer
 from softspin.training.process import interrupts_wait, locked
-from softspin.training.results import RESULT, RUN, describe, difference, read_about, result_rows, write_json
+from softspin.training.results import RESULT, RUN, describe, difference, read_run, result_rows, write_json
 
 LONG = 100
 """Steps between two reports from which on log Z is annealed for each; in shorter ones it does not go far."""
@@ -79,7 +81,7 @@ class Trainer:
 
     # The run ------------------------------------------------------------------------------------------
 
-    def train(self, *, resume: bool = False) -> list[dict[str, Any]]:
+    def train(self, *, resume: bool = False) -> list[ResultRow]:
         """Train to the end, or go on from the last checkpoint; the rows of the result, one for each replica."""
         with locked(self.folder):
             self._open(resume)
@@ -106,8 +108,8 @@ class Trainer:
         for name in (NAME, RESULT, "last.json", "best.json"):
             if (self.folder / name).exists():
                 raise RunError(f"{self.folder} holds a {name} of something else; give another folder")
-        about = {"config": self.config.to_dict(), "data": describe(self.data), "made_by": provenance(self.device)}
-        write_json(self.folder / RUN, about)
+        run = RunRecord(config=self.config.to_dict(), data=describe(self.data), provenance=provenance(self.device))
+        write_json(self.folder / RUN, run.to_json())
 
     def _loop(self, journal: Journal) -> None:
         every, last = self.config.intervals, self.config.steps
@@ -222,22 +224,24 @@ class Trainer:
             "log_z_standard_error": log_z.standard_error.tolist(),
         }
 
-    def _finish(self) -> list[dict[str, Any]]:
+    def _finish(self) -> list[ResultRow]:
         """The best model on the test set, written to `result.json`."""
         config, model = self.config, self.engine.model
         model.load_state_dict(self.best_model)
-        rows = result_rows(model, self.data, config)
-        for row, best in zip(rows, self.best, strict=True):
-            for name in ("nll", "log_z", "elbo", "kl", "reconstruction", "effective_sample_size"):
-                if not math.isfinite(row[name]):
-                    raise self._broke(config.steps, f"'{name}' on the test set", row["seed"])
-            row |= {
-                "best_step": None if best is None else best["step"],
-                "valid_nll": None if best is None else best["nll"],
-                "steps": config.steps,
-                "training_seconds": round(self.seconds, 3),
-            }
-        write_json(self.folder / RESULT, rows)
+        start_commit, rows = read_run(self.folder).provenance.commit, []
+        for row, best in zip(result_rows(model, self.data, config), self.best, strict=True):
+            for name in EVALUATED:
+                if (value := getattr(row, name)) is None or not math.isfinite(value):
+                    raise self._broke(config.steps, f"'{name}' on the test set", row.seed)
+            found = dataclasses.replace(
+                row,
+                best_step=None if best is None else best["step"],
+                valid_nll=None if best is None else best["nll"],
+                training_seconds=round(self.seconds, 3),
+                start_commit=start_commit,
+            )
+            rows.append(found)
+        write_json(self.folder / RESULT, [row.to_json() for row in rows])
         return rows
 
     # Checkpoints --------------------------------------------------------------------------------------
@@ -253,18 +257,19 @@ class Trainer:
 
     def _check_same(self) -> None:
         """Raise unless the run in the folder is of this config and this data."""
-        about = read_about(self.folder)
-        if about["data"]["fingerprint"] != self.data.fingerprint:
+        run = read_run(self.folder)
+        if run.data.fingerprint != self.data.fingerprint:
             raise RunError(
                 f"the data set '{self.data.name}' is not the one that the run in {self.folder} was trained on"
             )
-        mine, theirs = self.config.to_dict(), about["config"]
+        began = run.read_config()
+        mine, theirs = self.config.to_dict(), began.to_dict()
         if name := difference(mine, theirs):
             raise RunError(
                 f"the run in {self.folder} has {name} = {theirs[name]}, not {mine[name]}; a run goes on as it began, "
                 "so resume it with its own config or train in another folder"
             )
-        betas = [replica.beta for replica in Config.from_dict(theirs).replicas]
+        betas = [replica.beta for replica in began.replicas]
         if betas != [replica.beta for replica in self.config.replicas]:  # the recipe's goes by the name of the data
             raise RunError(
                 f"the run in {self.folder} has beta = {betas[0]:g}, the recipe's for '{theirs['data']}', and not "
