@@ -101,7 +101,8 @@ def test_data_that_are_given_are_those_of_the_config(given: Any, tmp_path: Path)
 
 def test_a_folder_without_a_checkpoint(tmp_path: Path) -> None:
     data = {"name": "x", "source": "x", "fingerprint": "x", "shape": [3, 3], "images": [1, 1, 1]}
-    about = {"config": {}, "data": data, "made_by": {}}
+    data["binarization"] = "static"
+    about: dict[str, Any] = {"version": 2, "config": {}, "data": data, "provenance": {}}
     (tmp_path / "run.json").write_text(json.dumps(about))
     with pytest.raises(RunError, match=r"no checkpoint 'best' in .* yet; training has not written one; go on with it"):
         softspin.load(tmp_path)
@@ -111,19 +112,21 @@ def test_a_folder_without_a_checkpoint(tmp_path: Path) -> None:
         (tmp_path / "run.json").write_text(text, encoding="latin1")
         with pytest.raises(RunError, match=r"run\.json cannot be read"):
             softspin.load(tmp_path)
-    (tmp_path / "run.json").write_text(json.dumps(about | {"config": {"chainz": 3}, "made_by": {"softspin": "9.1"}}))
+    (tmp_path / "run.json").write_text(json.dumps(about | {"config": {"chainz": 3}, "provenance": {"softspin": "9.1"}}))
     with pytest.raises(
         RunError, match=r"was written by softspin 9\.1; this one, .*, cannot use it: unknown setting 'chainz'"
     ):
         softspin.load(tmp_path)
-    for wrong, missing in (
-        (5, "config"),
-        ([], "config"),
-        (about | {"config": 3}, "config"),
-        (about | {"made_by": None}, "made_by"),
-        (about | {"data": "x"}, "data"),
-        (about | {"data": data | {"shape": 9}}, "data.shape"),
+    for wrong, message in (
+        (5, "is not a JSON object"),
+        ([], "is not a JSON object"),
+        (about | {"version": 3}, "has version 3; softspin .* reads versions 1 to 2"),
+        ({name: value for name, value in about.items() if name != "config"}, "has no 'config'"),
+        (about | {"config": 3}, "has 'config' = 3; it must be a JSON object"),
+        (about | {"provenance": None}, "has 'provenance' = None; it must be a JSON object"),
+        (about | {"data": "x"}, "has 'data' = 'x'; it must be a JSON object"),
+        (about | {"data": data | {"shape": 9}}, "has 'data.shape' = 9; it must be a list, each an integer"),
     ):
         (tmp_path / "run.json").write_text(json.dumps(wrong))
-        with pytest.raises(RunError, match=f"has no '{missing}'; it is not what training wrote"):
+        with pytest.raises(RunError, match=f"run.json {message}.*; it is not what training wrote"):
             softspin.load(tmp_path)

@@ -21,8 +21,10 @@ ROOT = SOURCE.parents[1]
 # Bottom to top. A module may import its own layer's folder and what stands before it, nothing after.
 LAYERS = [
     {"errors"},
-    {"numerics", "methods", "recipe", "typed", "provenance", "graphs", "random", "files"},
+    {"numerics", "paper", "structures", "parts", "typed", "graphs", "random", "files"},
     {"smoothing", "data", "config"},
+    {"records"},
+    {"provenance", "formatting"},
     {"kernels"},
     {"distributions"},
     {"samplers"},

@@ -27,7 +27,7 @@ def _group(cell: str) -> Group:
     """The seeds of a cell that were trained as in the paper."""
     cells = {one.id: one for one in read_cells(ROOT / "experiments/table1.toml")}
     group = sort_rows(read_rows(ROOT / "experiments/rows.jsonl"), cells).cells[cell]
-    assert not group.marks, f"{cell}: a page would have to say {group.marks}"
+    assert not group.flags, f"{cell}: a page would have to say {group.flags}"
     return group
 
 

@@ -50,7 +50,7 @@ config = softspin.Config(
 )  # fmt: skip
 model = softspin.fit(config, data, folder="rings")
 (row,) = model.result
-print(f"test NLL {row['nll']:.2f} +- {row['standard_error']:.2f}; independent pixels {row['baseline_nll']:.2f}")
+print(f"test NLL {row.nll:.2f} +- {row.standard_error:.2f}; independent pixels {row.baseline_nll:.2f}")
 
 # %% [markdown]
 # ## From a file

@@ -47,7 +47,7 @@ config = softspin.Config(
 )  # fmt: skip
 model = softspin.fit(config, folder="own", encoder=encoder)
 (row,) = model.result
-print(f"test NLL {row['nll']:.1f} +- {row['standard_error']:.1f}; independent pixels {row['baseline_nll']:.1f}")
+print(f"test NLL {row.nll:.1f} +- {row.standard_error:.1f}; independent pixels {row.baseline_nll:.1f}")
 
 # %% [markdown]
 # A net of the wrong size is told before training begins:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -22,13 +23,14 @@ from softspin.evaluation.draws import replica_keys, uniforms
 from softspin.evaluation.running import evaluating
 from softspin.model import DiscreteVAE, build, restore
 from softspin.provenance import find_device
+from softspin.records import ModelRecord, ResultRow
 from softspin.samplers import GibbsState, LogZ, Sampler, anneal_population, gibbs
 from softspin.samplers.machines import check_count, single_machines
 from softspin.sharing import files, hub
-from softspin.sharing.about import file_name, of_run
 from softspin.sharing.choice import one_replica
+from softspin.sharing.metadata import describe_checkpoint, file_name
 from softspin.training import checkpoint
-from softspin.training.results import RUN, read_about, read_result
+from softspin.training.results import RUN, read_result, read_run
 from softspin.training.trainer import Trainer, Watcher
 
 ROWS = 1024
@@ -44,7 +46,7 @@ class Model:
         config: Config,
         shape: tuple[int, ...],
         folder: Path | None = None,
-        about: dict[str, Any] | None = None,
+        metadata: ModelRecord | None = None,
     ) -> None:
         self.net = net.eval()
         self.config = config
@@ -52,8 +54,8 @@ class Model:
         """Of an image."""
         self.folder = folder
         """Or file, that it is from."""
-        self.about = about
-        """What is known of it, as plain data: see `softspin.sharing.about`."""
+        self.metadata = metadata
+        """What is known of its parameters: run, checkpoint, data and result."""
         self._log_z: LogZ | None = None
 
     def __repr__(self) -> str:
@@ -122,16 +124,16 @@ class Model:
         return evaluate(self.net, rows, log_z=log_z, samples=samples, seed=seed)
 
     @property
-    def result(self) -> list[dict[str, Any]] | None:
+    def result(self) -> tuple[ResultRow, ...] | None:
         """The test likelihood of these parameters as training found it, a row for each replica; None if it has not."""
-        return None if self.about is None else self.about["result"]
+        return None if self.metadata is None else self.metadata.result
 
     def only(self, replica: int | Literal["best"]) -> Model:
         """One of several replicas as a model of its own: that of a number, or the best by validation NLL."""
         if replica != "best":
             self.check_replica(replica)
-        net, config, about = one_replica(self.net, self.config, self._known(), replica)
-        return Model(net, config, self.shape, self.folder, about)
+        net, config, metadata = one_replica(self.net, self.config, self._known(), replica)
+        return Model(net, config, self.shape, self.folder, metadata)
 
     def save(self, path: str | os.PathLike[str], *, license: str | None = None, overwrite: bool = False) -> list[Path]:
         """Write the model to share it; `softspin.load` reads it. What was written.
@@ -139,9 +141,12 @@ class Model:
         A path that ends in .safetensors becomes one file, tensors and description; any other a folder with that file,
         its description as JSON and a card for people. What is there already is replaced only if told so.
         """
-        about = {**self._known(), **({} if license is None else {"license": license})}
-        config = {**about["config"], "data": file_name(about["config"]["data"])}
-        return files.write(Path(path), self.net, {**about, "config": config}, overwrite=overwrite)
+        known = self._known()
+        config = known.read_config()
+        config = dataclasses.replace(config, data=file_name(config.data))
+        license = known.license if license is None else license
+        shared = dataclasses.replace(known, config=config.to_dict(), license=license)
+        return files.write(Path(path), self.net, shared, overwrite=overwrite)
 
     def push_to_hub(
         self, repo_id: str, *, private: bool | None = None, token: str | None = None, license: str | None = None
@@ -166,10 +171,10 @@ class Model:
             return load(path, device=device)
         return load(hub.fetch(os.fspath(name_or_path), revision=revision, token=token), device=device)
 
-    def _known(self) -> dict[str, Any]:
-        if self.about is None:
+    def _known(self) -> ModelRecord:
+        if self.metadata is None:
             raise SharingError("nothing is known of this model's data and training; load it from the folder of its run")
-        return self.about
+        return self.metadata
 
     def _images(self, x: Tensor) -> Tensor:
         given = torch.as_tensor(x)
@@ -220,8 +225,8 @@ def fit(
     trainer = Trainer(config, dataset, folder, net, sampler=sampler, watcher=watcher, tensorboard=tensorboard)
     trainer.train(resume=resume)
     path = Path(folder)
-    about = of_run(read_about(path), "best", checkpoint.load_meta(path, "best"), read_result(path))
-    return Model(trainer.engine.model, config, dataset.shape, path, about)
+    metadata = describe_checkpoint(read_run(path), "best", checkpoint.load_meta(path, "best"), read_result(path))
+    return Model(trainer.engine.model, config, dataset.shape, path, metadata)
 
 
 def load(path: str | os.PathLike[str], which: str = "best", *, device: str = "auto") -> Model:
@@ -234,14 +239,14 @@ def load(path: str | os.PathLike[str], which: str = "best", *, device: str = "au
     if which not in ("best", "last"):
         raise ConfigError(f"'{which}' is not a checkpoint; it must be best or last")
     if not (path / RUN).exists() and files.is_shared(path):
-        net, config, about = files.read(path)
-        if which == "last" != about["which"]:
+        net, config, metadata = files.read(path)
+        if which == "last" != metadata.which:
             raise ConfigError(f"{path} is a shared model; it holds the run's best parameters and not its last")
-        return Model(net.to(find_device(device)), config, tuple(map(int, about["data"]["shape"])), path, about)
+        return Model(net.to(find_device(device)), config, metadata.data.shape, path, metadata)
     if not (path / RUN).exists():
         raise RunError(f"no model in {path}: there is no {RUN} of a run, and no {files.TENSORS} of a shared one")
-    about = read_about(path)
-    config = Config.from_dict(about["config"])
+    run = read_run(path)
+    config = run.read_config()
     rows = None
     with contextlib.suppress(RunError):  # damaged; the model is not
         rows = read_result(path)  # before the checkpoint: if there are rows, the best will not change any more
@@ -260,13 +265,13 @@ def load(path: str | os.PathLike[str], which: str = "best", *, device: str = "au
     if which == "last":
         tensors = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
     try:
-        net = restore(config, tensors, tuple(about["data"]["shape"]))
+        net = restore(config, tensors, run.data.shape)
     except (ShapeError, SupportError) as error:
         raise RunError(
             f"the checkpoint in {path} does not fit its config (was it made with custom networks?): {error}"
         ) from None
-    about = of_run(about, which, meta, rows)
-    return Model(net.to(find_device(device)), config, tuple(about["data"]["shape"]), path, about)
+    metadata = describe_checkpoint(run, which, meta, rows)
+    return Model(net.to(find_device(device)), config, run.data.shape, path, metadata)
 
 
 def load_data(config: Config, data: Dataset | str | os.PathLike[str] | None = None) -> Dataset:

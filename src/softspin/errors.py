@@ -82,6 +82,10 @@ class RowsError(SoftspinError):
     """A file of result rows that is damaged, or could not be read or written."""
 
 
+class RecordError(SoftspinError):
+    """A record with a field that is missing or has the wrong type; callers say of which file."""
+
+
 class FigureError(SoftspinError):
     """Arrays of a figure that are missing, damaged, of unknown origin, or could not be written."""
 

@@ -12,6 +12,7 @@ import torch
 
 from softspin import __version__
 from softspin.errors import DeviceError
+from softspin.records import Provenance
 
 OLDEST = (8, 0)
 """Compute capability of the oldest GPUs that the kernels compile for: A100, RTX 30."""
@@ -31,15 +32,12 @@ def commit() -> str | None:
         return None
 
 
-def provenance(device: torch.device) -> dict[str, str | None]:
-    """Plain data that says what made a result."""
+def provenance(device: torch.device) -> Provenance:
+    """What makes a result here and now."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
-    return {
-        "softspin": __version__,
-        "commit": commit(),
-        "torch": torch.__version__,
-        "device": f"{device.type} {name}",
-    }
+    return Provenance(
+        softspin=__version__, commit=commit(), torch=str(torch.__version__), device=f"{device.type} {name}"
+    )
 
 
 def find_device(name: str) -> torch.device:

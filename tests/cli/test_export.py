@@ -68,7 +68,7 @@ def test_every_command_takes_it(call: Call, tiny: Path, place: Path, tmp_path: P
 def test_info(call: Call, tiny: Path, place: Path) -> None:
     about, run = call("info", place, "--json").json, call("info", tiny, "--json").json
     assert about["state"] == "shared"
-    for name in ("data", "made_by", "config", "unlike_the_recipe", "replicas", "best", "result", "steps"):
+    for name in ("data", "provenance", "config", "config_overrides", "replicas", "best", "result", "steps"):
         assert about[name] == run[name]
     text = call("info", place).out
     assert f"run     {place}, shared" in text

@@ -18,8 +18,9 @@ from softspin import provenance
 from softspin.cli import console
 from softspin.cli import grid as command
 from softspin.data import Dataset
-from softspin.experiments.grid import Pack, run_pack
-from softspin.experiments.rows import Row, read_rows
+from softspin.experiments.grid import RunSpec, train_run
+from softspin.experiments.rows import read_rows
+from softspin.records import ResultRow
 from softspin.training.process import locked
 
 TINY = ["--steps", "8", "--seeds", "0-1", *(word for setting in SETTINGS for word in ("--set", setting))]
@@ -28,7 +29,7 @@ TINY = ["--steps", "8", "--seeds", "0-1", *(word for setting in SETTINGS for wor
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for module in (console, provenance):  # rows of a checkout with changes would be refused
+    for module in (console, provenance):  # rows of a checkout with changes would be rejected
         monkeypatch.setattr(module, "commit", lambda: "abc1234")
     Path("experiments").mkdir()
 
@@ -38,7 +39,7 @@ def both() -> list[str]:
     return ["grid", "own", *TINY]
 
 
-def rows() -> list[Row]:
+def rows() -> list[ResultRow]:
     return read_rows(Path("experiments/rows.jsonl"))
 
 
@@ -53,13 +54,13 @@ def test_runs_what_is_missing_and_then_nothing(call: Call) -> None:
     assert lines[-4].startswith("step 8 of 8  bound ")
     assert all(re.match(rf"  seed {seed}: test NLL \d\.\d\d \+- ", lines[seed - 3]) for seed in (0, 1))
     assert lines[-1] == "2 of 2 results in experiments/rows.jsonl"
-    assert [(row["cell"], row["seed"], row["short"]) for row in rows()] == [(POWER, 0, True), (POWER, 1, True)]
+    assert [(row.cell, row.seed, row.short) for row in rows()] == [(POWER, 0, True), (POWER, 1, True)]
     assert call(*words, "--only", "power").out == "2 of 2 results in experiments/rows.jsonl\n"
     said = [json.loads(line) for line in call(*words, "--json").out.splitlines()]
     assert [line["kind"] for line in said] == ["grid", "start", "row", "row", "end"]
     assert [line["missing"] for line in said] == [2, 2, 1, 0, 0]
-    assert [{k: line[k] for k in row} for line, row in zip(said[2:4], rows()[2:], strict=True)] == rows()[2:]
-    assert [(row["cell"], row["seed"]) for row in rows()[2:]] == [(EXP, 0), (EXP, 1)]
+    assert [ResultRow.from_json(line, complete=True) for line in said[2:4]] == rows()[2:]
+    assert [(row.cell, row.seed) for row in rows()[2:]] == [(EXP, 0), (EXP, 1)]
 
 
 def test_a_dry_run_says_what_there_is_to_do_and_does_nothing(call: Call) -> None:
@@ -73,16 +74,16 @@ def test_a_dry_run_says_what_there_is_to_do_and_does_nothing(call: Call) -> None
     ]
     assert sorted(path.name for path in Path().rglob("*")) == ["experiments", "own.toml"]
     assert call(*words, "--only", "power").code == 0
-    took = rows()[0]["training_seconds"]
+    took = rows()[0].training_seconds
     first, second = call(*words, "--dry-run", "--seeds", "0-3", "--json").json
-    assert (first["missing"], first["seconds"], first["alike"]) == ([2, 3], took, True)
-    assert first["measured_on"] == rows()[0]["device"]
+    assert (first["missing"], first["seconds"], first["exact_match"]) == ([2, 3], took, True)
+    assert first["measured_on"] == rows()[0].provenance.device
     assert (second["missing"], second["seconds"]) == ([0, 1, 2, 3], None)
     (first,) = call(*words, "--dry-run", "--seeds", "0-5", "--steps", "80", "--only", "power", "--json").json
-    assert (first["seconds"], first["alike"]) == (pytest.approx(took * 3 * 10), False)
+    assert (first["seconds"], first["exact_match"]) == (pytest.approx((took or 0.0) * 3 * 10), False)
     *_, total, source, high = call(*words, "--dry-run", "--seeds", "0-5", "--steps", "80").out.splitlines()
     assert re.fullmatch(r"rows missing: 12; runs to make: 2; \d+ (s|min \d+ s) \+ unknown for 1 of 2 cells", total)
-    assert source == f"times of training, without the test at its end, as measured on {rows()[0]['device']}"
+    assert source == f"times of training, without the test at its end, as measured on {rows()[0].provenance.device}"
     assert high.startswith("~: scaled from runs of other methods")
 
 
@@ -102,7 +103,7 @@ def test_minutes_end_with_code_75_and_the_next_call_goes_on(call: Call) -> None:
 
 def test_time_may_run_out_between_two_runs(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     words = both()
-    monkeypatch.setattr(command, "run_pack", lambda pack, data, **_: run_pack(pack, data))
+    monkeypatch.setattr(command, "train_run", lambda spec, data, **_: train_run(spec, data))
     ended = call(*words, "--minutes", "0")
     assert (ended.code, len(rows())) == (75, 2)
     assert "out of time between two runs; 2 of 4 results" in ended.out
@@ -135,35 +136,35 @@ def wait_for_a_checkpoint() -> None:
         ("abc+", "the code has changes that are not committed"),
     ],
 )
-def test_a_grid_whose_rows_will_be_refused_says_so_first(
+def test_a_grid_whose_rows_will_be_rejected_says_so_first(
     call: Call, monkeypatch: pytest.MonkeyPatch, commit: str | None, why: str
 ) -> None:
     monkeypatch.setattr(console, "commit", lambda: commit)
     ended = call(*both(), "--minutes", "0")
-    assert ended.err == f"softspin report will refuse what is made now: {why}\n"
+    assert ended.err == f"softspin report will reject what is made now: {why}\n"
 
 
-def test_outdated_results_are_told_and_made_anew(call: Call) -> None:
+def test_outdated_results_are_reported_and_rerun(call: Call) -> None:
     words = [*both(), "--only", "power"]
     assert call(*words).code == 0
     file = Path("experiments/rows.jsonl")
-    file.write_text("".join(json.dumps(row | {"outdated": "it rounded down"}) + "\n" for row in rows()))
+    file.write_text("".join(json.dumps(row.to_json() | {"outdated": "it rounded down"}) + "\n" for row in rows()))
     refused = call(*words)
     assert refused.code == 1
     assert "seeds-0-1 made what is outdated (it rounded down); move it away" in refused.err
     Path("runs").rename("old-runs")
     again = call(*words)
-    assert again.err == "results that experiments/rows.jsonl marks as outdated, to be made anew: 2\n"
-    assert [row.get("outdated") for row in rows()] == ["it rounded down"] * 2 + [None] * 2
+    assert again.err == "results that experiments/rows.jsonl marks as outdated, to be rerun: 2\n"
+    assert [row.outdated for row in rows()] == ["it rounded down"] * 2 + [None] * 2
     assert call(*words).err == ""
 
 
 def test_ctrl_c(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(*_: object, **__: object) -> list[Row]:
+    def interrupt(*_: object, **__: object) -> list[ResultRow]:
         raise KeyboardInterrupt
 
     words = both()
-    monkeypatch.setattr(command, "run_pack", interrupt)
+    monkeypatch.setattr(command, "train_run", interrupt)
     ended = call(*words)
     assert ended.code == 130
     assert ended.out.endswith("stopped; 0 of 4 results in experiments/rows.jsonl; the same command goes on from here\n")
@@ -179,8 +180,8 @@ def test_a_failed_cell_is_a_row_and_the_others_go_on(call: Call) -> None:
     assert f"[3 of 3] {POWER}, seeds 0-1" in ended.out
     end = "2 of 4 results in experiments/rows.jsonl, 2 failed; to try again what failed: --retry"
     assert ended.out.splitlines()[-1] == end
-    assert [(row["status"], row["cell"]) for row in rows()] == [("failed", BROKEN)] * 2 + [("ok", POWER)] * 2
-    assert all("error" in row and "nll" not in row for row in rows()[:2])
+    assert [(row.status, row.cell) for row in rows()] == [("failed", BROKEN)] * 2 + [("ok", POWER)] * 2
+    assert all(row.error is not None and row.nll is None for row in rows()[:2])
     ended = call(*words)
     assert (ended.code, ended.out) == (1, f"{end}\n")
     assert "- (0-1 failed)" in call(*words, "--dry-run").out
@@ -237,7 +238,7 @@ def test_two_grids_share_a_table(call: Call) -> None:
         "runs left to other processes: 1; 2 of 4 results in experiments/rows.jsonl; the same command goes on from here"
     )
     assert ended.out.splitlines()[-1] == last
-    assert [row["cell"] for row in rows()] == [EXP, EXP]
+    assert [row.cell for row in rows()] == [EXP, EXP]
     with locked(folder):
         said = [json.loads(line) for line in call(*words, "--json").out.splitlines()]
     assert [line["kind"] for line in said] == ["grid", "start", "busy", "stopped"]
@@ -250,15 +251,15 @@ def test_what_another_grid_has_done_since_it_was_planned_is_taken_over(
 ) -> None:
     words = both()
 
-    def meanwhile(pack: Pack, data: Dataset, **_: object) -> list[Row]:
-        if pack.cell.id == POWER:  # the other grid makes the second cell, and has not written its rows yet
+    def meanwhile(spec: RunSpec, data: Dataset, **_: object) -> list[ResultRow]:
+        if spec.cell.id == POWER:  # the other grid makes the second cell, and has not written its rows yet
             call(*words, "--only", "exp", "--rows", "other.jsonl")
-        return run_pack(pack, data)
+        return train_run(spec, data)
 
     with monkeypatch.context() as patched:
-        patched.setattr(command, "run_pack", meanwhile)
+        patched.setattr(command, "train_run", meanwhile)
         assert call(*words, "--only", "power", "--only", "exp").code == 0
     assert len(rows()) == 4
     (one, *_), (other, *_) = rows()[2:], read_rows(Path("other.jsonl"))
     assert timeless(one) == timeless(other)
-    assert one["training_seconds"] == other["training_seconds"], "it was not trained twice"
+    assert one.training_seconds == other.training_seconds, "it was not trained twice"

@@ -33,7 +33,7 @@ def test_a_page_of_a_run(call: Call, tiny: Path, tmp_path: Path) -> None:
     assert data["headline"][:4] == head
     assert data["headline"][4] == f"test NLL {row['nll']:.2f} ± {row['standard_error']:.2f} nats"
     assert f"{row['log_z']:.2f}" in data["headline"][5]
-    assert data["headline"][6] == f"commit {about['made_by']['commit']}"
+    assert data["headline"][6] == f"commit {about['provenance']['commit']}"
     assert facts["Data"].endswith(about["data"]["source"])
     assert facts["Replica"] == "seed 1, beta 40; number 1 of 0 to 1"
     assert f"{row['elbo']:.2f}" in facts["Behind it"]

@@ -9,6 +9,7 @@ import pytest
 from cli.command import Call
 from report.made_up import CELLS, ROOT, row, rows
 
+from softspin.records import ResultRow
 from softspin.report.welch import as_normal, freedom
 
 POWER = CELLS["mnist/1-linear/k1/dvae#-power/pa"]
@@ -19,9 +20,9 @@ def checkout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
 
 
-def options(folder: Path, *lines: object, arrays: object = "none") -> list[object]:
+def options(folder: Path, *given: ResultRow, arrays: object = "none") -> list[object]:
     path = folder / "rows.jsonl"
-    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    path.write_text("".join(f"{json.dumps(one.to_json())}\n" for one in given))
     return ["--rows", path, "--out", folder / "a" / "page.html", "--results", folder / "b.md", "--arrays", arrays]
 
 
@@ -38,35 +39,35 @@ def test_the_committed_rows_and_arrays_make_a_page(call: Call, tmp_path: Path) -
 
 
 def test_json_has_every_cell_and_verdict(call: Call, tmp_path: Path) -> None:
-    failed = row(POWER, 0, 0.0, ["steps=7"]) | {"status": "failed", "error": "not finite"}
+    failed = row(POWER, 0, 0.0, ["steps=7"], status="failed", error="not finite")
     ended = call(
         "report",
         "--json",
         *options(tmp_path, *rows(POWER, 89.6, 0.08), failed, row(POWER, 1, 1.0, ["steps=8"], commit=None)),
     )
     assert ended.code == 0, ended.err
-    told = ended.json
-    assert told["summary"] == {
+    info = ended.json
+    assert info["summary"] == {
         "cells": 204,
         "run": 1,
         "all_seeds": 1,
         "outdated": 0,
-        "marked": 0,
+        "flagged": 0,
         "compared": 1,
         "near": 0,
     }
-    (cell,) = [one for one in told["cells"] if one["nll"] is not None]
+    (cell,) = [one for one in info["cells"] if one["nll"] is not None]
     assert cell["cell"] == POWER.id
     assert [cell[name] for name in ("nll", "std", "difference", "nll_low", "standard_errors")] == pytest.approx(
         [89.6, 0.08, 0.25, 89.5, as_normal(0.25 / (0.1 / 5**0.5), freedom([(0.08, 5), (0.06, 5)]))]
     )
-    assert (cell["seeds"], cell["marks"]) == ([0, 1, 2, 3, 4], ["far from print"])
-    assert [(one["observation"], one["verdict"]) for one in told["observations"]] == [
+    assert (cell["seeds"], cell["flags"]) == ([0, 1, 2, 3, 4], ["far from print"])
+    assert [(one["observation"], one["verdict"]) for one in info["observations"]] == [
         (name, "not yet run") for name in ("i", "ii", "iii", "iv", "v", "vi", "Table 2")
     ]
-    assert told["failed"] == [{"cell": POWER.id, "seed": 0, "error": "not finite", "retried": False}]
-    assert told["refused"] == [{"cell": POWER.id, "seed": 1, "why": "its commit is unknown"}]
-    assert set(told["figures"].values()) == {False}
+    assert info["failed"] == [{"cell": POWER.id, "seed": 0, "error": "not finite", "retried": False}]
+    assert info["rejected"] == [{"cell": POWER.id, "seed": 1, "reason": "its commit is unknown"}]
+    assert set(info["figures"].values()) == {False}
 
 
 def test_for_people(call: Call, tmp_path: Path) -> None:
@@ -76,7 +77,7 @@ def test_for_people(call: Call, tmp_path: Path) -> None:
     assert lines[0] == "1 of 204 cells run, 1 with all seeds"
     assert "observation iii: not yet run (0 of 8 comparisons)" in lines
     assert "figures missing: fig1, fig2a, fig2b, fig2c, appendix" in lines
-    assert "rows refused: 1" in lines
+    assert "rows rejected: 1" in lines
 
 
 def test_no_rows_yet_is_a_page_too(call: Call, tmp_path: Path) -> None:
@@ -84,14 +85,14 @@ def test_no_rows_yet_is_a_page_too(call: Call, tmp_path: Path) -> None:
     assert (ended.code, ended.out.splitlines()[0]) == (0, "0 of 204 cells run, 0 with all seeds")
 
 
-def test_only_refused_rows_are_code_1_and_a_page_that_says_why(call: Call, tmp_path: Path) -> None:
+def test_only_rejected_rows_are_code_1_and_a_page_that_says_why(call: Call, tmp_path: Path) -> None:
     ended = call("report", *options(tmp_path, row(POWER, 0, 1.0, commit=None)))
     assert ended.code == 1
-    assert "every result was refused" in ended.err
+    assert "every result was rejected" in ended.err
     assert "its commit is unknown" in (tmp_path / "a" / "page.html").read_text()
 
 
-def test_a_last_line_that_was_cut_off_is_told(call: Call, tmp_path: Path) -> None:
+def test_a_last_line_that_was_cut_off_is_info(call: Call, tmp_path: Path) -> None:
     words = options(tmp_path, row(POWER, 0, 89.0))
     with (tmp_path / "rows.jsonl").open("a") as file:
         file.write('{"status": "ok", "ce')
@@ -106,7 +107,7 @@ def test_mistakes(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     (tmp_path / "file").write_text("")
     for changes, code, message in (
         (["--rows", tmp_path / "none.jsonl"], 1, f"no rows {tmp_path / 'none.jsonl'}; make them with softspin grid"),
-        (["--rows", tmp_path / "damaged.jsonl"], 1, "damaged: line 1 has no 'cell' of type str"),
+        (["--rows", tmp_path / "damaged.jsonl"], 1, "damaged: line 1 has no 'seed'"),
         (["--out", tmp_path / "b.md"], 2, "it is the file of --results too"),
         (["--out", tmp_path / "file" / "x.html"], 1, "File exists"),
     ):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
-from typing import Any
+
+from softspin.records import ResultRow
 
 SETTINGS = [
     "bits=6", "width=8", "chains=20", "sweeps=2", "batch=10", "evaluate_every=4", "validation_samples=5",
@@ -30,9 +32,7 @@ def write_table(path: Path, *cells: str) -> Path:
     return path
 
 
-TIMES = ("training_seconds", "date", "commit", "began_by")
-
-
-def timeless(row: dict[str, Any]) -> dict[str, Any]:
+def timeless(row: ResultRow) -> ResultRow:
     """A row without what differs from one call to the next."""
-    return {name: value for name, value in row.items() if name not in TIMES}
+    provenance = dataclasses.replace(row.provenance, commit=None)
+    return dataclasses.replace(row, training_seconds=None, date=None, start_commit=None, provenance=provenance)

@@ -8,15 +8,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_rows import made_row, row_json
 
 from softspin.errors import RowsError
-from softspin.experiments.rows import Row, append_rows, key_of, latest, make_key, read_rows
+from softspin.experiments.rows import append_rows, key_of, latest, make_key, read_rows
 from softspin.files import lock
+from softspin.records import ResultRow
 
 
-def row(seed: int = 0, status: str = "ok", **changes: Any) -> Row:
-    end = {"nll": 84.0 + seed} if status == "ok" else {"error": "it broke"}
-    return {"status": status, "cell": "c", "seed": seed, "steps": 9, "short": True, "variant": {}, **end, **changes}
+def row(seed: int = 0, status: str = "ok", **changes: Any) -> ResultRow:
+    return made_row(status, **{"seed": seed, **changes})
+
+
+def line(seed: object = 0, status: str = "ok", **changes: Any) -> str:
+    return json.dumps(row_json(status, **{"seed": seed, **changes}))
+
+
+def without(name: str, **changes: Any) -> str:
+    return json.dumps({key: value for key, value in row_json(seed=1, **changes).items() if key != name})
 
 
 def test_rows_come_back_in_order(tmp_path: Path) -> None:
@@ -35,7 +44,7 @@ def test_a_result_is_there_once(tmp_path: Path) -> None:
     assert append_rows(path, [row(0), row(1)]) == [row(0), row(1)]
     assert append_rows(path, [row(0, nll=1.0), row(0, "failed"), row(1, steps=10)]) == [row(1, steps=10)]
     rows = read_rows(path)
-    assert [one["status"] for one in rows] == ["failed", "failed", "ok", "ok", "ok"]
+    assert [one.status for one in rows] == ["failed", "failed", "ok", "ok", "ok"]
     assert latest(rows)[make_key("c", 0, 9, {})] == row(0)
     assert append_rows(path, [row(5), row(5)]) == [row(5)]
     assert len(read_rows(path)) == 6
@@ -56,7 +65,7 @@ def test_the_order_of_a_variants_settings_is_no_difference() -> None:
     assert key_of(row(variant={"a": 1})) != key_of(row(variant={"a": 2}))
 
 
-def test_a_line_cut_off_anywhere_is_told_left_out_and_replaced(tmp_path: Path) -> None:
+def test_a_line_truncated_anywhere_is_reported_ignored_and_replaced(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     append_rows(path, [row(0), row(1, cell="ü")])
     whole = path.read_bytes()
@@ -79,11 +88,11 @@ def test_two_at_once_write_whole_lines_and_nothing_twice(tmp_path: Path) -> None
     path = tmp_path / "rows.jsonl"
 
     def write(_: int) -> int:
-        return sum(len(append_rows(path, [row(seed, text="x" * 5000)])) for seed in range(20))
+        return sum(len(append_rows(path, [row(seed, error="x" * 5000)])) for seed in range(20))
 
     with ThreadPoolExecutor(4) as pool:
         assert sum(pool.map(write, range(4))) == 20
-    assert sorted(one["seed"] for one in read_rows(path)) == list(range(20))
+    assert sorted(one.seed for one in read_rows(path)) == list(range(20))
     assert sorted(file.name for file in tmp_path.iterdir()) == [".rows.jsonl.lock", "rows.jsonl"]
 
 
@@ -99,24 +108,31 @@ def test_a_writer_waits_for_the_lock_beside_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
+    ("text", "message"),
     [
         ("<<<<<<< HEAD", "line 2 is not a JSON object"),
         ("[1]", "line 2 is not a JSON object"),
-        (json.dumps(row(1) | {"seed": "1"}), "line 2 has no 'seed' of type int"),
-        (json.dumps({k: v for k, v in row(1).items() if k != "variant"}), "line 2 has no 'variant' of type dict"),
-        (json.dumps(row(1) | {"outdated": True}), "line 2 has an 'outdated' that is not text"),
-        (json.dumps(row(1, status="done")), "line 2 has the status 'done', which is neither ok nor failed"),
-        (json.dumps(row(1) | {"nll": None}), "line 2 is ok, but has no finite 'nll'"),
-        (json.dumps(row(1) | {"nll": float("nan")}), "line 2 is ok, but has no finite 'nll'"),
-        (json.dumps({k: v for k, v in row(1, "failed").items() if k != "error"}), "is failed, but has no 'error'"),
-        (json.dumps(row(0, nll=1.0)), "line 2 comes after the result of .*, seed 0, in line 1; delete one of them"),
-        (json.dumps(row(0, "failed")), "line 2 comes after the result of .*, seed 0, in line 1; delete one of them"),
+        (line(seed="1"), "line 2 has 'seed' = '1'; it must be an integer from 0 to 2147483647"),
+        (line(seed=True), "line 2 has 'seed' = True; it must be an integer from 0 to 2147483647"),
+        (without("seed"), "line 2 has no 'seed'"),
+        (without("cell"), "line 2 has no 'cell'"),
+        (without("variant"), "line 2 has no 'variant'"),
+        (without("short"), "line 2 has no 'short'"),
+        (line(1, variant=5), "line 2 has 'variant' = 5; it must be a JSON object"),
+        (line(1, outdated=True), "line 2 has 'outdated' = True; it must be text"),
+        (line(1, status="done"), "line 2 has 'status' = 'done'; it must be one of ok, failed"),
+        (line(1, nll=None), "line 2 is ok, but has no finite 'nll'"),
+        (line(1, nll=float("nan")), "line 2 is ok, but has no finite 'nll'"),
+        (without("error", status="failed"), "line 2 is failed, but has no 'error'"),
+        (line(1, version=3), "line 2 has version 3; softspin .* reads versions 1 to 2"),
+        (line(1, version="2"), "line 2 has version '2'; softspin .* reads versions 1 to 2"),
+        (line(0, nll=1.0), "line 2 comes after the result of .*, seed 0, in line 1; delete one of them"),
+        (line(0, "failed"), "line 2 comes after the result of .*, seed 0, in line 1; delete one of them"),
     ],
 )
-def test_damage_is_named_and_nothing_is_appended_to_it(tmp_path: Path, line: str, message: str) -> None:
+def test_damage_is_named_and_nothing_is_appended_to_it(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "rows.jsonl"
-    path.write_text(f"{json.dumps(row(0))}\n{line}\n{json.dumps(row(3))}\n")
+    path.write_text(f"{line(0)}\n{text}\n{line(3)}\n")
     before = path.read_bytes()
     with pytest.raises(RowsError, match=f"rows {path} are damaged: .*{message}"):
         read_rows(path)
@@ -127,10 +143,10 @@ def test_damage_is_named_and_nothing_is_appended_to_it(tmp_path: Path, line: str
 
 def test_blank_lines_are_none(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
-    path.write_text(f"{json.dumps(row(0))}\n\n  \n{json.dumps(row(3))}\n\n")
-    assert [one["seed"] for one in read_rows(path)] == [0, 3]
+    path.write_text(f"{line(0)}\n\n  \n{line(3)}\n\n")
+    assert [one.seed for one in read_rows(path)] == [0, 3]
     append_rows(path, [row(4)])
-    assert [one["seed"] for one in read_rows(path)] == [0, 3, 4]
+    assert [one.seed for one in read_rows(path)] == [0, 3, 4]
 
 
 def test_places_that_cannot_be_read_or_written(tmp_path: Path) -> None:

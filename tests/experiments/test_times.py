@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_rows import made_row
 
 from softspin.config import Config
 from softspin.errors import RowsError
-from softspin.experiments.times import Estimate, Took, device_of, estimate, measured, work_of
+from softspin.experiments.times import Estimate, Timing, device_of, estimate, measured, work_of
 
 
-def took(seconds: float, variant: dict[str, Any] | None = None, device: str = "gpu", **changes: Any) -> Took:
-    return Took(work_of(Config(**({"data": "mnist"} | changes)), variant or {}), seconds, device)
+def took(seconds: float, variant: dict[str, Any] | None = None, device: str = "gpu", **changes: Any) -> Timing:
+    return Timing(work_of(Config(**({"data": "mnist"} | changes)), variant or {}), seconds, device)
 
 
 def test_the_same_work_takes_as_long() -> None:
@@ -60,10 +61,10 @@ def test_one_device_counts_this_one_if_it_can() -> None:
 
 def test_measurements_are_of_rows_and_of_the_benchmark(tmp_path: Path) -> None:
     config = Config(data="mnist", seeds=(0, 1)).to_dict()
-    row = {"status": "ok", "variant": {}, "config": config, "training_seconds": 7.0, "device": "cuda H"}
-    failed = {"status": "failed", "variant": {}, "config": config, "error": "x"}
+    row = made_row(config=config, training_seconds=7.0, device="cuda H")
+    failed = made_row("failed", config=config)
     path = tmp_path / "gpu_step.json"
-    older = {**row, "config": {**config, "a_setting_of_old": 1}}
+    older = made_row(config={**config, "a_setting_of_old": 1}, training_seconds=7.0, device="cuda H")
     assert measured([older, row, failed], path) == [took(7, device="cuda H", seeds=(0, 1))]
     cases = [
         {"what": {"replicas": 1, "samples": 1, "seeds": 1}, "ms": {"median": 0.5}, "device": "H"},

@@ -9,19 +9,20 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from made_rows import row_json
+
 import softspin
 from softspin.experiments.cells import Cell, read_cells
-from softspin.experiments.rows import Row
+from softspin.records import ResultRow
 
 SPREAD = (-2.0, -1.0, 0.0, 1.0, 2.0)
 """Five seeds around their mean; their standard deviation is sqrt(2.5)."""
 
 
-def row(cell: Cell, seed: int, nll: float, settings: Iterable[str] = (), **changes: Any) -> Row:
-    """A result as a grid writes it, as far as a report looks."""
+def plain_row(cell: Cell, /, seed: int, nll: float, settings: Iterable[str] = (), **changes: Any) -> dict[str, Any]:
+    """A result of a grid as plain data, as far as a report looks."""
     config, variant = _config(cell, tuple(settings))
-    return {
-        "status": "ok",
+    own: dict[str, Any] = {
         "cell": cell.id,
         "seed": seed,
         "steps": config["steps"],
@@ -31,14 +32,15 @@ def row(cell: Cell, seed: int, nll: float, settings: Iterable[str] = (), **chang
         "nll": nll,
         "nll_low": nll - 0.1,
         "nll_high": nll + 0.3,
-        "log_z_method": "sandwich",
         "fingerprint": f"bits of {cell.data}",
-        "commit": "0123456789ab",
-        "torch": "2.11.0",
-        "device": "cuda H200",
         "config": dict(config),
-        "date": "2026-01-02T03:04:05+00:00",
-    } | changes
+    }
+    return row_json(**(own | changes))
+
+
+def row(cell: Cell, /, seed: int, nll: float, settings: Iterable[str] = (), **changes: Any) -> ResultRow:
+    """The same as it is read from a file."""
+    return ResultRow.from_json_lenient(plain_row(cell, seed, nll, settings, **changes))
 
 
 @functools.cache
@@ -47,7 +49,9 @@ def _config(cell: Cell, settings: tuple[str, ...]) -> tuple[dict[str, Any], dict
     return config.to_dict(), cell.variant(config)
 
 
-def rows(cell: Cell, mean: float, std: float = 0.05, settings: Iterable[str] = (), **changes: Any) -> Iterator[Row]:
+def rows(
+    cell: Cell, /, mean: float, std: float = 0.05, settings: Iterable[str] = (), **changes: Any
+) -> Iterator[ResultRow]:
     """Five seeds with just this mean and standard deviation."""
     for seed, step in enumerate(SPREAD):
         yield row(cell, seed, mean + step * std / math.sqrt(2.5), settings, **changes)
@@ -60,7 +64,7 @@ NOWHERE = Path("no-such-folder")
 """Of arrays: all figures are missing, which saves the time to draw them."""
 
 
-def as_printed(changes: Mapping[str, float] = MappingProxyType({})) -> list[Row]:
+def as_printed(changes: Mapping[str, float] = MappingProxyType({})) -> list[ResultRow]:
     """Rows of every cell with the mean and spread in print; some with another mean."""
     return [
         one

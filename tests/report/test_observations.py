@@ -95,16 +95,16 @@ def test_each_is_not_seen_where_the_opposite_happened(name: str, one: str, other
 def test_nothing_is_judged_without_rows() -> None:
     report = gather(TABLES, [], NOWHERE)
     assert verdicts(report) == dict.fromkeys(NAMES, "not yet run")
-    nothing = dict.fromkeys(("run", "all_seeds", "outdated", "marked", "compared", "near"), 0)
+    nothing = dict.fromkeys(("run", "all_seeds", "outdated", "flagged", "compared", "near"), 0)
     assert report.summary == {"cells": 204} | nothing
 
 
 def test_a_part_of_the_cells_decides_for_good_only_where_the_rest_cannot() -> None:
     names = ["dvae#-power/pa", "dvae++-power/pa"]
-    some = [row for row in as_printed() if row["cell"].split("/", 3)[3] in names]
+    some = [row for row in as_printed() if (row.cell or "").split("/", 3)[3] in names]
     report = gather(TABLES, some, NOWHERE)
     assert verdicts(report) == dict.fromkeys(NAMES, "not yet run") | {"i": "seen so far", "iii": "seen"}
-    fewer = [row for row in some if row["cell"].startswith("mnist/")]
+    fewer = [row for row in some if (row.cell or "").startswith("mnist/")]
     assert tallies(gather(TABLES, fewer, NOWHERE))["iii"] == [(8, 3, 0, 1)]
     assert verdicts(gather(TABLES, fewer, NOWHERE))["iii"] == "seen so far"
 

@@ -13,7 +13,7 @@ from report.made_up import CELLS, NOWHERE, TABLES, row, rows
 
 from softspin.experiments.figures import NAMES
 from softspin.experiments.figures.arrays import save
-from softspin.experiments.rows import Row
+from softspin.records import ResultRow
 from softspin.report.content import gather
 from softspin.report.markdown import markdown
 from softspin.report.page import page
@@ -61,28 +61,28 @@ class Page(HTMLParser):
         return [attributes for name, attributes in self.elements if name == tag]
 
 
-def made(given: list[Row], arrays: Path = NOWHERE) -> Page:
+def made(given: list[ResultRow], arrays: Path = NOWHERE) -> Page:
     return Page(page(gather(TABLES, given, arrays)))
 
 
 @pytest.fixture(scope="module")
-def some() -> list[Row]:
-    """A cell with five seeds, one with two, one of rebuilt data, other runs, a failure, refused rows."""
+def some() -> list[ResultRow]:
+    """A cell with five seeds, one with two, one of rebuilt data, other runs, a failure, rejected rows."""
     return [
         *rows(POWER, 89.60, 0.08),
         *list(rows(PLUS, 89.12, 0.05))[:2],
         *rows(GLYPHS, 105.47, 0.09, source="OMNIGLOT (reconstructed 28 x 28 split)"),
         *rows(POWER, 92.00, 0.10, ["steps=50000"]),
         *rows(POWER, 92.50, 0.10, ["steps=50000", "tf32=true"]),
-        row(POWER, 3, 0.0, ["steps=70"]) | {"status": "failed", "error": EVIL},
+        row(POWER, 3, 0.0, ["steps=70"], status="failed", error=EVIL),
         row(POWER, 4, 1.234, ["steps=80"], commit=None),
         row(POWER, 4, 1.234, ["steps=90"], commit="abc+"),
-        row(PLUS, 4, 1.234, ["steps=90"]) | {"cell": EVIL, "device": EVIL, "log_z_method": EVIL},
+        row(PLUS, 4, 1.234, ["steps=90"], cell=EVIL, device=EVIL, log_z_method=EVIL),
     ]
 
 
 @pytest.fixture(scope="module")
-def shown(some: list[Row]) -> Page:
+def shown(some: list[ResultRow]) -> Page:
     return made(some)
 
 
@@ -111,7 +111,7 @@ def test_what_stands_in_a_cell(shown: Page) -> None:
     assert (kinds[POWER.id], kinds[GLYPHS.id]) == ("higher", "level")
 
 
-def test_other_failed_and_refused_rows_are_listed(shown: Page) -> None:
+def test_other_failed_and_rejected_rows_are_listed(shown: Page) -> None:
     text = "\n".join(shown.text)
     for expected in (
         "92.00 ± 0.10, 5 seeds",
@@ -123,7 +123,7 @@ def test_other_failed_and_refused_rows_are_listed(shown: Page) -> None:
         "made by commit abc with changes that were not committed",
         "softspin grid table2 --only mnist/4-nonlinear",
         "Run at full length: 3 of the 204 cells of its two tables, 2 with five seeds or more; by outdated code: none.",
-        "where that is more: 2 of 3. Marked, for fewer seeds, other data or outdated code: 2. ",
+        "where that is more: 2 of 3. Flagged, for fewer seeds, other data or outdated code: 2. ",
         "The paper's observations, with the one on Table 2, 7 in all: 1 not seen so far, 6 not yet run.",
         "0123456789ab",
     ):
@@ -144,7 +144,7 @@ def test_a_variant_is_set_against_the_recipe_by_code_of_the_same_standing() -> N
     assert [report.summary["outdated"] for report in (both, mixed, wrong)] == [0, 0, 1]
 
 
-def test_nothing_in_a_row_becomes_markup(some: list[Row], shown: Page) -> None:
+def test_nothing_in_a_row_becomes_markup(some: list[ResultRow], shown: Page) -> None:
     assert EVIL in shown.text
     assert shown.all("script") == []
     text = markdown(gather(TABLES, some, NOWHERE), Path("docs"), NOWHERE)
@@ -226,7 +226,7 @@ def test_figures_are_inside_with_their_origin_or_missing_with_a_command(tmp_path
     assert "\nsoftspin figure appendix --compute --set draws=9\n" in written
 
 
-def test_markdown_has_the_same_numbers(some: list[Row]) -> None:
+def test_markdown_has_the_same_numbers(some: list[ResultRow]) -> None:
     text = markdown(gather(TABLES, some, NOWHERE), Path("docs"), NOWHERE)
     cell = "89.60 ± 0.08 (5 seeds)<br>print 89.35 ± 0.06<br>▲ +0.25 (+3.4 SE)<br>**far from print**"
     assert text.count(cell) == 2
@@ -252,7 +252,7 @@ def test_observations_show_their_comparisons(shown: Page) -> None:
 
 
 def test_a_resumed_run_has_the_commits_of_both_ends_and_its_copy_of_the_data() -> None:
-    first, second = row(POWER, 0, 89.3), row(POWER, 1, 89.4, began_by="fedcba9", source="MNIST (a copy)")
+    first, second = row(POWER, 0, 89.3), row(POWER, 1, 89.4, start_commit="fedcba9", source="MNIST (a copy)")
     found = gather(TABLES, [first, second], NOWHERE).origins
     assert {(one.commit, one.data, one.rows) for one in found} == {
         ("0123456789ab", "mnist", 1),

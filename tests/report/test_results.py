@@ -1,7 +1,8 @@
-"""Which rows count, what they come to, and which are refused."""
+"""Which rows count, what they come to, and which are rejected."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 from typing import Any
@@ -11,14 +12,14 @@ from report.made_up import CELLS, row, rows
 
 from softspin import data
 from softspin.errors import DataError
-from softspin.experiments.rows import Row
+from softspin.records import ResultRow
 from softspin.report.results import RECONSTRUCTED, Results, sort_rows
 
 POWER = CELLS["mnist/2-nonlinear/k1/dvae#-power/pa"]
 GLYPHS = CELLS["omniglot/2-nonlinear/k1/dvae#-power/pa"]
 
 
-def sort(*given: Row) -> Results:
+def sort(*given: ResultRow) -> Results:
     return sort_rows(given, CELLS)
 
 
@@ -28,7 +29,7 @@ def test_mean_spread_and_interval_of_log_z_over_seeds() -> None:
     assert group.std == pytest.approx(math.sqrt(7))  # (4 + 1 + 9) / 2
     assert group.error == pytest.approx(math.sqrt(7 / 3))
     assert [group.low, group.high] == pytest.approx([84.9, 85.3])
-    assert group.marks == ["3 of 5 seeds"]
+    assert group.flags == ["3 of 5 seeds"]
 
 
 def test_one_seed_has_no_spread_and_an_open_interval_no_end() -> None:
@@ -37,7 +38,7 @@ def test_one_seed_has_no_spread_and_an_open_interval_no_end() -> None:
 
 
 def test_five_seeds_of_the_recipe_have_no_mark() -> None:
-    assert sort(*rows(POWER, 83.4)).cells[POWER.id].marks == []
+    assert sort(*rows(POWER, 83.4)).cells[POWER.id].flags == []
 
 
 def test_short_runs_and_variants_are_never_mixed_with_the_cell() -> None:
@@ -48,7 +49,7 @@ def test_short_runs_and_variants_are_never_mixed_with_the_cell() -> None:
     )
     found = sort(*fast, *short, *full, *clamped)
     assert found.cells[POWER.id].mean == pytest.approx(83.4)
-    assert [(round(group.mean, 6), group.marks) for group in found.others] == [
+    assert [(round(group.mean, 6), group.flags) for group in found.others] == [
         (83.6, ["clamp=1e-07"]),
         (87.0, ["short: 50,000 steps"]),
         (87.5, ["short: 50,000 steps", "tf32=true"]),
@@ -61,23 +62,22 @@ def test_outdated_rows_are_marked_never_mixed_and_give_way() -> None:
     old = list(rows(POWER, 83.9, outdated="it rounded down"))
     alone = sort(*old).cells[POWER.id]
     assert alone.mean == pytest.approx(83.9)
-    assert alone.marks == ["outdated: it rounded down"]
+    assert alone.flags == ["outdated: it rounded down"]
     both = sort(*old, row(POWER, 0, 83.4))
-    assert (both.cells[POWER.id].mean, both.cells[POWER.id].marks) == (83.4, ["1 of 5 seeds"])
-    assert [(group.mean, group.marks) for group in both.others] == [(alone.mean, alone.marks)]
+    assert (both.cells[POWER.id].mean, both.cells[POWER.id].flags) == (83.4, ["1 of 5 seeds"])
+    assert [(group.mean, group.flags) for group in both.others] == [(alone.mean, alone.flags)]
 
 
 def test_the_reconstructed_omniglot_is_marked_and_gives_way_to_the_original() -> None:
     rebuilt = list(rows(GLYPHS, 99.0, fingerprint=RECONSTRUCTED))
     told = list(rows(GLYPHS, 99.0, source="OMNIGLOT (reconstructed 28 x 28 split)"))
-    original = [row(GLYPHS, seed, 98.0, source="OMNIGLOT (original chardata.mat)") for seed in (5, 6)]
-    for one in original:
-        one["config"]["seeds"] = [5, 6]
-    assert sort(*rebuilt).cells[GLYPHS.id].marks == ["reconstructed OMNIGLOT"]
-    assert sort(*told).cells[GLYPHS.id].marks == ["reconstructed OMNIGLOT"]
-    assert sort(*rows(GLYPHS, 99.0)).cells[GLYPHS.id].marks == ["OMNIGLOT of unknown origin"]
+    config = GLYPHS.config(seeds=(5, 6)).to_dict()
+    original = [row(GLYPHS, seed, 98.0, source="OMNIGLOT (original chardata.mat)", config=config) for seed in (5, 6)]
+    assert sort(*rebuilt).cells[GLYPHS.id].flags == ["reconstructed OMNIGLOT"]
+    assert sort(*told).cells[GLYPHS.id].flags == ["reconstructed OMNIGLOT"]
+    assert sort(*rows(GLYPHS, 99.0)).cells[GLYPHS.id].flags == ["OMNIGLOT of unknown origin"]
     both = sort(*rebuilt, *original)
-    assert (both.cells[GLYPHS.id].mean, both.cells[GLYPHS.id].marks) == (98.0, ["2 of 5 seeds"])
+    assert (both.cells[GLYPHS.id].mean, both.cells[GLYPHS.id].flags) == (98.0, ["2 of 5 seeds"])
     assert [group.mean for group in both.others] == [pytest.approx(99.0)]
 
 
@@ -90,18 +90,18 @@ def test_the_fingerprint_of_the_reconstruction_is_that_of_its_file() -> None:
 
 
 def test_cells_of_no_table_are_other_runs() -> None:
-    found = sort(*({**one, "cell": "digits/1-linear/k1/dvae#-power/pa"} for one in rows(POWER, 83.4)))
+    found = sort(*rows(POWER, 83.4, cell="digits/1-linear/k1/dvae#-power/pa"))
     assert found.cells == {}
     assert [group.cell for group in found.others] == ["digits/1-linear/k1/dvae#-power/pa"]
 
 
-REFUSED: list[tuple[dict[str, Any], str]] = [
+REJECTED: list[tuple[dict[str, Any], str]] = [
     ({"commit": None}, "its commit is unknown"),
     ({"commit": ""}, "its commit is unknown"),
     ({"commit": "unknown"}, "its commit is unknown"),
     ({"commit": "abc123+"}, "made by commit abc123 with changes that were not committed"),
-    ({"began_by": None}, "its commit is unknown"),
-    ({"began_by": "abc123+"}, "made by commit abc123 with changes that were not committed"),
+    ({"start_commit": None}, "its commit is unknown"),
+    ({"start_commit": "abc123+"}, "made by commit abc123 with changes that were not committed"),
     ({"config": None}, "its config is unknown"),
     ({"config": {}}, "its config is unknown"),
     ({"config": {"chainz": 3}}, "its config cannot be read: unknown setting 'chainz'; did you mean 'chains'?"),
@@ -109,38 +109,41 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"short": True}, "its config has 1,000,000 steps, which is not what the row says"),
     ({"seed": 7}, "its config does not have the seed 7"),
     ({"variant": {"tf32": True}}, "its config differs from the cell's by nothing, which is not what the row says"),
-    ({"nll_low": "83"}, "its nll_low is not a finite number"),
-    ({"nll_high": math.inf}, "its nll_high is not a finite number"),
-    ({"standard_error": math.nan}, "its standard_error is not a finite number"),
+    ({"nll_low": "83"}, "it has 'nll_low' = '83'; it must be a finite number"),
+    ({"nll_high": math.inf}, "it has 'nll_high' = inf; it must be a finite number"),
+    ({"standard_error": math.nan}, "it has 'standard_error' = nan; it must be a finite number"),
     ({"fingerprint": None}, "its fingerprint is unknown"),
     ({"device": ""}, "its device is unknown"),
-    ({"nll": 80.0}, "its NLL, 80.0, is not between nll_low and nll_high"),
-    ({"nll": 90.0, "nll_low": None}, "its NLL, 90.0, is not between nll_low and nll_high"),
+    ({"elbo": [1]}, "it has 'elbo' = [1]; it must be a finite number"),
+    ({"provenance": 5}, "its commit is unknown"),
+    ({"nll": 80.0, "nll_low": 83.3, "nll_high": 83.7}, "its NLL, 80.0, is not between nll_low and nll_high"),
+    ({"nll": 90.0, "nll_low": None, "nll_high": 83.7}, "its NLL, 90.0, is not between nll_low and nll_high"),
     ({"importance_samples": 10}, "its config has 4,000 importance samples, which is not what the row says"),
 ]
 
 
-@pytest.mark.parametrize(("changes", "why"), REFUSED, ids=[why[:30] for _, why in REFUSED])
-def test_rows_of_unknown_origin_are_refused(changes: dict[str, Any], why: str) -> None:
-    found = sort(row(POWER, 0, 83.4) | changes, row(POWER, 1, 84.0))
-    assert [one.why for one in found.refused] == [why]
+@pytest.mark.parametrize(("changes", "why"), REJECTED, ids=[why[:30] for _, why in REJECTED])
+def test_rows_of_unknown_origin_are_rejected(changes: dict[str, Any], why: str) -> None:
+    found = sort(row(POWER, **{"seed": 0, "nll": 83.4, **changes}), row(POWER, 1, 84.0))
+    assert [one.reason for one in found.rejected] == [why]
     assert found.cells[POWER.id].mean == 84.0
 
 
 def test_an_interval_that_is_a_point_may_be_off_by_rounding() -> None:
-    assert sort(row(POWER, 0, 83.4, nll_low=83.4 + 1e-12, nll_high=83.4 + 1e-12)).refused == []
+    assert sort(row(POWER, 0, 83.4, nll_low=83.4 + 1e-12, nll_high=83.4 + 1e-12)).rejected == []
 
 
-def test_a_variant_that_the_row_conceals_is_refused() -> None:
+def test_a_variant_that_the_row_conceals_is_rejected() -> None:
     found = sort(row(POWER, 0, 83.4, ["clamp=1e-7", "tf32=true"], variant={}))
-    assert [one.why for one in found.refused] == [
+    assert [one.reason for one in found.rejected] == [
         "its config differs from the cell's by clamp=1e-07, tf32=true, which is not what the row says"
     ]
 
 
 def test_failures_are_kept_also_after_a_retry() -> None:
-    failed = [row(POWER, seed, 0.0) | {"status": "failed", "error": "not finite"} for seed in (0, 1)]
+    failed = [row(POWER, seed, 0.0, status="failed", error="not finite") for seed in (0, 1)]
     found = sort(*failed, row(POWER, 1, 83.4))
-    assert [(one.row["seed"], one.retried) for one in found.failed] == [(0, False), (1, True)]
+    assert [(one.row.seed, one.retried) for one in found.failed] == [(0, False), (1, True)]
     assert found.cells[POWER.id].seeds == (1,)
-    assert [one.retried for one in sort(failed[0] | {"outdated": "a slip"}, row(POWER, 0, 83.4)).failed] == [True]
+    outdated = dataclasses.replace(failed[0], outdated="a slip")
+    assert [one.retried for one in sort(outdated, row(POWER, 0, 83.4)).failed] == [True]

@@ -103,5 +103,5 @@ def test_the_command_of_a_variant_says_all_that_is_different() -> None:
     settings = [word for word in words[9:] if word != "--set"]
     assert CELL.variant(CELL.config(steps=50000, settings=settings)) == group.variant
     assert grid_command(group, []) is None
-    (wrong,) = sort_rows([one | {"outdated": "a slip"} for one in given], CELLS).others
+    (wrong,) = sort_rows([replace(one, outdated="a slip") for one in given], CELLS).others
     assert grid_command(wrong, TABLES.items()) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,14 +47,13 @@ def test_it_repeats_the_rows_as_the_command_line_prints_them(
 
 
 def test_an_annealed_log_z_has_its_interval_and_its_ends(made: Model) -> None:
-    assert made.about is not None
-    rows = [
-        {**row, "nll": 84.2, "standard_error": 0.05, "nll_low": 84.1, "nll_high": 84.35, "log_z": 30.0}
-        | {"log_z_low": 29.9, "log_z_high": high, "baseline_nll": 206.1}
-        for row, high in zip(made.about["result"], (30.15, None), strict=True)
-    ]
-    rows[1]["nll_high"] = None
-    text = card({**made.about, "result": rows})
+    assert made.metadata is not None
+    first, second = (
+        replace(row, nll=84.2, standard_error=0.05, nll_low=84.1, log_z=30.0, log_z_low=29.9, baseline_nll=206.1)
+        for row in made.metadata.result or ()
+    )
+    rows = replace(first, nll_high=84.35, log_z_high=30.15), replace(second, nll_high=None, log_z_high=None)
+    text = card(replace(made.metadata, result=rows))
     assert "test NLL 84.20 +- 0.05, log Z in [29.90, 30.15]; independent pixels: 206.10\n" in text
     assert "test NLL 84.20 +- 0.05, log Z in [29.90, inf]; independent pixels: 206.10\n" in text
     assert text.count("- with the ends of log Z: 84.10 to 84.35\n") == 1
@@ -71,10 +71,10 @@ def test_it_names_data_recipe_and_origin(made: Model, tmp_path: Path) -> None:
     assert cell(text, "K") == "1"
     assert cell(text, "steps") == "2"
     assert cell(text, "replicas") == "2 (seeds 3, 5)"
-    assert "groups = 2, bits = 3, layers = 1, width = 4" in cell(text, "unlike the published recipe")
+    assert "groups = 2, bits = 3, layers = 1, width = 4" in cell(text, "differs from the published recipe")
     for name in ("training began with", "evaluated with"):
-        assert f"commit {about['made_by']['commit'] or 'unknown'}" in cell(text, name)
-        assert cell(text, name).endswith(f", on {about['made_by']['device']}")
+        assert f"commit {about['provenance']['commit'] or 'unknown'}" in cell(text, name)
+        assert cell(text, name).endswith(f", on {about['provenance']['device']}")
     assert "DVAE#: Discrete Variational Autoencoders with Relaxed Boltzmann Priors" in text
     assert "One of several models" not in text
     chosen = read(made.only("best"), tmp_path / "best")
@@ -87,8 +87,8 @@ def test_it_names_data_recipe_and_origin(made: Model, tmp_path: Path) -> None:
     [({}, "a restricted Boltzmann machine"), ({"graph": "0:1,1:2,2:3,3:4,4:5"}, "a Boltzmann machine on a graph")],
 )
 def test_it_says_what_the_prior_is(made: Model, settings: dict[str, Any], words: str) -> None:
-    assert made.about is not None
-    text = card({**made.about, "config": small(seeds=(3, 5), **settings).to_dict()})
+    assert made.metadata is not None
+    text = card(replace(made.metadata, config=small(seeds=(3, 5), **settings).to_dict()))
     assert f"whose prior is {words}, trained" in text
 
 
@@ -106,9 +106,9 @@ def test_what_was_not_evaluated_says_so(made: Model, tmp_path: Path) -> None:
     assert "## Result\n\nNot evaluated on test images.\n" in last
     assert "model-index" not in last
     assert "NLL" not in last
-    assert made.about is not None
-    unfinished = card({**made.about, "result": None})
-    (nll, _), (step, _) = made.about["valid_nll"], made.about["steps"]
+    assert made.metadata is not None
+    unfinished = card(replace(made.metadata, result=None))
+    (nll, _), (step, _) = made.metadata.valid_nll, made.metadata.steps
     assert f"- seed 3, beta 30: validation NLL {nll:.2f} at step {step}, which chose this step\n" in unfinished
 
 
@@ -120,19 +120,20 @@ def test_the_hub_reads_its_front_matter(made: Model, tmp_path: Path) -> None:
     assert parsed.data.license == "cc-by-4.0"
     assert "boltzmann-machine" in parsed.data.tags
     found = [(one.dataset_name, one.metric_type, one.metric_value) for one in parsed.data.eval_results]
-    assert found == [("bars-and-stripes-3x3", "nll", row["nll"]) for row in made.result]
+    assert found == [("bars-and-stripes-3x3", "nll", row.nll) for row in made.result]
     assert hub.ModelCard(read(made, tmp_path / "free")).data.license is None
 
 
 def test_texts_of_strangers_stay_texts(made: Model, tmp_path: Path) -> None:
     hub = pytest.importorskip("huggingface_hub")
-    assert made.about is not None
+    assert made.metadata is not None
     name = 'a|b <script> [x](y) `z` "q": {no}'
-    text = card({**made.about, "data": {**made.about["data"], "name": name}, "license": 'x: "y" # z'})
+    data = replace(made.metadata.data, name=name)
+    text = card(replace(made.metadata, data=data, license='x: "y" # z'))
     assert "<script>" not in text.partition("\n---\n")[2]
     assert cell(text, "name") == r'a\|b \<script\> \[x\](y) \`z\` "q": {no}'
     parsed = hub.ModelCard(text)
     assert parsed.data.license == 'x: "y" # z'
     assert {one.dataset_name for one in parsed.data.eval_results} == {name}
     with pytest.raises(SharingError, match="control characters"):
-        Model(made.net, made.config, made.shape, None, {**made.about, "license": "a\nb: c"}).save(tmp_path / "m")
+        Model(made.net, made.config, made.shape, None, replace(made.metadata, license="a\nb: c")).save(tmp_path / "m")

@@ -65,8 +65,8 @@ def test_there_and_back(made: Model, hub: LocalHub) -> None:
     ]
     again = Model.from_pretrained("me/stripes", device="cpu")
     assert torch.equal(again.sample(4), made.sample(4))
-    assert again.about is not None
-    assert again.about["license"] == "mit"
+    assert again.metadata is not None
+    assert again.metadata.license == "mit"
     first = next((hub.cache / "models--me--stripes" / "snapshots").iterdir()).name
     made.only(0).push_to_hub("me/stripes")
     assert Model.from_pretrained("me/stripes").net.replicas == 1

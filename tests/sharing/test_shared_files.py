@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +81,7 @@ def test_the_file_holds_what_the_run_knows(two: Model, tmp_path: Path) -> None:
     assert about["result"] == rows
     assert about["steps"] == [row["best_step"] for row in rows]
     assert about["valid_nll"] == [row["valid_nll"] for row in rows]
-    assert (about["format"], about["license"], about["which"], about["chosen"]) == (1, "mit", "best", None)
+    assert (about["version"], about["license"], about["which"], about["chosen"]) == (2, "mit", "best", None)
     assert header(tmp_path / "m" / files.TENSORS)["__metadata__"]["format"] == "pt", "what other readers look for"
 
 
@@ -93,15 +95,15 @@ def test_one_replica_of_several(two: Model, tmp_path: Path) -> None:
     assert two.result is not None
     two.only(1).save(tmp_path / "one.safetensors")
     one = softspin.load(tmp_path / "one.safetensors", device="cpu")
-    assert (one.config.seeds, one.net.replicas, one.result) == ((5,), 1, [two.result[1]])
+    assert (one.config.seeds, one.net.replicas, one.result) == ((5,), 1, (two.result[1],))
     assert torch.equal(one.sample(4), two.sample(4, replica=1))
-    assert one.about is not None
-    assert one.about["chosen"] == "replica 1 of 0 to 1, asked for by its number"
-    valid = [row["valid_nll"] for row in two.result]
+    assert one.metadata is not None
+    assert one.metadata.chosen == "replica 1 of 0 to 1, asked for by its number"
+    valid = [row.valid_nll or math.inf for row in two.result]
     best = two.only("best")
     assert best.config.seeds == (two.config.seeds[valid.index(min(valid))],)
-    assert best.about is not None
-    assert best.about["chosen"].endswith("the one with the lowest validation NLL")
+    assert best.metadata is not None
+    assert (best.metadata.chosen or "").endswith("the one with the lowest validation NLL")
     with pytest.raises(SupportError, match="replica 2; this model has 2, counted from 0"):
         two.only(2)
 
@@ -119,8 +121,8 @@ def test_the_last_parameters_have_no_result(two: Model, tmp_path: Path) -> None:
     last.save(tmp_path / "last.safetensors")
     again = softspin.load(tmp_path / "last.safetensors", device="cpu")
     assert again.result is None
-    assert again.about is not None
-    assert again.about["steps"] == [2, 2]
+    assert again.metadata is not None
+    assert again.metadata.steps == (2, 2)
     softspin.load(tmp_path / "last.safetensors", "last")
     with pytest.raises(SharingError, match="which replica is the best is not known"):
         again.only("best")
@@ -131,8 +133,8 @@ def test_the_last_parameters_have_no_result(two: Model, tmp_path: Path) -> None:
 
 def test_the_path_of_own_data_stays_at_home(two: Model, tmp_path: Path) -> None:
     made = trained(tmp_path / "run")
-    assert made.about is not None
-    made.about["config"]["data"] = "/home/me/secret/own.npy"
+    assert made.metadata is not None
+    made.metadata = replace(made.metadata, config={**made.metadata.config, "data": "/home/me/secret/own.npy"})
     made.save(tmp_path / "m")
     assert softspin.load(tmp_path / "m").config.data == "own.npy"
     for path in (tmp_path / "m").iterdir():

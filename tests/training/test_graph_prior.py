@@ -153,8 +153,8 @@ def test_a_patch_of_a_processor_learns_bars_and_stripes(
     row = model.result[0]
     exact = exact_nll(model.net, data.test).nll.item()
     assert exact < before - 2
-    assert row["nll"] == pytest.approx(exact, abs=0.05)
-    assert row["log_z_method"] == "exact"
+    assert row.nll == pytest.approx(exact, abs=0.05)
+    assert row.log_z_method == "exact"
     monkeypatch.setitem(sys.modules, "dwave_networkx", None)
     monkeypatch.setitem(sys.modules, "dimod", None)
     softspin.load(tmp_path / "run").save(tmp_path / "shared.safetensors")

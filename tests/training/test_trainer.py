@@ -23,6 +23,7 @@ from typing import Any
 
 import pytest
 import torch
+from made_rows import made_row
 from torch import Tensor, nn
 from torch._inductor.exc import InductorError
 from training.runs import bars, engine, small, trainer
@@ -43,10 +44,10 @@ from softspin.files import write_synced
 from softspin.training import checkpoint, journal
 from softspin.training.engine import TERMS
 from softspin.training.process import STOPPING, interrupts_wait, is_training
-from softspin.training.results import RESULT
+from softspin.training.results import RESULT, read_result
 from softspin.training.trainer import LONG, Trainer
 
-TIMES = ("seconds", "training_seconds", "commit")
+TIMES = ("seconds", "training_seconds", "provenance", "start_commit")
 
 
 def timeless(line: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,14 +94,16 @@ def kill() -> None:
 def test_a_run_leaves_journal_checkpoints_and_result(tmp_path: Path) -> None:
     watcher = Stop(-1, kill)
     rows = trainer(small(seeds=(0, 1)), tmp_path, watcher=watcher).train()
-    assert json.loads((tmp_path / RESULT).read_text()) == rows
-    assert [row["seed"] for row in rows] == [0, 1]
+    assert json.loads((tmp_path / RESULT).read_text()) == [row.to_json() for row in rows]
+    assert read_result(tmp_path) == rows
+    assert [row.seed for row in rows] == [0, 1]
     for row in rows:
-        assert row["best_step"] in (5, 10)
-        assert row["steps"] == 10
-        assert row["log_z_method"] == "exact"
-        assert row["nll_low"] <= row["nll"] <= row["nll_high"]
-        assert row["elbo"] == pytest.approx(row["reconstruction"] - row["kl"])
+        assert row.best_step in (5, 10)
+        assert (row.steps, row.short, row.cell, row.variant) == (10, True, None, {})
+        assert row.log_z_method == "exact"
+        assert None not in (row.nll_low, row.nll_high, row.elbo, row.reconstruction, row.kl)
+        assert (row.nll_low or 0.0) <= row.test_nll <= (row.nll_high or 0.0)
+        assert row.elbo == pytest.approx((row.reconstruction or 0.0) - (row.kl or 0.0))
     lines = journal.read(tmp_path)
     assert [timeless(line) for line in watcher.lines] == [timeless(line) for line in lines]
     steps = {kind: [line["step"] for line in lines if line["kind"] == kind] for kind in ("train", "valid")}
@@ -128,7 +131,7 @@ def test_the_best_of_each_replica_is_the_one_of_its_own_step(tmp_path: Path) -> 
     for replica, row in enumerate(rows):
         step = min(lines, key=lambda line: line["nll"][replica])["step"]
         steps.append(step)
-        assert row["best_step"] == step
+        assert row.best_step == step
         for name in ("prior_parameters.weight", "decoder.linears.0.weight", "encoder.1.norms.0.mean"):
             assert torch.equal(best[name][replica], states[step][name][replica])
             assert torch.equal(made.engine.model.state_dict()[name][replica], best[name][replica])
@@ -189,7 +192,7 @@ def test_resume_of_a_finished_run_gives_its_result_again(tmp_path: Path) -> None
     rows = trainer(config, tmp_path).train()
     (tmp_path / RESULT).unlink()
     again = trainer(config, tmp_path).train(resume=True)
-    assert [*map(timeless, again)] == [*map(timeless, rows)]
+    assert [timeless(row.to_json()) for row in again] == [timeless(row.to_json()) for row in rows]
 
 
 def test_resume_before_the_first_checkpoint_starts_anew(tmp_path: Path) -> None:
@@ -571,7 +574,7 @@ def test_files_of_something_else_are_not_overwritten(name: str, tmp_path: Path) 
 def test_a_result_that_is_not_finite_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "softspin.training.trainer.result_rows",
-        lambda *_: [dict.fromkeys(("nll", "log_z", "elbo"), 1.0) | {"kl": math.inf, "seed": 7}],
+        lambda *_: [dataclasses.replace(made_row(seed=7), nll=1.0, log_z=1.0, elbo=1.0, kl=math.inf)],
     )
     with pytest.raises(TrainingError, match="'kl' on the test set of the replica with seed 7 is not finite"):
         trainer(small(), tmp_path).train()
@@ -700,7 +703,8 @@ def test_a_run_says_by_which_commit_it_was_made_not_what_came_after(
     monkeypatch.setattr("softspin.provenance.commit", functools.cache(lambda: head[0]))
     again = trainer(small(), tmp_path)
     head[0] = "after"
-    assert again.train(resume=True)[0]["commit"] == "before"
+    (row,) = again.train(resume=True)
+    assert (row.start_commit, row.provenance.commit) == ("before", "before")
 
 
 def test_when_log_z_was_last_annealed(tmp_path: Path) -> None:

@@ -24,13 +24,13 @@ def warn(text: str) -> None:
     typer.echo(text, err=True)
 
 
-def warn_of_refusal() -> None:
-    """Say beforehand that a report will refuse what is made now."""
-    made_by = commit()
-    if made_by is None:
-        warn("softspin report will refuse what is made now: this is no git checkout, so its commit is unknown")
-    elif made_by.endswith("+"):
-        warn("softspin report will refuse what is made now: the code has changes that are not committed")
+def warn_of_rejection() -> None:
+    """Warn if a report would reject what is made now."""
+    current = commit()
+    if current is None:
+        warn("softspin report will reject what is made now: this is no git checkout, so its commit is unknown")
+    elif current.endswith("+"):
+        warn("softspin report will reject what is made now: the code has changes that are not committed")
 
 
 def say_json(value: Any) -> None:

@@ -54,7 +54,7 @@ def demo(
     except MissingExtraError as error:
         warn(f"no pictures: {error}")
     if not json:
-        gain = row["baseline_nll"] - row["nll"]
+        gain = (row.baseline_nll or 0.0) - row.test_nll
         say(f"That is {gain:.1f} nats better than independent pixels. Look at {folder / 'samples.png'}, and open")
         say(f"{folder / 'playground.html'} in a browser: draw, flip bits, let it dream. Then try:")
         say(f"  softspin info {folder}\n  softspin evaluate {folder} --samples 4000\n  softspin train --help")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -15,8 +15,10 @@ from softspin.cli.runs import check_split, open_data, open_model
 from softspin.data import Dataset
 from softspin.errors import ConfigError
 from softspin.evaluation import bernoulli_nll, exact_nll
+from softspin.formatting import detail_lines, replica_name, result_line
+from softspin.provenance import provenance
+from softspin.records import FULL_STEPS, ResultRow
 from softspin.training.results import finite, result_rows
-from softspin.training.words import detail_lines, replica_name, result_line
 
 
 def evaluate(
@@ -50,7 +52,8 @@ def evaluate(
         with counting(len(images.test)) as progress:
             rows = result_rows(model.net, images, config, progress)
     if json:
-        say_json([{"split": split, "checkpoint": which, **row} for row in rows])
+        how = {"split": split, "checkpoint": which, "exact": exact}
+        say_json([{**how, **row.to_json()} for row in rows])
         return
     for row in rows:
         say((f"{replica_name(row)}: " if len(rows) > 1 else "") + result_line(row, split))
@@ -59,23 +62,36 @@ def evaluate(
                 say(f"  {line}")
 
 
-def exact_rows(model: Model, data: Dataset) -> list[dict[str, Any]]:
+def exact_rows(model: Model, data: Dataset) -> list[ResultRow]:
     """Exact NLL of every replica; the standard error is over images alone."""
+    config = model.config
     found = exact_nll(model.net, data.test)
     log_z = model.log_z()
     baseline = float(bernoulli_nll(data.train, data.test).nll)
     return [
-        {
-            "seed": replica.seed,
-            "beta": replica.beta,
-            "nll": float(found.nll[i]),
-            "standard_error": finite(found.standard_error[i]),
-            "log_z": float(log_z.value[i]),
-            "log_z_low": float(log_z.lower[i]),
-            "log_z_high": float(log_z.upper[i]),
-            "images": len(data.test),
-            "baseline_nll": baseline,
-            "exact": True,
-        }
-        for i, replica in enumerate(model.config.replicas)
+        ResultRow(
+            status="ok",
+            seed=replica.seed,
+            beta=replica.beta,
+            steps=config.steps,
+            short=config.steps != FULL_STEPS,
+            variant={},
+            data=data.name,
+            method=config.method,
+            structure=config.structure,
+            samples=config.samples,
+            sampler=config.sampler,
+            nll=float(found.nll[i]),
+            standard_error=finite(found.standard_error[i]),
+            log_z=float(log_z.value[i]),
+            log_z_low=float(log_z.lower[i]),
+            log_z_high=float(log_z.upper[i]),
+            log_z_method=log_z.method,
+            images=len(data.test),
+            baseline_nll=baseline,
+            source=data.source,
+            fingerprint=data.fingerprint,
+            provenance=provenance(model.net.mean.device),
+        )
+        for i, replica in enumerate(config.replicas)
     ]

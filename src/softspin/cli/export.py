@@ -12,7 +12,7 @@ from softspin.cli.console import say, say_json
 from softspin.cli.options import Json, Run, Which
 from softspin.cli.runs import open_model
 from softspin.errors import ConfigError
-from softspin.training.words import replica_name, result_line
+from softspin.formatting import replica_name, result_line
 
 
 def export(
@@ -48,9 +48,10 @@ def export(
     if push is not None:
         address = model.push_to_hub(push, private=private or None, license=license)
     if json:
-        say_json({"written": written, "sent": address, "replicas": model.net.replicas, "result": model.result})
+        result = None if model.result is None else [row.to_json() for row in model.result]
+        say_json({"written": written, "sent": address, "replicas": model.net.replicas, "result": result})
         return
-    for row in model.result or []:
+    for row in model.result or ():
         say(f"{replica_name(row)}: {result_line(row)}")
     if model.result is None:
         say("not evaluated on test images; the card says so")

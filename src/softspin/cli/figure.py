@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from softspin.cli.console import say, say_json, warn_of_refusal
+from softspin.cli.console import say, say_json, warn_of_rejection
 from softspin.cli.options import NOT_FINISHED, Device, Json
 from softspin.errors import unknown_name
 from softspin.experiments.figures import NAMES, TRAINED, arrays, one_bit, training
@@ -53,7 +53,7 @@ def figure(
             raise typer.BadParameter("it is about computing, and needs --compute", param_hint=option)
     ending = "done"
     if compute:
-        warn_of_refusal()
+        warn_of_rejection()
         command = f"softspin {shlex.join(sys.argv[1:])}"
         for name in (name for name in chosen if name not in TRAINED):
             _compute_one_bit(name, source, command)
@@ -66,7 +66,7 @@ def figure(
             )  # fmt: skip
     written = {name: draw(name, source, out) for name in chosen}
     if json:
-        say_json([_told(name, source, paths) for name, paths in written.items()])
+        say_json([_info(name, source, paths) for name, paths in written.items()])
     else:
         for paths in written.values():
             say(f"written: {', '.join(map(str, paths))}")
@@ -74,7 +74,7 @@ def figure(
         raise typer.Exit(130 if ending == "interrupted" else NOT_FINISHED)
 
 
-def _told(name: str, source: Path, paths: list[Path]) -> dict[str, Any]:
+def _info(name: str, source: Path, paths: list[Path]) -> dict[str, Any]:
     found = arrays.load(source, name)
     return {"figure": name, "written": paths, "caption": caption(found), "meta": found.meta}
 

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from softspin import data as datasets
-from softspin.cli.console import say, say_json, warn, warn_of_refusal
+from softspin.cli.console import say, say_json, warn, warn_of_rejection
 from softspin.cli.options import NOT_FINISHED, Device, Json
 from softspin.cli.plan import show_plan
 from softspin.cli.progress import Bar, Lines
@@ -20,12 +20,22 @@ from softspin.cli.runs import RUNS
 from softspin.config import Config
 from softspin.errors import BusyError, OutOfTimeError
 from softspin.experiments.cells import check_settings, choose, find_table, read_cells
-from softspin.experiments.grid import Need, Pack, as_it_is, check_device, need, remaining, run_pack, seeds_text
-from softspin.experiments.rows import Row, append_rows, latest, read_rows
+from softspin.experiments.grid import (
+    CellPlan,
+    RunSpec,
+    check_device,
+    plan_cell,
+    refresh,
+    remaining,
+    seeds_text,
+    train_run,
+)
+from softspin.experiments.rows import append_rows, latest, read_rows
 from softspin.experiments.times import BENCHMARK, measured
-from softspin.report.results import refusal
+from softspin.formatting import result_line
+from softspin.records import ResultRow
+from softspin.report.results import rejection_reason
 from softspin.training.results import read_result
-from softspin.training.words import result_line
 
 
 def grid(
@@ -74,57 +84,58 @@ def grid(
     configs = [cell.config(settings=settings) for cell in cells]
     file = path.with_name("rows.jsonl") if rows is None else rows
     known = read_rows(file, warn)
-    there = latest(known)
-    needs = [need(cell, config, there, folder, retry=retry) for cell, config in zip(cells, configs, strict=True)]
+    existing_rows = latest(known)
+    plans = [plan_cell(*pair, existing_rows, folder, retry=retry) for pair in zip(cells, configs, strict=True)]
     by_id = {cell.id: cell for cell in cells}
-    done = [row for key, row in there.items() if row["status"] == "ok" and key.cell in by_id and not key.outdated]
-    if refused := sum(refusal(row, by_id[row["cell"]]) is not None for row in done):
+    done = [(row, by_id[key.cell]) for key, row in existing_rows.items() if row.ok and key.cell in by_id]
+    done = [(row, cell) for row, cell in done if not row.outdated]
+    if rejected := sum(rejection_reason(row, cell) is not None for row, cell in done):
         warn(
-            f"results that softspin report refuses, and says why: {refused} of {len(done)}; to make one anew, delete "
+            f"results that softspin report rejects, and says why: {rejected} of {len(done)}; to rerun one, delete "
             f"its line in {file} and its run in {folder}"
         )
-    if outdated := sum(len(one.outdated) for one in needs):
-        warn(f"results that {file} marks as outdated, to be made anew: {outdated}")
+    if outdated := sum(len(one.outdated) for one in plans):
+        warn(f"results that {file} marks as outdated, to be rerun: {outdated}")
     if dry_run:
-        show_plan(needs, measured(known, path.parent.parent / BENCHMARK), device, json)
+        show_plan(plans, measured(known, path.parent.parent / BENCHMARK), device, json)
         return
     deadline = None if minutes is None else began + 60 * minutes
-    code = _Grid(needs, file, json).run(deadline)
+    code = _Grid(plans, file, json).run(deadline)
     if code:
         raise typer.Exit(code)
 
 
 class _Grid:
-    """The packs in their order, and what is said of them."""
+    """The runs in their order, and what is said of them."""
 
-    def __init__(self, needs: list[Need], file: Path, json: bool) -> None:
+    def __init__(self, plans: list[CellPlan], file: Path, json: bool) -> None:
         self.file, self.json = file, json
-        self.queue = deque(pack for one in needs for pack in one.packs)
-        self.wanted = sum(len(one.config.seeds) for one in needs)
-        self.missing = {(one.cell.id, seed) for one in needs for seed in one.missing}
-        self.failed = {(one.cell.id, seed) for one in needs for seed in one.failed}
+        self.queue = deque(spec for one in plans for spec in one.runs)
+        self.wanted = sum(len(one.config.seeds) for one in plans)
+        self.missing = {(one.cell.id, seed) for one in plans for seed in one.missing}
+        self.failed = {(one.cell.id, seed) for one in plans for seed in one.failed}
         self.busy = 0
         """Runs that were left to other processes."""
         self.number = 0
-        self.progress = _Progress(sum(pack.config.steps - pack.step for pack in self.queue), json)
+        self.progress = _Progress(sum(spec.config.steps - spec.step for spec in self.queue), json)
 
     def run(self, deadline: float | None) -> int:
-        """All packs, one after another; the exit code."""
+        """All runs, one after another; the exit code."""
         append_rows(self.file, [])  # a file that cannot be written is found now, not after a day
-        data = {name: datasets.load(name) for name in dict.fromkeys(pack.cell.data for pack in self.queue)}
+        data = {name: datasets.load(name) for name in dict.fromkeys(spec.cell.data for spec in self.queue)}
         if self.queue:
-            warn_of_refusal()
+            warn_of_rejection()
             self._say(f"{self._counts()}; runs to make: {len(self.queue)}", {"kind": "grid"})
         try:
             while self.queue:
-                pack = as_it_is(self.queue.popleft())
-                self._begin(pack)
+                spec = refresh(self.queue.popleft())
+                self._begin(spec)
                 try:
-                    rows = run_pack(pack, data[pack.cell.data], watcher=self.progress, deadline=deadline)
+                    rows = train_run(spec, data[spec.cell.data], watcher=self.progress, deadline=deadline)
                 except BusyError:
-                    self._leave(pack)
+                    self._leave(spec)
                 else:
-                    self._end(pack, rows)
+                    self._end(spec, rows)
                 if deadline is not None and self.queue and time.monotonic() >= deadline:
                     raise OutOfTimeError("out of time between two runs")
         except OutOfTimeError as error:
@@ -139,40 +150,40 @@ class _Grid:
         self._say(f"{self._counts()}{hint}", {"kind": "end"})
         return 1 if self.failed else 0
 
-    def _begin(self, pack: Pack) -> None:
+    def _begin(self, spec: RunSpec) -> None:
         self.number += 1
-        config, step = pack.config, pack.step
+        config, step = spec.config, spec.step
         self.progress.begin(step)
-        settings = [f"{name}={value}" for name, value in pack.cell.variant(config).items()]
-        words = [pack.cell.id, _name(config.seeds), f"{config.steps:,} steps", *settings]
-        if read_result(pack.folder) is not None:
+        settings = [f"{name}={value}" for name, value in spec.cell.variant(config).items()]
+        words = [spec.cell.id, _name(config.seeds), f"{config.steps:,} steps", *settings]
+        if read_result(spec.folder) is not None:
             words += ["trained before"]
         elif step:
             words += [f"from step {step:,}"]
         self._say(
-            f"[{self.number} of {self.number + len(self.queue)}] {', '.join(words)}\n  {pack.folder}",
-            {"kind": "start", "cell": pack.cell.id, "seeds": config.seeds, "folder": pack.folder, "step": step},
+            f"[{self.number} of {self.number + len(self.queue)}] {', '.join(words)}\n  {spec.folder}",
+            {"kind": "start", "cell": spec.cell.id, "seeds": config.seeds, "folder": spec.folder, "step": step},
         )
 
-    def _leave(self, pack: Pack) -> None:
+    def _leave(self, spec: RunSpec) -> None:
         """To the process that is training it; the others can go on."""
         self.busy += 1
-        self.progress.end(pack.config.steps)
-        self._say("  another process is training it: left to that one", {"kind": "busy", "folder": pack.folder})
+        self.progress.end(spec.config.steps)
+        self._say("  another process is training it: left to that one", {"kind": "busy", "folder": spec.folder})
 
-    def _end(self, pack: Pack, rows: list[Row]) -> None:
+    def _end(self, spec: RunSpec, rows: list[ResultRow]) -> None:
         append_rows(self.file, rows)
-        self.progress.end(pack.config.steps)
+        self.progress.end(spec.config.steps)
         for row in rows:
-            ok, key = row["status"] == "ok", (pack.cell.id, row["seed"])
+            key = spec.cell.id, row.seed
             self.missing.discard(key)
-            if not ok:
+            if not row.ok:
                 self.failed.add(key)
-            text = result_line(row) if ok else f"failed: {row['error']}"
-            self._say(f"  seed {row['seed']}: {text}", {"kind": "row", **row})
-        if any(row["status"] == "failed" for row in rows):
-            check_device(pack.config.device)
-        if (rest := remaining(pack, rows)) is not None:
+            text = result_line(row) if row.ok else f"failed: {row.error}"
+            self._say(f"  seed {row.seed}: {text}", {"kind": "row", **row.to_json()})
+        if not all(row.ok for row in rows):
+            check_device(spec.config.device)
+        if (rest := remaining(spec, rows)) is not None:
             seeds = rest.config.seeds
             self._say(f"  without it, from the beginning: {_name(seeds)}", {"kind": "again", "seeds": seeds})
             self.queue.appendleft(rest)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from softspin.cli.console import say, say_json
 from softspin.cli.options import Chains, Device, Json, Run, Seed, Temperatures, Which
 from softspin.cli.runs import open_model
-from softspin.training.words import log_z_text, replica_name
+from softspin.formatting import log_z_interval, replica_name
 
 
 def logz(
@@ -20,7 +22,7 @@ def logz(
     """Estimate log Z of a run's prior: exact for small machines, else annealed in both directions."""
     model = open_model(run, which, device)
     found = model.log_z(temperatures=temperatures, chains=chains, seed=seed)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             **replica._asdict(),
             "log_z": float(found.value[i]),
@@ -36,8 +38,9 @@ def logz(
     if json:
         say_json(rows)
         return
-    for row in rows:
-        name = f"{replica_name(row)}: " if len(rows) > 1 else ""
-        exact = "exact" in log_z_text(row)
+    for row, replica in zip(rows, model.config.replicas, strict=True):
+        name = f"{replica_name(replica)}: " if len(rows) > 1 else ""
+        interval = log_z_interval(row["log_z"], row["log_z_low"], row["log_z_high"])
+        exact = "exact" in interval
         value = "" if exact else f"log Z {row['log_z']:.3f} +- {row['standard_error']:.3f}, "
-        say(f"{name}{value}{log_z_text(row)}" + ("" if exact else f", by {row['method']}"))
+        say(f"{name}{value}{interval}" + ("" if exact else f", by {row['method']}"))

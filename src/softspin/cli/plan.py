@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from softspin.cli.console import say, say_json, show_table
-from softspin.experiments.grid import Need, Pack, seeds_text
-from softspin.experiments.times import Estimate, Took, device_of, estimate, work_of
+from softspin.experiments.grid import CellPlan, RunSpec, seeds_text
+from softspin.experiments.times import Estimate, Timing, device_of, estimate, work_of
 from softspin.provenance import find_device, provenance
 
 
-def show_plan(needs: list[Need], found: list[Took], device: str, json: bool) -> None:
+def show_plan(cells: list[CellPlan], found: list[Timing], device: str, json: bool) -> None:
     """A line for each cell, and the sum; times come from measurements of one device, or are unknown."""
-    where = device_of(found, str(provenance(find_device(device))["device"]))
-    found = [took for took in found if took.device == where]
-    plans = [_plan(one, found) for one in needs]
+    where = device_of(found, str(provenance(find_device(device)).device))
+    found = [timing for timing in found if timing.device == where]
+    plans = [_to_json(one, found) for one in cells]
     if json:
         say_json([{**plan, "measured_on": where if plan["seconds"] is not None else None} for plan in plans])
         return
@@ -41,7 +41,7 @@ def show_plan(needs: list[Need], found: list[Took], device: str, json: bool) -> 
     say(f"rows missing: {rows}; runs to make: {runs}" + (f"; {total}" if total else ""))
     if known:
         say(f"times of training, without the test at its end, as measured on {where}")
-    if any(not plan["alike"] for plan in plans if plan["seconds"] is not None):
+    if any(not plan["exact_match"] for plan in plans if plan["seconds"] is not None):
         say("~: scaled from runs of other methods, K, seeds or steps; a rough guide")
 
 
@@ -57,8 +57,8 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60} min"
 
 
-def _plan(one: Need, found: list[Took]) -> dict[str, Any]:
-    times = [_left(pack, found) for pack in one.packs]
+def _to_json(one: CellPlan, found: list[Timing]) -> dict[str, Any]:
+    times = [_left(spec, found) for spec in one.runs]
     known = [time for time in times if time is not None]
     return {
         "cell": one.cell.id,
@@ -69,16 +69,16 @@ def _plan(one: Need, found: list[Took]) -> dict[str, Any]:
         "variant": one.cell.variant(one.config),
         "missing": list(one.missing),
         "failed": list(one.failed),
-        "runs": [str(pack.folder) for pack in one.packs],
+        "runs": [str(spec.folder) for spec in one.runs],
         "seconds": sum(time.seconds for time in known) if len(known) == len(times) else None,
-        "alike": all(time.alike for time in known),
+        "exact_match": all(time.exact_match for time in known),
     }
 
 
-def _left(pack: Pack, found: list[Took]) -> Estimate | None:
+def _left(spec: RunSpec, found: list[Timing]) -> Estimate | None:
     """The time of a run, from its last checkpoint on."""
-    time = estimate(work_of(pack.config, pack.cell.variant(pack.config)), found)
-    return None if time is None else time._replace(seconds=time.seconds * (1 - pack.step / pack.config.steps))
+    time = estimate(work_of(spec.config, spec.cell.variant(spec.config)), found)
+    return None if time is None else time._replace(seconds=time.seconds * (1 - spec.step / spec.config.steps))
 
 
 def _printed(plan: dict[str, Any]) -> str:
@@ -96,4 +96,4 @@ def _time(plan: dict[str, Any]) -> str:
         return "-"
     if plan["seconds"] is None:
         return "unknown"
-    return ("" if plan["alike"] else "~") + duration(plan["seconds"])
+    return ("" if plan["exact_match"] else "~") + duration(plan["seconds"])

@@ -43,8 +43,8 @@ def write_page(run: Path, out: Path, images: int = IMAGES, data: str | None = No
     """The page of a run's model; how many bytes it has."""
     model = open_model(run, device="cpu")
     shown = open_data(model, data)
-    assert model.about is not None
-    unseen = shown.fingerprint == model.about["data"]["fingerprint"]  # only then is it the test set of this training
+    assert model.metadata is not None
+    unseen = shown.fingerprint == model.metadata.data.fingerprint  # only then is it the test set of this training
     text = page(model, shown.test, replica=replica, count=images, unseen=unseen)
     write_text(out, text)
     return len(text.encode())

@@ -31,8 +31,8 @@ def report(
 ) -> None:
     """Write one page with the paper's tables, observations and figures, from stored rows and arrays alone.
 
-    Rows whose commit or config is unknown, or whose code was not committed, are refused, and listed with the reason.
-    Exit code 1: every result was refused.
+    Rows whose commit or config is unknown, or whose code was not committed, are rejected, and listed with the reason.
+    Exit code 1: every result was rejected.
     """
     if out.resolve() == results.resolve():
         raise typer.BadParameter("it is the file of --results too", param_hint="--out")
@@ -43,11 +43,11 @@ def report(
     write_text(out, page(found))
     write_text(results, markdown(found, results.parent, pictures))
     if json:
-        say_json(_told(found, [out, results]))
+        say_json(_to_json(found, [out, results]))
     else:
         _say(found, [out, results])
-    if found.results.refused and not found.results.accepted:
-        warn("every result was refused; see the end of the page for why")
+    if found.results.rejected and not found.results.accepted:
+        warn("every result was rejected; see the end of the page for why")
         raise typer.Exit(1)
 
 
@@ -61,13 +61,13 @@ def _say(found: Report, written: list[Path]) -> None:
     if missing:
         say(f"figures missing: {', '.join(missing)}")
     others = sum(len(group.rows) for group in rows.others)
-    for name, number in {"of other runs": others, "failed": len(rows.failed), "refused": len(rows.refused)}.items():
+    for name, number in {"of other runs": others, "failed": len(rows.failed), "rejected": len(rows.rejected)}.items():
         if number:
             say(f"rows {name}: {number}")
     say(f"written: {', '.join(map(str, written))}")
 
 
-def _told(found: Report, written: list[Path]) -> dict[str, Any]:
+def _to_json(found: Report, written: list[Path]) -> dict[str, Any]:
     return {
         "written": written,
         "summary": found.summary,
@@ -83,7 +83,7 @@ def _told(found: Report, written: list[Path]) -> dict[str, Any]:
                 "seeds": list(entry.found.seeds) if entry.found else [],
                 "difference": entry.difference,
                 "standard_errors": entry.apart,
-                "marks": entry.marks,
+                "flags": entry.flags,
             }
             for entry in found.entries
         ],
@@ -107,8 +107,8 @@ def _told(found: Report, written: list[Path]) -> dict[str, Any]:
         "figures": {picture.name: picture.arrays is not None for picture in found.pictures},
         "other_runs": len(found.results.others),
         "failed": [
-            {"cell": row["cell"], "seed": row["seed"], "error": row["error"], "retried": retried}
+            {"cell": row.cell, "seed": row.seed, "error": row.error, "retried": retried}
             for row, retried in found.results.failed
         ],
-        "refused": [{"cell": row["cell"], "seed": row["seed"], "why": why} for row, why in found.results.refused],
+        "rejected": [{"cell": row.cell, "seed": row.seed, "reason": reason} for row, reason in found.results.rejected],
     }

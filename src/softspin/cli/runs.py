@@ -68,12 +68,12 @@ def open_data(model: api.Model, other: str | None = None) -> Dataset:
         if data.pixels != len(model.net.mean):
             raise ShapeError(f"images of '{other}' have {data.pixels} pixels, the model's {len(model.net.mean)}")
         return data
-    assert model.about is not None
+    assert model.metadata is not None
     try:
         data = api.load_data(model.config)
     except DataError as error:
         raise DataError(f"{error}; if the images are elsewhere, say where: --data FILE") from error
-    if data.fingerprint != model.about["data"]["fingerprint"]:
+    if data.fingerprint != model.metadata.data.fingerprint:
         raise DataError(f"the data set '{model.config.data}' is not the one that {model.folder} was trained on")
     return data
 

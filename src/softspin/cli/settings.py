@@ -10,7 +10,7 @@ from typing import Any
 from softspin.cli.runs import RUNS
 from softspin.config import Config, differing_setting, is_neutral
 from softspin.errors import ConfigError, RunError
-from softspin.training.results import read_about
+from softspin.training.results import read_run
 
 PUBLISHED = ("mnist", "omniglot")
 """Data of the published experiments: these get the recipe as it is."""
@@ -54,7 +54,7 @@ def resumed_config(
     if file is not None or recipe:
         name = "--recipe" if file is None else "--config"
         raise ConfigError(f"{name} and --resume exclude each other; {folder} has its own config")
-    config = Config.from_dict(read_about(folder)["config"])
+    config = read_run(folder).read_config()
     changed = _found_from_anywhere(config.with_settings(_settings(flags, sets)))
     if other := differing_setting(config, changed):
         before, after = config.settings(), changed.settings()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -18,10 +18,11 @@ from softspin.cli.runs import RUNS, check_run, free_folder
 from softspin.cli.settings import default_folder, make_config, resumed_config
 from softspin.config import Config
 from softspin.errors import RunError
+from softspin.formatting import replica_name, result_line
+from softspin.records import ResultRow
 from softspin.training import checkpoint
 from softspin.training.results import RESULT, RUN
 from softspin.training.trainer import Trainer
-from softspin.training.words import replica_name, result_line
 
 
 @takes_settings
@@ -78,8 +79,8 @@ def run_training(
     resume: bool = False,
     tensorboard: bool = False,
     json: bool = False,
-) -> list[dict[str, Any]]:
-    """Train in a folder and tell how it goes; the rows of the result. Ctrl-C ends with a checkpoint and code 130."""
+) -> list[ResultRow]:
+    """Train in a folder and report progress; the rows of the result. Ctrl-C ends with a checkpoint and code 130."""
     dataset = api.load_data(config)
     trainer = Trainer(config, dataset, folder, tensorboard=tensorboard)
     start = _saved_step(folder) if resume else 0
@@ -103,7 +104,7 @@ def run_training(
         raise typer.Exit(130) from None
     written = [folder / RESULT, *gallery.paths]
     if json:
-        say_json({"kind": "result", "rows": rows, "written": written})
+        say_json({"kind": "result", "rows": [row.to_json() for row in rows], "written": written})
     else:
         for row in rows:
             say((f"{replica_name(row)}: " if len(rows) > 1 else "") + result_line(row))
@@ -126,7 +127,7 @@ def _introduce(trainer: Trainer, quick: list[str], start: int) -> None:
     config, data, shape = trainer.config, trainer.data, trainer.config.shape
     sizes = " + ".join(f"{len(part):,}" for part in (data.train, data.valid, data.test))
     replicas = config.replicas
-    names = f"{len(replicas)} models" if len(replicas) > 1 else replica_name(replicas[0]._asdict())
+    names = f"{len(replicas)} models" if len(replicas) > 1 else replica_name(replicas[0])
     prior = "" if config.edges is None else f", a prior with {len(config.edges):,} couplings"
     say(f"data    {data.name}: {sizes} images of {' x '.join(map(str, data.shape))} (train + valid + test)")
     say(

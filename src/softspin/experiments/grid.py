@@ -1,12 +1,13 @@
-"""The grid: which results a table lacks, packed into runs, and how a run becomes rows.
+"""The grid: which results a table lacks, the runs that make them, and how a run becomes rows.
 
-A pack is one cell with several seeds, which train as the replicas of one run, in a folder of its own. Nothing but the
-rows and those folders is remembered: whoever was killed plans again, and finds what is missing and what goes on.
+A run has one cell and several seeds, which train as its replicas, in a folder of its own. No other state is stored:
+after a crash the plan is rebuilt from rows and run folders.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import gc
 import hashlib
@@ -14,11 +15,10 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
-from softspin import paper
 from softspin.config import Config, differing_setting
 from softspin.data import Dataset
 from softspin.errors import (
@@ -32,10 +32,11 @@ from softspin.errors import (
     TrainingError,
 )
 from softspin.experiments.cells import Cell
-from softspin.experiments.rows import Key, Row, make_key
+from softspin.experiments.rows import Key, make_key
 from softspin.provenance import find_device, provenance
+from softspin.records import FULL_STEPS, ResultRow
 from softspin.training import checkpoint
-from softspin.training.results import RUN, read_about, read_result
+from softspin.training.results import RUN, read_result, read_run
 from softspin.training.trainer import Trainer, Watcher
 
 NOT_THE_CELLS_FAULT = (CheckpointError, DataError, DeviceError, JournalError, OutOfTimeError, RunError, OSError)
@@ -45,8 +46,8 @@ MOST_LETTERS = 100
 """In the name of a folder; a variant may have many settings."""
 
 
-class Pack(NamedTuple):
-    """Seeds of one cell that train as the replicas of one run."""
+class RunSpec(NamedTuple):
+    """A run to make or to resume: seeds of one cell that train as its replicas."""
 
     cell: Cell
     config: Config
@@ -56,66 +57,67 @@ class Pack(NamedTuple):
 
     @property
     def step(self) -> int:
-        """Where its last checkpoint is."""
+        """The step of its last checkpoint."""
         with contextlib.suppress(DamagedError):  # the run will say so
             saved = self.resume and checkpoint.exists(self.folder, "last")
             return int(checkpoint.load_meta(self.folder, "last")["step"]) if saved else 0
         return 0
 
 
-class Need(NamedTuple):
-    """What there is of a cell, and what there is to do."""
+class CellPlan(NamedTuple):
+    """What a cell has, and what it lacks."""
 
     cell: Cell
     config: Config
     """With all seeds that were asked for."""
     missing: tuple[int, ...]
     failed: tuple[int, ...]
-    """Seeds that failed before and are not tried again."""
+    """Seeds that failed before and are not retried."""
     outdated: tuple[int, ...]
-    """Seeds that are missing because what there is of them is outdated."""
-    packs: tuple[Pack, ...]
+    """Seeds that are missing because their results are outdated."""
+    runs: tuple[RunSpec, ...]
 
 
-def need(cell: Cell, config: Config, there: Mapping[Key, Row], folder: Path, *, retry: bool = False) -> Need:
-    """What a cell lacks of the seeds of a config: runs to go on with, and one new run for the other seeds."""
+def plan_cell(
+    cell: Cell, config: Config, existing_rows: Mapping[Key, ResultRow], folder: Path, *, retry: bool = False
+) -> CellPlan:
+    """What a cell lacks of the seeds of a config: runs to resume, and one new run for the other seeds."""
     variant = cell.variant(config)
     keys = {seed: make_key(cell.id, seed, config.steps, variant) for seed in config.seeds}
-    rows = {seed: there.get(key) for seed, key in keys.items()}
-    failed = tuple(seed for seed, row in rows.items() if row is not None and row["status"] == "failed")
+    rows = {seed: existing_rows.get(key) for seed, key in keys.items()}
+    failed = tuple(seed for seed, row in rows.items() if row is not None and not row.ok)
     missing = tuple(seed for seed, row in rows.items() if row is None or (retry and seed in failed))
-    old = [row for key, row in there.items() if key.outdated and key._replace(outdated="") in keys.values()]
-    packs = []
+    old = [row for key, row in existing_rows.items() if key.outdated and key._replace(outdated="") in keys.values()]
+    runs = []
     left = set(missing)
     place = cell_folder(cell, config, folder)
-    for run in sorted(path.parent for path in place.glob(f"seeds-*/{RUN}")):
-        about = read_about(run)
-        began = Config.from_dict(about["config"])
+    for path in sorted(path.parent for path in place.glob(f"seeds-*/{RUN}")):
+        run = read_run(path)
+        began = run.read_config()
         if left & set(began.seeds):
             for row in old:
-                code = row.get("began_by", row.get("commit"))
-                if row["seed"] in began.seeds and code == about["made_by"].get("commit"):
-                    raise RunError(f"the run in {run} made what is outdated ({row['outdated']}); move it away")
+                if row.seed in began.seeds and row.start_commit == run.provenance.commit:
+                    raise RunError(f"the run in {path} made what is outdated ({row.outdated}); move it away")
             ours = config.replace(seeds=began.seeds)
             if name := differing_setting(ours, began):  # the recipe of another version
                 was, now = began.settings().get(name), ours.settings().get(name)
-                raise RunError(f"the run in {run} began with {name} = {was}, not {now}; move it away")
-            packs.append(Pack(cell, ours, run, resume=True))
+                raise RunError(f"the run in {path} began with {name} = {was}, not {now}; move it away")
+            runs.append(RunSpec(cell, ours, path, resume=True))
             left -= set(began.seeds)
     if left:
-        packs.append(new_pack(cell, config, [seed for seed in config.seeds if seed in left], place))
-    outdated = tuple(seed for seed in missing if any(row["seed"] == seed for row in old))
-    return Need(cell, config, missing, () if retry else failed, outdated, tuple(packs))
+        runs.append(new_run(cell, config, [seed for seed in config.seeds if seed in left], place))
+    outdated = tuple(seed for seed in missing if any(row.seed == seed for row in old))
+    return CellPlan(cell, config, missing, () if retry else failed, outdated, tuple(runs))
 
 
-def as_it_is(pack: Pack) -> Pack:
-    """The pack at this moment: since it was planned, another grid may have begun it."""
-    return pack._replace(resume=(pack.folder / RUN).exists())
+def refresh(spec: RunSpec) -> RunSpec:
+    """The run as it is now: another process may have started it since it was planned."""
+    return spec._replace(resume=(spec.folder / RUN).exists())
 
 
-def new_pack(cell: Cell, config: Config, seeds: Sequence[int], place: Path) -> Pack:
-    """A run that begins."""
-    return Pack(cell, config.replace(seeds=tuple(seeds)), place / f"seeds-{seeds_text(seeds)}")
+def new_run(cell: Cell, config: Config, seeds: Sequence[int], place: Path) -> RunSpec:
+    """A run that starts."""
+    return RunSpec(cell, config.replace(seeds=tuple(seeds)), place / f"seeds-{seeds_text(seeds)}")
 
 
 def cell_folder(cell: Cell, config: Config, folder: Path) -> Path:
@@ -144,30 +146,32 @@ def seeds_text(seeds: Sequence[int]) -> str:
     return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
-def run_pack(pack: Pack, data: Dataset, *, watcher: Watcher | None = None, deadline: float | None = None) -> list[Row]:
-    """Train a pack, or go on with it: a row for each seed, or for those that failed.
+def train_run(
+    spec: RunSpec, data: Dataset, *, watcher: Watcher | None = None, deadline: float | None = None
+) -> list[ResultRow]:
+    """Train a run, or resume it: a row for each seed, or for those that failed.
 
-    After numbers that were not finite there is one row, of the seed that had them; the folder is set aside, and the
-    other seeds have none: see `remaining`. Any other failure is a row for each seed, and the folder stays as it is.
+    After non-finite numbers there is one row, of the seed that had them; the folder is renamed, and the other seeds
+    have no row: see `remaining`. Any other failure is a row for each seed, and the folder stays as it is.
     """
     _forget_the_last_run()
     try:
-        return [_row(pack, seed, {"status": "ok", **found}) for seed, found in _results(pack, data, watcher, deadline)]
+        return [_finished(spec, row) for row in _results(spec, data, watcher, deadline)]
     except TrainingError as error:
-        _set_aside(pack.folder)
-        seeds = pack.config.seeds if error.seed is None else (error.seed,)
-        return [_failed(pack, seed, error) for seed in seeds]
+        _set_aside(spec.folder)
+        seeds = spec.config.seeds if error.seed is None else (error.seed,)
+        return [_failed(spec, seed, error) for seed in seeds]
     except Exception as error:
         if isinstance(error, NOT_THE_CELLS_FAULT) and not isinstance(error, DamagedError):
             raise
-        return [_failed(pack, seed, error) for seed in pack.config.seeds]
+        return [_failed(spec, seed, error) for seed in spec.config.seeds]
 
 
-def remaining(pack: Pack, rows: Iterable[Row]) -> Pack | None:
-    """The seeds of a pack that have no row, to begin again without the one that broke."""
-    have = {row["seed"] for row in rows}
-    seeds = [seed for seed in pack.config.seeds if seed not in have]
-    return new_pack(pack.cell, pack.config, seeds, pack.folder.parent) if seeds else None
+def remaining(spec: RunSpec, rows: Iterable[ResultRow]) -> RunSpec | None:
+    """The seeds of a run that have no row, to rerun without the one that broke."""
+    have = {row.seed for row in rows}
+    seeds = [seed for seed in spec.config.seeds if seed not in have]
+    return new_run(spec.cell, spec.config, seeds, spec.folder.parent) if seeds else None
 
 
 def check_device(name: str) -> None:
@@ -179,38 +183,50 @@ def check_device(name: str) -> None:
         raise DeviceError(f"{device} does not work any more ({_line(error)}); call again to go on") from None
 
 
-def _results(
-    pack: Pack, data: Dataset, watcher: Watcher | None, deadline: float | None
-) -> list[tuple[int, dict[str, Any]]]:
-    """What came out, by seed."""
-    rows = read_result(pack.folder) if pack.resume else None  # there is one if a kill came before its rows
+def _results(spec: RunSpec, data: Dataset, watcher: Watcher | None, deadline: float | None) -> list[ResultRow]:
+    """What came out, with the commit that started the run: `result.json` of version 1 does not say."""
+    rows = read_result(spec.folder) if spec.resume else None  # there is one if a kill came before its rows
     if rows is None:
-        trainer = Trainer(pack.config, data, pack.folder, watcher=watcher)
+        trainer = Trainer(spec.config, data, spec.folder, watcher=watcher)
         if deadline is not None:
             trainer.deadline = deadline
-        rows = trainer.train(resume=pack.resume)
-    began = read_about(pack.folder)["made_by"].get("commit")
-    return [(row["seed"], {**row, "began_by": began}) for row in rows]
+        rows = trainer.train(resume=spec.resume)
+    start_commit = read_run(spec.folder).provenance.commit
+    return [dataclasses.replace(row, start_commit=start_commit) for row in rows]
 
 
-def _row(pack: Pack, seed: int, found: Mapping[str, Any]) -> Row:
-    config = pack.config
-    return {
-        "status": found["status"],
-        "cell": pack.cell.id,
-        "seed": seed,
-        "steps": config.steps,
-        "short": config.steps != paper.STEPS,
-        "variant": pack.cell.variant(config),
-        **{name: value for name, value in found.items() if name not in ("status", "seed", "steps")},
-        "config": config.to_dict(),
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-    }
+def _finished(spec: RunSpec, row: ResultRow) -> ResultRow:
+    """A row of `result.json` as a row of the grid."""
+    return dataclasses.replace(
+        row,
+        cell=spec.cell.id,
+        steps=spec.config.steps,
+        short=spec.config.steps != FULL_STEPS,
+        variant=spec.cell.variant(spec.config),
+        config=spec.config.to_dict(),
+        date=_now(),
+    )
 
 
-def _failed(pack: Pack, seed: int, error: Exception) -> Row:
-    where = provenance(find_device(pack.config.device))
-    return _row(pack, seed, {"status": "failed", "error": _line(error), **where})
+def _failed(spec: RunSpec, seed: int, error: Exception) -> ResultRow:
+    origin = provenance(find_device(spec.config.device))
+    return ResultRow(
+        status="failed",
+        cell=spec.cell.id,
+        seed=seed,
+        steps=spec.config.steps,
+        short=spec.config.steps != FULL_STEPS,
+        variant=spec.cell.variant(spec.config),
+        provenance=origin,
+        start_commit=origin.commit,
+        config=spec.config.to_dict(),
+        date=_now(),
+        error=_line(error),
+    )
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 def _line(error: Exception) -> str:

@@ -7,19 +7,14 @@ there is none. One by code that was found wrong later says so as `outdated`: it 
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from softspin.errors import RowsError
+from softspin.errors import RecordError, RowsError
 from softspin.files import lock
-
-Row = dict[str, Any]
-
-_TYPES: dict[str, type] = {"cell": str, "seed": int, "steps": int, "short": bool, "variant": dict, "status": str}
-"""What every row has."""
+from softspin.records import ResultRow
 
 
 class Key(NamedTuple):
@@ -39,17 +34,16 @@ def make_key(cell: str, seed: int, steps: int, variant: Mapping[str, Any]) -> Ke
     return Key(cell, seed, steps, json.dumps(variant, sort_keys=True))
 
 
-def key_of(row: Mapping[str, Any]) -> Key:
+def key_of(row: ResultRow) -> Key:
     """The key of a row."""
-    key = make_key(row["cell"], row["seed"], row["steps"], row["variant"])
-    return key._replace(outdated=row.get("outdated", ""))
+    return make_key(row.cell or "", row.seed, row.steps, row.variant)._replace(outdated=row.outdated or "")
 
 
-def read_rows(path: Path, warn: Callable[[str], object] | None = None) -> list[Row]:
+def read_rows(path: Path, warn: Callable[[str], object] | None = None) -> list[ResultRow]:
     """All rows of a file, in order; no file is no rows.
 
-    A last line that was cut off by a kill or a full disk is left out, and `warn` is told. Any other line that is no
-    row is an error, and so is a second result of the same key; a failed row may stand before the result of a retry.
+    A truncated last line is ignored, and reported to `warn`. Any other line that is no row is an error, and so is a
+    second result of the same key; a failed row may stand before the result of a retry.
     """
     try:
         content = path.read_bytes()
@@ -63,12 +57,12 @@ def read_rows(path: Path, warn: Callable[[str], object] | None = None) -> list[R
     return _parse(path, kept)
 
 
-def latest(rows: Iterable[Row]) -> dict[Key, Row]:
+def latest(rows: Iterable[ResultRow]) -> dict[Key, ResultRow]:
     """The row that counts of each key: the last one, which is the result if there is one."""
     return {key_of(row): row for row in rows}
 
 
-def append_rows(path: Path, rows: Iterable[Row]) -> list[Row]:
+def append_rows(path: Path, rows: Iterable[ResultRow]) -> list[ResultRow]:
     """Append the rows whose keys have no result yet, in one piece, and return them. A cut-off last line is replaced."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -79,16 +73,17 @@ def append_rows(path: Path, rows: Iterable[Row]) -> list[Row]:
         raise RowsError(f"rows {path} cannot be written: {error.strerror}") from error
 
 
-def _append(path: Path, file: BinaryIO, rows: Iterable[Row]) -> list[Row]:
+def _append(path: Path, file: BinaryIO, rows: Iterable[ResultRow]) -> list[ResultRow]:
     file.seek(0)
     kept = _whole(file.read())
-    there = latest(_parse(path, kept))
+    existing_rows = latest(_parse(path, kept))
     fresh = []
     for row in rows:
-        if there.get(key_of(row), {}).get("status") != "ok":
-            there[key_of(row)] = row
+        existing = existing_rows.get(key_of(row))
+        if existing is None or not existing.ok:
+            existing_rows[key_of(row)] = row
             fresh.append(row)
-    new = b"".join(json.dumps(row, allow_nan=False).encode() + b"\n" for row in fresh)
+    new = b"".join(json.dumps(row.to_json(), allow_nan=False).encode() + b"\n" for row in fresh)
     if kept and not kept.endswith(b"\n"):
         new = b"\n" + new
     file.truncate(len(kept))
@@ -108,42 +103,34 @@ def _whole(content: bytes) -> bytes:
     return content
 
 
-def _parse(path: Path, content: bytes) -> list[Row]:
-    rows: list[Row] = []
+def _parse(path: Path, content: bytes) -> list[ResultRow]:
+    rows: list[ResultRow] = []
     results: dict[Key, int] = {}
     for number, raw in enumerate(content.removesuffix(b"\n").split(b"\n") if content else [], 1):
         if not raw.strip():
             continue
         try:
-            row = json.loads(raw)
-        except (ValueError, RecursionError):
-            row = None
-        if (wrong := _wrong(row)) is not None:
-            raise RowsError(f"rows {path} are damaged: line {number} {wrong}")
+            row = _row(raw)
+        except RecordError as error:
+            raise RowsError(f"rows {path} are damaged: line {number} {error}") from None
         key = key_of(row)
         if key in results:
             raise RowsError(
                 f"rows {path} are damaged: line {number} comes after the result of {key.cell}, seed {key.seed}, in "
                 f"line {results[key]}; delete one of them"
             )
-        if row["status"] == "ok":
+        if row.ok:
             results[key] = number
         rows.append(row)
     return rows
 
 
-def _wrong(row: Any) -> str | None:
-    """What is wrong with a row, or None."""
-    if not isinstance(row, dict):
-        return "is not a JSON object"
-    for name, kind in _TYPES.items():
-        if type(row.get(name)) is not kind:
-            return f"has no '{name}' of type {kind.__name__}"
-    if not isinstance(row.get("outdated", ""), str):
-        return "has an 'outdated' that is not text"
-    if row["status"] == "ok":
-        nll = row.get("nll")
-        return None if isinstance(nll, float) and math.isfinite(nll) else "is ok, but has no finite 'nll'"
-    if row["status"] == "failed":
-        return None if isinstance(row.get("error"), str) else "is failed, but has no 'error'"
-    return f"has the status '{row['status']}', which is neither ok nor failed"
+def _row(raw: bytes) -> ResultRow:
+    try:
+        values = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise RecordError("is not a JSON object") from None
+    row = ResultRow.from_json_lenient(values)
+    if row.cell is None:
+        raise RecordError("has no 'cell'")
+    return row

@@ -1,72 +1,71 @@
-"""What a visitor should know of the model, in words, from its config and from what is known of its run."""
+"""What a visitor should know of the model, as text, from its config and its metadata."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from softspin.api import Model
-from softspin.training.words import detail_lines, log_z_text, replica_name, unlike_text, unlike_the_recipe
+from softspin.formatting import config_overrides, detail_lines, log_z_text, number, overrides_text, replica_name
+from softspin.records import ModelRecord, ResultRow
 
 Facts = list[tuple[str, str]]
 
 
 def headline(model: Model, replica: int) -> list[str]:
     """The few words at the top of the page."""
-    config, about = model.config, model.about
+    config, metadata = model.config, model.metadata
     words = [config.method, config.structure, config.data, f"{config.shape.units} bits"]
-    if about is None:
+    if metadata is None:
         return words
-    words[2] = about["data"]["name"]
-    if about["result"]:
-        row = about["result"][replica]
+    words[2] = metadata.data.name
+    if metadata.result:
+        row = metadata.result[replica]
         words += [f"test NLL {_nll(row)}", log_z_text(row)]
-    return [*words, f"commit {_commits(about, replica)}"]
+    return [*words, f"commit {_commits(metadata, replica)}"]
 
 
 def facts(model: Model, replica: int) -> Facts:
-    """All that is told at its end, as (what, value)."""
-    config, about = model.config, model.about
+    """All that stands at its end, as (what, value)."""
+    config, metadata = model.config, model.metadata
     shape, one, last = config.shape, config.replicas[replica], len(config.replicas) - 1
-    told = [
+    info = [
         ("Method", config.method),
         (
             "Structure",
             f"{config.structure}: {shape.groups} x {shape.bits} bits, {shape.layers} layers of {shape.width}",
         ),
-        ("Replica", replica_name(one._asdict()) + (f"; number {replica} of 0 to {last}" if last else "")),
-        ("Unlike the recipe", unlike_text(unlike_the_recipe(config))),
+        ("Replica", replica_name(one) + (f"; number {replica} of 0 to {last}" if last else "")),
+        ("Differs from the recipe", overrides_text(config_overrides(config))),
     ]
-    if about is None:
-        return told
-    data, made = about["data"], about["made_by"]
-    sizes = " + ".join(f"{size:,}" for size in data["images"])
-    told += [
-        ("Data", f"{data['name']}: {sizes} images (train + valid + test), {data['source']}"),
+    if metadata is None:
+        return info
+    data, origin = metadata.data, metadata.provenance
+    sizes = " + ".join(f"{size:,}" for size in data.images)
+    info += [
+        ("Data", f"{data.name}: {sizes} images (train + valid + test), {data.source}"),
         (
             "Training",
-            f"{config.steps:,} steps; this is the {about['which']} checkpoint, step {about['steps'][replica]:,}",
+            f"{config.steps:,} steps; this is the {metadata.which} checkpoint, step {metadata.steps[replica]:,}",
         ),
-        ("Made by", f"softspin {made['softspin']}, commit {_commits(about, replica)}, on {made['device']}"),
+        ("Made by", f"softspin {origin.softspin}, commit {_commits(metadata, replica)}, on {origin.device}"),
     ]
-    if not about["result"]:
-        return [*told, ("Test NLL", "not evaluated: training has not ended")]
-    row = about["result"][replica]
+    if not metadata.result:
+        return [*info, ("Test NLL", "not evaluated: training has not ended")]
+    row = metadata.result[replica]
     return [
-        *told,
+        *info,
         ("Test NLL", f"{_nll(row)}, a standard error over images"),
-        ("log Z", f"{log_z_text(row)}, by {row['log_z_method']}"),
+        ("log Z", f"{log_z_text(row)}, by {row.log_z_method}"),
         ("Behind it", "; ".join(detail_lines(row))),
-        ("Independent pixels", f"{row['baseline_nll']:.2f} nats"),
+        ("Independent pixels", f"{number(row.baseline_nll)} nats"),
     ]
 
 
-def _nll(row: dict[str, Any]) -> str:
-    error = "" if row["standard_error"] is None else f" ± {row['standard_error']:.2f}"
-    return f"{row['nll']:.2f}{error} nats"
+def _nll(row: ResultRow) -> str:
+    error = "" if row.standard_error is None else f" ± {row.standard_error:.2f}"
+    return f"{number(row.nll)}{error} nats"
 
 
-def _commits(about: dict[str, Any], replica: int) -> str:
-    """Of the beginning of training and of its end, where they differ."""
-    rows = about["result"] or [{}] * (replica + 1)
-    both = [about["made_by"]["commit"], rows[replica].get("commit")]
+def _commits(metadata: ModelRecord, replica: int) -> str:
+    """Of the start of training and of its end, where they differ."""
+    end = metadata.result[replica].provenance.commit if metadata.result else None
+    both = [metadata.provenance.commit, end]
     return " and ".join(dict.fromkeys(one for one in both if one)) or "unknown"

@@ -13,7 +13,7 @@ from softspin.errors import FigureError
 from softspin.experiments.cells import Cell
 from softspin.experiments.figures import NAMES
 from softspin.experiments.figures.arrays import Arrays, load, place
-from softspin.experiments.rows import Row
+from softspin.records import ResultRow
 from softspin.report.claims import Case, Claim, Difference, Measured, Observation, Tally, Verdict, weighted
 from softspin.report.figures import caption, compose, picture
 from softspin.report.observations import observations
@@ -130,7 +130,7 @@ class Report:
             "run": len(found),
             "all_seeds": sum(len(entry.found.rows) >= SEEDS for entry in found if entry.found),
             "outdated": sum(bool(entry.found.outdated) for entry in found if entry.found),
-            "marked": sum(bool(entry.found.marks) for entry in found if entry.found),
+            "flagged": sum(bool(entry.found.flags) for entry in found if entry.found),
             "compared": len(compared),
             "near": sum(not entry.far for entry in compared),
         }
@@ -141,7 +141,7 @@ class Report:
         dates: dict[tuple[str, ...], list[str]] = {}
         for row in self.results.accepted:
             key = _origin(row)
-            dates.setdefault(key, []).append(str(row.get("date", "unknown")))
+            dates.setdefault(key, []).append(row.date or "unknown")
         found = [Origin._make((*key, len(each), min(each)[:10], max(each)[:10])) for key, each in dates.items()]
         return sorted(found, key=lambda origin: (origin.last, origin.first), reverse=True)
 
@@ -158,22 +158,21 @@ class Report:
         pair = [Measured(one.mean, one.error or 0.0, len(one.rows), "") for one in (group, alike[0])]
         return weighted(1, -1)(pair)
 
-    def marks(self, *cases: Case) -> list[str]:
-        """What must stand at comparisons, and at their verdict: marks of any of their cells."""
+    def flags(self, *cases: Case) -> list[str]:
+        """What is shown at comparisons, and at their verdict: flags of any of their cells."""
         ids = {cell for case in cases for cell in case.cells}
-        found = [self.results.cells[cell].marks for cell in ids if cell in self.results.cells]
-        return sorted({mark for marks in found for mark in marks})
+        found = [self.results.cells[cell].flags for cell in ids if cell in self.results.cells]
+        return sorted({flag for flags in found for flag in flags})
 
 
-def _origin(row: Row) -> tuple[str, ...]:
+def _origin(row: ResultRow) -> tuple[str, ...]:
     """What tells origins apart; a run that was resumed has two commits."""
-    commits = dict.fromkeys((row.get("began_by", row["commit"]), row["commit"]))
-    data = row.get("source", row.get("data", "unknown"))
-    device, torch, fingerprint = (str(row.get(name, "unknown")) for name in ("device", "torch", "fingerprint"))
-    return " to ".join(commits), device, torch, str(data), fingerprint
+    commits = " to ".join(str(commit) for commit in row.commits)
+    known = row.provenance.device, row.provenance.torch, row.source or row.data, row.fingerprint
+    return commits, *(text or "unknown" for text in known)
 
 
-def gather(tables: dict[str, list[Cell]], rows: Iterable[Row], arrays: Path) -> Report:
+def gather(tables: dict[str, list[Cell]], rows: Iterable[ResultRow], arrays: Path) -> Report:
     """Judge the rows by the two tables, and draw the arrays of a folder."""
     cells = {cell.id: cell for each in tables.values() for cell in each}
     results = sort_rows(rows, cells)
@@ -203,8 +202,8 @@ def pictures(folder: Path, names: Sequence[str]) -> list[Picture]:
             continue
         try:
             stored = load(folder, name)
-            if (why := unknown_origin(stored.meta)) is not None:
-                raise FigureError(f"the arrays of {name} are refused: {why}")
+            if (reason := unknown_origin(stored.meta.get("config"), stored.meta.get("commit"))) is not None:
+                raise FigureError(f"the arrays of {name} are rejected: {reason}")
             figure = compose(stored)
             wide = figure.get_size_inches()[0] > WIDE
             found.append(Picture(name, stored, picture(figure, "svg"), bool(wide), caption(stored)))

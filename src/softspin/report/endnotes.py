@@ -1,16 +1,16 @@
-"""The end of the page: runs that are no cell's value, what failed, what is refused, and where the numbers come from."""
+"""The end of the page: runs that are no cell's value, failed and rejected rows, and the origin of the numbers."""
 
 from __future__ import annotations
 
 from softspin.report.content import Report
-from softspin.report.html import Child, code, commands, marks, plain_table, tag
+from softspin.report.html import Child, code, commands, flags, plain_table, tag
 from softspin.report.results import Group
 from softspin.report.tables import count, grid_command, interval_text, obtained_text, printed_text, signed
-from softspin.report.words import AGAIN, ORIGINS, OTHERS, which
+from softspin.report.texts import AGAIN, ORIGINS, OTHERS, which
 
 
 def others(report: Report) -> list[Child]:
-    """Short runs, variants and other data, each with its marks."""
+    """Short runs, variants and other data, each with its flags."""
     about = tag("p", OTHERS)
     if not report.results.others:
         return [about, tag("p", "None.")]
@@ -33,7 +33,7 @@ def _other(report: Report, group: Group) -> list[Child]:
     less = report.against_recipe(group)
     return [
         group.cell,
-        marks(group.marks),
+        flags(group.flags),
         f"{obtained_text(group)}, {count(len(group.rows), 'seed')}",
         "" if less is None else f"{signed(less.value)} ± {less.error:.2f} (standard error)",
         interval_text(group),
@@ -46,15 +46,15 @@ def failed(report: Report) -> list[Child]:
     """What has no number, or none that counts."""
     content: list[Child] = []
     if report.results.failed:
-        rows = [[*which(row), str(row["error"]), "yes" if retried else "no"] for row, retried in report.results.failed]
+        rows = [[*which(row), str(row.error), "yes" if retried else "no"] for row, retried in report.results.failed]
         content.append(plain_table("Failed", ("Cell", "Seed", "Run", "Error", "Result since"), rows))
     else:
         content.append(tag("p", "No run failed."))
-    if report.results.refused:
-        refused = [[*which(row), why] for row, why in report.results.refused]
-        content.append(plain_table("Refused: rows that do not count", ("Cell", "Seed", "Run", "Why"), refused))
+    if report.results.rejected:
+        rejected = [[*which(row), reason] for row, reason in report.results.rejected]
+        content.append(plain_table("Rejected: rows that do not count", ("Cell", "Seed", "Run", "Why"), rejected))
     else:
-        content.append(tag("p", "No row is refused: commit, config, device and data of each are known."))
+        content.append(tag("p", "No row is rejected: commit, config, device and data of each are known."))
     return content
 
 

@@ -58,8 +58,8 @@ def plain_table(caption: str, columns: Iterable[str], rows: Iterable[Iterable[Ch
     return table(caption, head, tag("tbody", lines), "plain")
 
 
-def marks(texts: Iterable[str]) -> list[Child]:
-    """Marks beside a number, a space between them."""
+def flags(texts: Iterable[str]) -> list[Child]:
+    """Flags beside a number, a space between them."""
     return [[tag("span", text, class_="mark"), " "] for text in texts]
 
 

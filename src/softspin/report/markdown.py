@@ -20,7 +20,7 @@ from softspin.report.tables import (
     printed_text,
     signed,
 )
-from softspin.report.words import AGAIN, HOW_TO_READ, LOG_Z, OBSERVED_HOW, ORIGINS, OTHERS, block_title, summary, which
+from softspin.report.texts import AGAIN, HOW_TO_READ, LOG_Z, OBSERVED_HOW, ORIGINS, OTHERS, block_title, summary, which
 
 
 def markdown(report: Report, folder: Path, pictures: Path) -> str:
@@ -50,7 +50,7 @@ def markdown(report: Report, folder: Path, pictures: Path) -> str:
         "## Other runs",
         OTHERS,
         _others(report),
-        "## Failed and refused",
+        "## Failed and rejected",
         _failed(report),
         "## Where the numbers come from",
         ORIGINS,
@@ -106,7 +106,7 @@ def _cell(entry: Entry | None) -> str:
         f"{obtained_text(entry.found)} ({count(len(entry.found.rows), 'seed')})",
         f"print {printed_text(entry.cell)}",
         difference_text(entry),
-        _bold(entry.marks),
+        _bold(entry.flags),
     ]
     return "<br>".join(line for line in lines if line)
 
@@ -117,7 +117,7 @@ def _observation(report: Report, judged: Judged) -> str:
         (
             f"{claim.text}: {claim.rule}", f"{len(tally.findings)} of {tally.cases}", str(tally.needed),
             str(tally.count("for")), str(tally.count("level")), str(tally.count("against")),
-            f"{tally.verdict} {_bold(report.marks(*(finding.case for finding in tally.findings)))}".rstrip(),
+            f"{tally.verdict} {_bold(report.flags(*(finding.case for finding in tally.findings)))}".rstrip(),
             str(in_print.count("for")),
         )
         for claim, tally, in_print in judged.claims
@@ -129,11 +129,11 @@ def _observation(report: Report, judged: Judged) -> str:
 
 def _finding(report: Report, finding: Finding) -> str:
     case, found, outcome = finding
-    return f"- {case.text}: {signed(found.value)} ± {found.error:.2f}, {outcome} {_bold(report.marks(case))}".rstrip()
+    return f"- {case.text}: {signed(found.value)} ± {found.error:.2f}, {outcome} {_bold(report.flags(case))}".rstrip()
 
 
-def _bold(marks: list[str]) -> str:
-    return f"**{text(', '.join(marks))}**" if marks else ""
+def _bold(flags: list[str]) -> str:
+    return f"**{text(', '.join(flags))}**" if flags else ""
 
 
 def _figure(picture: Picture, folder: Path, pictures: Path) -> str:
@@ -152,7 +152,7 @@ def _others(report: Report) -> str:
         rows.append(
             (
                 f"`{text(group.cell)}`",
-                _bold(group.marks),
+                _bold(group.flags),
                 f"{obtained_text(group)} ({count(len(group.rows), 'seed')})",
                 "" if less is None else f"{signed(less.value)} ± {less.error:.2f}",
                 text(interval_text(group)),
@@ -166,13 +166,13 @@ def _others(report: Report) -> str:
 
 def _failed(report: Report) -> str:
     failed = [
-        (*map(text, which(one.row)), text(one.row["error"]), "yes" if one.retried else "no")
+        (*map(text, which(one.row)), text(one.row.error), "yes" if one.retried else "no")
         for one in report.results.failed
     ]
-    refused = [(*map(text, which(one.row)), text(one.why)) for one in report.results.refused]
+    rejected = [(*map(text, which(one.row)), text(one.reason)) for one in report.results.rejected]
     return "\n\n".join(
         (
             _table(("Cell", "Seed", "Run", "Error", "Result since"), failed) if failed else "No run failed.",
-            _table(("Cell", "Seed", "Run", "Refused because"), refused) if refused else "No row is refused.",
+            _table(("Cell", "Seed", "Run", "Rejected because"), rejected) if rejected else "No row is rejected.",
         )
     )

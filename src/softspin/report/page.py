@@ -7,7 +7,7 @@ from pathlib import Path
 
 from softspin.report import endnotes
 from softspin.report.content import Judged, Picture, Report
-from softspin.report.html import Child, Html, code, commands, join, marks, plain_table, table, tag
+from softspin.report.html import Child, Html, code, commands, flags, join, plain_table, table, tag
 from softspin.report.tables import (
     Block,
     Entry,
@@ -19,7 +19,7 @@ from softspin.report.tables import (
     printed_text,
     signed,
 )
-from softspin.report.words import HOW_TO_READ, LOG_Z, OBSERVED_HOW, block_title, summary
+from softspin.report.texts import HOW_TO_READ, LOG_Z, OBSERVED_HOW, block_title, summary
 
 # Whatever happens to be in the page, a browser loads nothing for it and runs nothing of it.
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
@@ -35,7 +35,7 @@ def page(report: Report) -> str:
         ),
         "figures": ("Figures", list(map(_figure, report.pictures))),
         "others": ("Other runs", endnotes.others(report)),
-        "failed": ("Failed and refused", endnotes.failed(report)),
+        "failed": ("Failed and rejected", endnotes.failed(report)),
         "provenance": ("Where the numbers come from", endnotes.provenance(report)),
         "commands": ("All of it again", endnotes.again()),
     }
@@ -72,7 +72,7 @@ def _how_to_read() -> Html:
             tag(
                 "p",
                 f"{HOW_TO_READ} What is not as in the paper is ",
-                tag("span", "marked", class_="mark"),
+                tag("span", "flagged", class_="mark"),
                 " at the number; short runs and variants never count as a cell's value, see ",
                 tag("a", "other runs", href="#others"),
                 f". Last, by log Z: {LOG_Z[0].lower()}{LOG_Z[1:]}",
@@ -91,14 +91,14 @@ def _values(report: Report) -> Html:
             printed_text(entry.cell),
             difference_text(entry),
             interval_text(entry.found),
-            marks(entry.marks),
+            flags(entry.flags),
         ]
         for entry in report.entries
         if entry.found
     ]
     if not rows:
         return tag("p", "No cell has a value yet.")
-    columns = ("Cell", "Obtained", "Print", "Difference", "NLL by log Z", "Marks")
+    columns = ("Cell", "Obtained", "Print", "Difference", "NLL by log Z", "Flags")
     title = f"{count(len(rows), 'cell')} of {len(report.entries)} with a value"
     return tag("details", tag("summary", title), plain_table(title, columns, rows), open=True)
 
@@ -141,7 +141,7 @@ def _cell(entry: Entry | None) -> Html:
         printed,
         tag("span", difference_text(entry), class_="apart"),
         [tag("span", text, class_="interval") for text in f"by log Z: {interval_text(entry.found)}".split("; ")],
-        marks(entry.marks),
+        flags(entry.flags),
         data_cell=entry.cell.id,
         class_=direction(entry),
     )
@@ -156,7 +156,7 @@ def _observation(report: Report, judged: Judged) -> Html:
             f"{tally.count('level')} level, {tally.count('against')} against, {tally.needed} needed: {tally.verdict}. "
             f"In print: {in_print.count('for')} for."
         )
-        about = marks(report.marks(*(finding.case for finding in tally.findings)))
+        about = flags(report.flags(*(finding.case for finding in tally.findings)))
         parts.append(tag("p", tag("b", f"{claim.text}:"), f"{text} ", about))
         if tally.findings:
             printed = {finding.case.text: finding for finding in in_print.findings}
@@ -169,10 +169,10 @@ def _observation(report: Report, judged: Judged) -> Html:
                         f"{signed(finding.difference.value)} ± {finding.difference.error:.2f}",
                         finding.outcome,
                         f"{signed(by_print.difference.value)}, {by_print.outcome}" if by_print else "",
-                        marks(report.marks(finding.case)),
+                        flags(report.flags(finding.case)),
                     ]
                 )
-            columns = ("Comparison", "Difference ± SE", "Outcome", "In print", "Marks")
+            columns = ("Comparison", "Difference ± SE", "Outcome", "In print", "Flags")
             listed = plain_table(f"Observation {one.name}, {claim.text.lower()}: nats", columns, rows)
             parts.append(tag("details", tag("summary", count(len(rows), "comparison")), listed))
     verdict = tag("span", judged.verdict, class_=f"verdict {judged.verdict.replace(' ', '-')}")

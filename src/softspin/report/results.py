@@ -14,13 +14,11 @@ from typing import Any, NamedTuple
 from softspin.config import Config
 from softspin.errors import SoftspinError
 from softspin.experiments.cells import Cell
-from softspin.experiments.rows import Row, key_of, latest
+from softspin.experiments.rows import key_of, latest
+from softspin.records import FULL_STEPS, ResultRow
 
 SEEDS = 5
-"""Training runs behind each value in print; fewer seeds of ours are marked."""
-
-FULL = Config().steps
-"""Of the recipe."""
+"""Training runs behind each value in print; fewer seeds of ours are flagged."""
 
 RECONSTRUCTED = "f0835aecff37e6d8457f8420b187d29f00913ed65134dd247d5bb2b9c1d4e5d3"
 """Fingerprint of the OMNIGLOT that was rebuilt from the official drawings; rows that name their source need it not."""
@@ -28,60 +26,62 @@ RECONSTRUCTED = "f0835aecff37e6d8457f8420b187d29f00913ed65134dd247d5bb2b9c1d4e5d
 ROUNDING = 1e-6
 """Nats by which an NLL may leave its interval; where log Z is exact, the interval is a point."""
 
-_NUMBERS = ("nll_low", "nll_high", "standard_error", "training_seconds")
-"""What may be missing or null in a row, but is a number otherwise."""
-
 
 @dataclass(frozen=True)
 class Group:
     """Seeds of one cell at one length of training, variant of the recipe, copy of the data, and state of the code."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[ResultRow, ...]
+
+    @property
+    def first(self) -> ResultRow:
+        """Any of the rows; all have the same cell, steps, variant, data and standing."""
+        return self.rows[0]
 
     @property
     def cell(self) -> str:
         """Its id."""
-        return str(self.rows[0]["cell"])
+        return self.first.cell or ""
 
     @property
     def seeds(self) -> tuple[int, ...]:
         """In order."""
-        return tuple(sorted(row["seed"] for row in self.rows))
+        return tuple(sorted(row.seed for row in self.rows))
 
     @property
     def steps(self) -> int:
         """Of training."""
-        return int(self.rows[0]["steps"])
+        return self.first.steps
 
     @property
     def variant(self) -> dict[str, Any]:
         """Settings that are not the recipe's."""
-        return dict(self.rows[0]["variant"])
+        return dict(self.first.variant)
 
     @property
     def recipe(self) -> bool:
         """Whether this is what the paper did: all steps, and no setting changed."""
-        return not self.variant and not self.rows[0]["short"]
+        return not self.variant and not self.first.short
 
     @property
     def outdated(self) -> str:
-        """What was found wrong with the code since; nothing if it still stands."""
-        return str(self.rows[0].get("outdated", ""))
+        """What was found wrong with the code since; empty if nothing was."""
+        return self.first.outdated or ""
 
     @property
     def fingerprint(self) -> str:
         """Of the data, which no two copies share."""
-        return str(self.rows[0].get("fingerprint"))
+        return str(self.first.fingerprint)
 
     @property
     def mean(self) -> float:
         """Test NLL, over seeds."""
-        return fmean(row["nll"] for row in self.rows)
+        return fmean(row.test_nll for row in self.rows)
 
     @property
     def std(self) -> float | None:
         """Standard deviation over seeds, with n - 1; None of a single one."""
-        return stdev(row["nll"] for row in self.rows) if len(self.rows) > 1 else None
+        return stdev(row.test_nll for row in self.rows) if len(self.rows) > 1 else None
 
     @property
     def error(self) -> float | None:
@@ -91,42 +91,45 @@ class Group:
     @property
     def low(self) -> float | None:
         """The mean if every log Z were at the lower end of its interval; None if there is no such end."""
-        return self._end("nll_low")
+        return _mean_end(row.nll_low for row in self.rows)
 
     @property
     def high(self) -> float | None:
         """The mean if every log Z were at the upper end of its interval; None if there is no such end."""
-        return self._end("nll_high")
-
-    def _end(self, name: str) -> float | None:
-        ends = [row.get(name) for row in self.rows]
-        return None if None in ends else fmean(float(end) for end in ends if end is not None)
+        return _mean_end(row.nll_high for row in self.rows)
 
     @property
     def log_z_method(self) -> str:
         """How log Z was found."""
-        return ", ".join(dict.fromkeys(str(row.get("log_z_method", "unknown")) for row in self.rows))
+        return ", ".join(dict.fromkeys(row.log_z_method or "unknown" for row in self.rows))
 
     @property
-    def data_mark(self) -> str | None:
+    def data_flag(self) -> str | None:
         """What is to be said of the data; MNIST is known by the digests of its files."""
-        row = self.rows[0]
-        if str(row.get("source", "")).startswith("OMNIGLOT (original"):
+        source = self.first.source or ""
+        if source.startswith("OMNIGLOT (original"):
             return None
-        if row.get("fingerprint") == RECONSTRUCTED or "reconstructed" in str(row.get("source", "")):
+        if self.first.fingerprint == RECONSTRUCTED or "reconstructed" in source:
             return "reconstructed OMNIGLOT"
         return "OMNIGLOT of unknown origin" if self.cell.startswith("omniglot/") else None
 
     @property
-    def marks(self) -> list[str]:
-        """What is not as in the paper, to stand wherever the number does."""
-        length = "short" if self.steps < FULL else "long"
-        found = [f"{length}: {self.steps:,} steps"] if self.steps != FULL else []
+    def flags(self) -> list[str]:
+        """What is not as in the paper; shown wherever the number is."""
+        length = "short" if self.steps < FULL_STEPS else "long"
+        found = [f"{length}: {self.steps:,} steps"] if self.steps != FULL_STEPS else []
         found += [setting(name, value) for name, value in self.variant.items()]
         if len(self.rows) < SEEDS:
             found.append(f"{len(self.rows)} of {SEEDS} seeds")
         found += [f"outdated: {self.outdated}"] if self.outdated else []
-        return found + ([self.data_mark] if self.data_mark else [])
+        return found + ([self.data_flag] if self.data_flag else [])
+
+
+def _mean_end(ends: Iterable[float | None]) -> float | None:
+    """The mean of one end of all intervals, if all have it."""
+    found = list(ends)
+    known = [end for end in found if end is not None]
+    return fmean(known) if len(known) == len(found) else None
 
 
 def setting(name: str, value: Any) -> str:
@@ -147,16 +150,16 @@ def _text(value: Any, between: str = ",") -> str:
 class Failed(NamedTuple):
     """A row that says why there is no result."""
 
-    row: Row
+    row: ResultRow
     retried: bool
     """Whether there is a result by now."""
 
 
-class Refused(NamedTuple):
+class Rejected(NamedTuple):
     """A result that does not count, and why."""
 
-    row: Row
-    why: str
+    row: ResultRow
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -168,37 +171,37 @@ class Results:
     others: list[Group]
     """Short runs, variants, other copies of the data, cells of no table."""
     failed: list[Failed]
-    refused: list[Refused]
+    rejected: list[Rejected]
 
     @property
-    def accepted(self) -> list[Row]:
+    def accepted(self) -> list[ResultRow]:
         """Every row that is shown as a number."""
         return [row for group in (*self.cells.values(), *self.others) for row in group.rows]
 
 
-def sort_rows(rows: Iterable[Row], cells: Mapping[str, Cell]) -> Results:
+def sort_rows(rows: Iterable[ResultRow], cells: Mapping[str, Cell]) -> Results:
     """Rows of all kinds, for tables whose cells are given by their ids."""
     rows = list(rows)
     last = latest(rows)
-    done = {key._replace(outdated="") for key, row in last.items() if row["status"] == "ok"}
-    failed = [Failed(row, key_of(row)._replace(outdated="") in done) for row in rows if row["status"] == "failed"]
-    refused, groups = [], dict[str, list[Row]]()
-    for row in (row for row in rows if row["status"] == "ok"):
-        if (why := refusal(row, cells.get(row["cell"]))) is not None:
-            refused.append(Refused(row, why))
+    done = {key._replace(outdated="") for key, row in last.items() if row.ok}
+    failed = [Failed(row, key_of(row)._replace(outdated="") in done) for row in rows if not row.ok]
+    rejected, groups = [], dict[str, list[ResultRow]]()
+    for row in (row for row in rows if row.ok):
+        if (reason := rejection_reason(row, cells.get(row.cell or ""))) is not None:
+            rejected.append(Rejected(row, reason))
         else:
-            groups.setdefault(json.dumps([key_of(row)._replace(seed=0), row.get("fingerprint")]), []).append(row)
+            groups.setdefault(json.dumps([key_of(row)._replace(seed=0), row.fingerprint]), []).append(row)
     found, others = dict[str, Group](), []
     # What still stands counts first; then, of two copies of the data, the one that is known, or has more seeds.
     for group in sorted(
-        map(Group, map(tuple, groups.values())), key=lambda g: (bool(g.outdated), bool(g.data_mark), -len(g.rows))
+        map(Group, map(tuple, groups.values())), key=lambda g: (bool(g.outdated), bool(g.data_flag), -len(g.rows))
     ):
         if group.recipe and group.cell in cells and group.cell not in found:
             found[group.cell] = group
         else:
             others.append(group)
     others.sort(key=lambda group: _place(group, list(cells)))
-    return Results(found, others, failed, refused)
+    return Results(found, others, failed, rejected)
 
 
 def _place(group: Group, cells: list[str]) -> tuple[object, ...]:
@@ -208,36 +211,35 @@ def _place(group: Group, cells: list[str]) -> tuple[object, ...]:
     return known, group.cell, -group.steps, *variant, group.outdated
 
 
-def refusal(row: Mapping[str, Any], cell: Cell | None) -> str | None:
+def rejection_reason(row: ResultRow, cell: Cell | None) -> str | None:
     """Why a result does not count; None if it does. Its config must be known, and be what the row says that it is."""
-    wrong = [f"its {name} is unknown" for name in ("fingerprint", "device") if not row.get(name)]
-    wrong += [f"its {name} is not a finite number" for name in _NUMBERS if not _is_finite(row.get(name, 0.0))]
-    return unknown_origin(row) or next(iter(wrong), None) or _contradiction(row) or _other_config(row, cell)
+    known = {"fingerprint": row.fingerprint, "device": row.provenance.device}
+    wrong = [f"its {name} is unknown" for name, value in known.items() if not value]
+    wrong += [f"it {row.invalid}"] if row.invalid else []
+    origin = unknown_origin(row.config, row.provenance.commit, row.start_commit)
+    return origin or next(iter(wrong), None) or _contradiction(row) or _other_config(row, cell)
 
 
-def _is_finite(value: object) -> bool:
-    return value is None or (isinstance(value, int | float) and math.isfinite(value))
-
-
-def _contradiction(row: Mapping[str, Any]) -> str | None:
-    ends = [row["nll"] if row.get(name) is None else row[name] for name in ("nll_low", "nll_high")]
-    if not ends[0] - ROUNDING <= row["nll"] <= ends[1] + ROUNDING:
-        return f"its NLL, {row['nll']}, is not between nll_low and nll_high"
+def _contradiction(row: ResultRow) -> str | None:
+    nll = row.test_nll
+    low, high = (nll if end is None else end for end in (row.nll_low, row.nll_high))
+    if not low - ROUNDING <= nll <= high + ROUNDING:
+        return f"its NLL, {nll}, is not between nll_low and nll_high"
     return None
 
 
-def _other_config(row: Mapping[str, Any], cell: Cell | None) -> str | None:
+def _other_config(row: ResultRow, cell: Cell | None) -> str | None:
     try:
-        config, variant = _read(json.dumps(row["config"]), cell)
+        config, variant = _read(json.dumps(row.config), cell)
     except SoftspinError as error:
         return f"its config cannot be read: {error}"
-    if config.steps != row["steps"] or row["short"] != (config.steps != FULL):
+    if config.steps != row.steps or row.short != (config.steps != FULL_STEPS):
         return f"its config has {config.steps:,} steps, which is not what the row says"
-    if row["seed"] not in config.seeds:
-        return f"its config does not have the seed {row['seed']}"
-    if row.get("importance_samples", config.test_samples) != config.test_samples:
+    if row.seed not in config.seeds:
+        return f"its config does not have the seed {row.seed}"
+    if row.importance_samples not in (None, config.test_samples):
         return f"its config has {config.test_samples:,} importance samples, which is not what the row says"
-    if variant is not None and variant != row["variant"]:
+    if variant is not None and variant != row.variant:
         settings = ", ".join(setting(*one) for one in variant.items()) or "nothing"
         return f"its config differs from the cell's by {settings}, which is not what the row says"
     return None
@@ -250,15 +252,18 @@ def _read(text: str, cell: Cell | None) -> tuple[Config, dict[str, Any] | None]:
     return config, None if cell is None else cell.variant(config)
 
 
-def unknown_origin(record: Mapping[str, Any]) -> str | None:
-    """Why nobody could tell what made a row or the arrays of a figure; None if anybody can."""
-    config = record.get("config")
-    # A run that was resumed may have begun with other code; older rows do not say.
-    for commit in (record.get("commit"), record.get("began_by", record.get("commit"))):
+def unknown_origin(config: object, *commits: object) -> str | None:
+    """Why nobody could tell what made a row or the arrays of a figure; None if anybody can.
+
+    Args:
+        config: Of the run, as plain data.
+        commits: Of its end and of its start, which differ if the run was resumed.
+    """
+    for commit in commits:
         if isinstance(commit, str) and commit.endswith("+"):
             return f"made by commit {commit.removesuffix('+')} with changes that were not committed"
         if not isinstance(commit, str) or not re.fullmatch("[0-9a-f]{7,40}", commit):
             return "its commit is unknown"
-    if not isinstance(config, dict) or not config:
+    if not isinstance(config, Mapping) or not config:
         return "its config is unknown"
     return None

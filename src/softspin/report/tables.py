@@ -50,9 +50,9 @@ class Entry(NamedTuple):
         return self.difference is not None and abs(self.difference) > max(MARGIN, 3 * (self.cell.std or 0.0)) + 1e-9
 
     @property
-    def marks(self) -> list[str]:
-        """What must stand at the number."""
-        return [*(self.found.marks if self.found else []), *(["far from print"] if self.far else [])]
+    def flags(self) -> list[str]:
+        """What is shown at the number."""
+        return [*(self.found.flags if self.found else []), *(["far from print"] if self.far else [])]
 
 
 class Line(NamedTuple):
@@ -116,18 +116,14 @@ def grid_command(group: Group, tables: Iterable[tuple[str, Iterable[Cell]]]) -> 
     if table is None or group.outdated:
         return None
     words = ["softspin", "grid", table, "--only", group.cell, "--seeds", ",".join(map(str, group.seeds))]
-    words += ["--steps", str(group.steps)] if group.rows[0]["short"] else []
+    words += ["--steps", str(group.steps)] if group.first.short else []
     for name, value in group.variant.items():
         words += ["--set", setting(name, value)]
     return shlex.join(words)
 
 
 def obtained_text(group: Group) -> str:
-    """Mean over seeds and their standard deviation.
-
-    >>> obtained_text(Group(({"nll": 1.0, "seed": 0}, {"nll": 2.0, "seed": 1})))
-    '1.50 ± 0.71'
-    """
+    """Mean over seeds and their standard deviation, if there are several seeds."""
     return f"{group.mean:.2f}" if group.std is None else f"{group.mean:.2f} ± {group.std:.2f}"
 
 

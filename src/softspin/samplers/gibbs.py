@@ -82,7 +82,9 @@ class Gibbs(Sampler):
     """Persistent contrastive divergence: the chains of one update are where those of the next begin."""
 
     name = "pcd"
-    citation = "T. Tieleman, Training RBMs using Approximations to the Likelihood Gradient, ICML 2008"
+    citation = (
+        "T. Tieleman, Training Restricted Boltzmann Machines using Approximations to the Likelihood Gradient, ICML 2008"
+    )
     capturable = True
 
     def init(self, boltzmann: Boltzmann, chains: int, seed: int) -> GibbsState:

@@ -5,70 +5,62 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from softspin import __version__
 from softspin.config import Config
-from softspin.training.words import detail_lines, replica_name, result_line, unlike_text, unlike_the_recipe
+from softspin.formatting import config_overrides, detail_lines, overrides_text, replica_name, result_line
+from softspin.records import DataRecord, ModelRecord
 
 TAGS = ("softspin", "variational-autoencoder", "discrete-latent-variables", "boltzmann-machine")
-PAPERS = {
-    "dvae": "J. T. Rolfe, Discrete Variational Autoencoders, ICLR 2017",
-    "dvae++": "A. Vahdat, W. G. Macready, Z. Bian, A. Khoshaman and E. Andriyash, DVAE++: Discrete Variational "
-    "Autoencoders with Overlapping Transformations, ICML 2018",
-    "dvae#": "A. Vahdat, E. Andriyash and W. G. Macready, DVAE#: Discrete Variational Autoencoders with Relaxed "
-    "Boltzmann Priors, NeurIPS 2018",
-}
-"""By the first part of a method's name."""
 
 
-def card(about: Mapping[str, Any]) -> str:
+def card(record: ModelRecord) -> str:
     """README.md of a shared model, with the front matter that the Hugging Face Hub reads."""
-    config = Config.from_dict(about["config"])
+    config = record.read_config()
     sections = {
-        "Result": _result(about, config),
-        "Model": _table(_model(about, config)),
-        "Data": _table(_data(about["data"])),
-        "Origin": _table(_origin(about)),
+        "Result": _result(record, config),
+        "Model": _table(_model(record, config)),
+        "Data": _table(_data(record.data)),
+        "Origin": _table(_origin(record)),
         "Use": _use(),
         "Citation": _citation(config),
     }
-    title = f"# {_text(config.method)}, {config.structure}, on {_text(about['data']['name'])}"
+    title = f"# {_text(config.method)}, {config.structure}, on {_text(record.data.name)}"
     prior = "a restricted Boltzmann machine" if config.graph is None else "a Boltzmann machine on a graph"
     what = f"A discrete variational autoencoder whose prior is {prior}, trained with softspin."
-    return "\n\n".join([_front(about, config), title, what, *(f"## {k}\n\n{v}" for k, v in sections.items())]) + "\n"
+    return "\n\n".join([_front(record, config), title, what, *(f"## {k}\n\n{v}" for k, v in sections.items())]) + "\n"
 
 
-def _front(about: Mapping[str, Any], config: Config) -> str:
+def _front(record: ModelRecord, config: Config) -> str:
     """YAML, of which JSON's texts and numbers are a part. A licence is its owner's to give: none is made up."""
     lines = ["library_name: softspin"]
-    if about["license"] is not None:
-        lines.append(f"license: {json.dumps(about['license'])}")
+    if record.license is not None:
+        lines.append(f"license: {json.dumps(record.license)}")
     lines += ["tags:", *(f"- {tag}" for tag in TAGS)]
-    name = json.dumps(about["data"]["name"])
-    if about["result"]:
+    name = json.dumps(record.data.name)
+    if record.result:
         lines += ["model-index:", f"- name: {json.dumps(f'{config.method}, {config.structure}')}", "  results:"]
-    for row in about["result"] or []:
+    for row in record.result or ():
         label = json.dumps(f"test NLL in nats, {replica_name(row)}")
         lines += [
             "  - task:", "      type: unconditional-image-generation", "    dataset:", f"      type: {name}",
             f"      name: {name}", "    metrics:", "    - type: nll", f"      name: {label}",
-            f"      value: {row['nll']!r}",
+            f"      value: {row.nll!r}",
         ]  # fmt: skip
     return "\n".join(["---", *lines, "---"])
 
 
-def _result(about: Mapping[str, Any], config: Config) -> str:
-    parts = [f"One of several models: {_text(about['chosen'])}."] if about["chosen"] else []
-    if about["result"] is None:
+def _result(record: ModelRecord, config: Config) -> str:
+    parts = [f"One of several models: {_text(record.chosen)}."] if record.chosen else []
+    if record.result is None:
         valid = [
-            f"- {replica_name(replica._asdict())}: validation NLL {nll:.2f} at step {step:,}, which chose this step"
-            for replica, step, nll in zip(config.replicas, about["steps"], about["valid_nll"], strict=True)
+            f"- {replica_name(replica)}: validation NLL {nll:.2f} at step {step:,}, which chose this step"
+            for replica, step, nll in zip(config.replicas, record.steps, record.valid_nll, strict=True)
             if nll is not None
         ]
         return "\n\n".join([*parts, "Not evaluated on test images.", *(["\n".join(valid)] if valid else [])])
     lines = []
-    for row in about["result"]:
+    for row in record.result:
         lines.append(f"- {replica_name(row)}: {result_line(row)}")
         lines += [f"    - {line}" for line in detail_lines(row)]
     note = (
@@ -78,45 +70,39 @@ def _result(about: Mapping[str, Any], config: Config) -> str:
     return "\n\n".join([*parts, "\n".join(lines), note])
 
 
-def _model(about: Mapping[str, Any], config: Config) -> dict[str, str]:
+def _model(record: ModelRecord, config: Config) -> dict[str, str]:
     shape, seeds = config.shape, ", ".join(str(seed) for seed in config.seeds)
-    rule = {"best": "lowest validation NLL", "last": "end of the checkpoint"}[about["which"]]
+    rule = {"best": "lowest validation NLL", "last": "end of the checkpoint"}[record.which]
     return {
         "method": config.method,
         "structure": f"{config.structure}: {shape.groups} x {shape.bits} bits, {shape.layers} layers of {shape.width}",
         "beta of the smoothing": ", ".join(f"{beta:g}" for beta in dict.fromkeys(r.beta for r in config.replicas)),
         "K": f"{config.samples}",
         "steps": f"{config.steps:,}",
-        "parameters of step": f"{', '.join(f'{step:,}' for step in about['steps'])} ({rule})",
+        "parameters of step": f"{', '.join(f'{step:,}' for step in record.steps)} ({rule})",
         "sampler": f"{config.sampler}, {config.chains:,} chains x {config.sweeps} sweeps",
         "replicas": f"{len(config.replicas)} (seeds {seeds})",
-        "unlike the published recipe": unlike_text(unlike_the_recipe(config)),
+        "differs from the published recipe": overrides_text(config_overrides(config)),
     }
 
 
-def _data(data: Mapping[str, Any]) -> dict[str, str]:
+def _data(data: DataRecord) -> dict[str, str]:
     how = {"static": "once, before training", "per-batch": "training images anew for every batch, others once"}
     return {
-        "name": data["name"],
-        "copy": data["source"],
-        "images": " + ".join(f"{count:,}" for count in data["images"]) + " (train + valid + test)",
-        "shape of an image": " x ".join(map(str, data["shape"])),
-        "binarized": how[data["binarization"]],
-        "fingerprint (SHA-256)": data["fingerprint"],
+        "name": data.name,
+        "copy": data.source,
+        "images": " + ".join(f"{count:,}" for count in data.images) + " (train + valid + test)",
+        "shape of an image": " x ".join(map(str, data.shape)),
+        "binarized": how[data.binarization],
+        "fingerprint (SHA-256)": data.fingerprint,
     }
 
 
-def _origin(about: Mapping[str, Any]) -> dict[str, str]:
-    makers = {"training began with": about["made_by"]}
-    if about["result"]:
-        makers["evaluated with"] = about["result"][0]
-    return {**{what: _maker(by) for what, by in makers.items()}, "card written by": f"softspin {__version__}"}
-
-
-def _maker(by: Mapping[str, Any]) -> str:
-    commit = by["commit"] or "unknown"
-    changed = " (with changes that were not committed)" if commit.endswith("+") else ""
-    return f"softspin {by['softspin']}, commit {commit}{changed}, torch {by['torch']}, on {by['device']}"
+def _origin(record: ModelRecord) -> dict[str, str]:
+    makers = {"training began with": record.provenance}
+    if record.result:
+        makers["evaluated with"] = record.result[0].provenance
+    return {**{what: str(origin) for what, origin in makers.items()}, "card written by": f"softspin {__version__}"}
 
 
 def _use() -> str:
@@ -129,8 +115,10 @@ def _use() -> str:
 
 
 def _citation(config: Config) -> str:
-    family = config.method.partition("-")[0]
-    return f"softspin (see its CITATION.cff), and the paper behind `{config.method}`: {PAPERS[family]}."
+    """Of the program, and of each part that has a paper."""
+    parts = {kind: part for kind, part in config.parts.items() if part.citation}
+    papers = [f"the {kind} `{part.name}`: {part.citation}" for kind, part in parts.items()]
+    return "\n".join(["Please cite softspin (see its CITATION.cff), and", "", *(f"- {one}" for one in papers)])
 
 
 def _table(rows: Mapping[str, str]) -> str:

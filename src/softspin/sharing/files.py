@@ -10,9 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import safetensors.torch
 from safetensors import SafetensorError, safe_open
@@ -21,8 +19,9 @@ from softspin.config import Config, migrate_tensors
 from softspin.errors import ShapeError, SharingError, SupportError
 from softspin.files import temporary_path, write_synced
 from softspin.model import DiscreteVAE, restore
-from softspin.sharing.about import MOST_BYTES, from_json, to_json
+from softspin.records import ModelRecord
 from softspin.sharing.card import card
+from softspin.sharing.metadata import MOST_BYTES, from_text, to_text
 from softspin.training.results import RUN
 
 TENSORS, DESCRIPTION, CARD = "model.safetensors", "config.json", "README.md"
@@ -35,7 +34,7 @@ def is_shared(path: Path) -> bool:
     return path.is_file() or (path / TENSORS).is_file()
 
 
-def read(path: Path) -> tuple[DiscreteVAE, Config, dict[str, Any]]:
+def read(path: Path) -> tuple[DiscreteVAE, Config, ModelRecord]:
     """Model, on the host, config and description; SharingError in one line where anything is not as it should be."""
     file = path / TENSORS if path.is_dir() else path
     try:
@@ -43,24 +42,24 @@ def read(path: Path) -> tuple[DiscreteVAE, Config, dict[str, Any]]:
             text = (opened.metadata() or {}).get(KEY)
             if text is None:
                 raise SharingError(f"{file} is a safetensors file, but not of softspin: its header has no '{KEY}'")
-            about, config = from_json(text, file)
+            record, config = from_text(text, file)
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
     except FileNotFoundError:
         raise SharingError(f"there is no {file}") from None
     except (SafetensorError, OSError) as error:
         raise SharingError(f"{file} is damaged, or no safetensors file: {_line(error)}") from None
     try:
-        net = restore(config, migrate_tensors(tensors, about["config"]), tuple(about["data"]["shape"]))
+        net = restore(config, migrate_tensors(tensors, record.config), record.data.shape)
     except (ShapeError, SupportError) as error:
         raise SharingError(f"{file} does not fit its own config: {error}") from None
-    if len(net.mean) != math.prod(about["data"]["shape"]):
-        raise SharingError(f"{file} has {len(net.mean)} pixels and images of shape {about['data']['shape']}")
+    if len(net.mean) != math.prod(record.data.shape):
+        raise SharingError(f"{file} has {len(net.mean)} pixels and images of shape {list(record.data.shape)}")
     if path.is_dir():
-        _check_copy(path / DESCRIPTION, about)
-    return net, config, about
+        _check_copy(path / DESCRIPTION, text)
+    return net, config, record
 
 
-def write(path: Path, net: DiscreteVAE, about: Mapping[str, Any], *, overwrite: bool = False) -> list[Path]:
+def write(path: Path, net: DiscreteVAE, record: ModelRecord, *, overwrite: bool = False) -> list[Path]:
     """Write a model to a file (a name that ends in .safetensors) or to a folder; what was written.
 
     What is there already is replaced only if told so, and a run never is; other files of a folder stay. Stopped at any
@@ -71,19 +70,17 @@ def write(path: Path, net: DiscreteVAE, about: Mapping[str, Any], *, overwrite: 
             "a model with custom networks cannot be shared as a file, which holds no code; share the code, and "
             "model.net.state_dict() by safetensors.torch.save_file"
         )
-    text = to_json(about)
+    text = to_text(record)
     tensors = {name: value.detach().cpu().contiguous() for name, value in net.state_dict().items()}
     try:
-        restore(
-            Config.from_dict(about["config"]), tensors, tuple(about["data"]["shape"])
-        )  # what could not be read is not written
+        restore(record.read_config(), tensors, record.data.shape)  # what could not be read is not written
     except (ShapeError, SupportError) as error:
         raise SharingError(f"this model is not what its config makes: {error}") from None
     content = safetensors.torch.save(tensors, {"format": "pt", KEY: text})
     if path.suffix == ".safetensors":
         files = {path: content}
     else:
-        files = {path / CARD: card(about).encode(), path / DESCRIPTION: text.encode(), path / TENSORS: content}
+        files = {path / CARD: card(record).encode(), path / DESCRIPTION: text.encode(), path / TENSORS: content}
     _check_place(path, overwrite)
     _replace(path, files)
     return list(files)
@@ -128,11 +125,11 @@ def _replace(path: Path, files: dict[Path, bytes]) -> None:
         raise
 
 
-def _check_copy(path: Path, about: Mapping[str, Any]) -> None:
+def _check_copy(path: Path, text: str) -> None:
     """Raise if the description for people is not that of the tensors: someone has edited it, to no effect."""
     try:
         with path.open("rb") as file:
-            same = json.loads(file.read(MOST_BYTES + 1)) == about
+            same = json.loads(file.read(MOST_BYTES + 1)) == json.loads(text)
     except FileNotFoundError:
         return
     except OSError as error:

@@ -12,57 +12,57 @@ from torch import Tensor
 from softspin import __version__, files
 from softspin.config import Config
 from softspin.data import Dataset
-from softspin.errors import ConfigError, RunError, UnknownNameError
+from softspin.errors import ConfigError, RecordError, RunError, UnknownNameError
 from softspin.evaluation import bernoulli_nll, evaluate, log_z_for
 from softspin.model import DiscreteVAE
 from softspin.provenance import provenance
+from softspin.records import FULL_STEPS, DataRecord, ResultRow, RunRecord
 
 RUN, RESULT = "run.json", "result.json"
-WRITTEN = {
-    "config": dict, "made_by": dict, "data": dict, "data.name": str, "data.source": str, "data.fingerprint": str,
-    "data.shape": list, "data.images": list,
-}  # fmt: skip
-"""What `run.json` must have for others to read it."""
 
 
 def result_rows(
     model: DiscreteVAE, data: Dataset, config: Config, progress: Callable[[int], None] | None = None
-) -> list[dict[str, Any]]:
-    """The test likelihood of every replica, with its error bars, as plain rows; `progress` counts the images."""
+) -> list[ResultRow]:
+    """The test likelihood of every replica, with its error bars; `progress` counts the images."""
     seeds = [replica.seed for replica in config.replicas]
     log_z = log_z_for(model, temperatures=config.test_temperatures, chains=config.test_chains, seed=seeds)
     found = evaluate(model, data.test, log_z=log_z, samples=config.test_samples, seed=seeds, progress=progress)
     baseline = bernoulli_nll(data.train, data.test)
-    made_by = provenance(model.mean.device)
+    origin = provenance(model.mean.device)
     return [
-        {
-            "data": data.name,
-            "method": config.method,
-            "structure": config.structure,
-            "samples": config.samples,
-            "sampler": config.sampler,
-            "seed": replica.seed,
-            "beta": replica.beta,
-            "nll": found.nll[i].item(),
-            "standard_error": finite(found.standard_error[i]),
-            "nll_low": finite(found.lower[i]),
-            "nll_high": finite(found.upper[i]),
-            "log_z": log_z.value[i].item(),
-            "log_z_low": finite(log_z.lower[i]),
-            "log_z_high": finite(log_z.upper[i]),
-            "log_z_method": log_z.method,
-            "elbo": found.elbo[i].item(),
-            "kl": found.kl[i].item(),
-            "reconstruction": found.reconstruction[i].item(),
-            "effective_sample_size": found.effective_sample_size[i].item(),
-            "active_bits": finite(found.active_bits[i]),
-            "images": found.images,
-            "importance_samples": found.samples,
-            "baseline_nll": float(baseline.nll),
-            "source": data.source,
-            "fingerprint": data.fingerprint,
-            **made_by,
-        }
+        ResultRow(
+            status="ok",
+            seed=replica.seed,
+            beta=replica.beta,
+            steps=config.steps,
+            short=config.steps != FULL_STEPS,
+            variant={},
+            data=data.name,
+            method=config.method,
+            structure=config.structure,
+            samples=config.samples,
+            sampler=config.sampler,
+            nll=found.nll[i].item(),
+            standard_error=finite(found.standard_error[i]),
+            nll_low=finite(found.lower[i]),
+            nll_high=finite(found.upper[i]),
+            log_z=log_z.value[i].item(),
+            log_z_low=finite(log_z.lower[i]),
+            log_z_high=finite(log_z.upper[i]),
+            log_z_method=log_z.method,
+            elbo=found.elbo[i].item(),
+            kl=found.kl[i].item(),
+            reconstruction=found.reconstruction[i].item(),
+            effective_sample_size=found.effective_sample_size[i].item(),
+            active_bits=finite(found.active_bits[i]),
+            images=found.images,
+            importance_samples=found.samples,
+            baseline_nll=float(baseline.nll),
+            source=data.source,
+            fingerprint=data.fingerprint,
+            provenance=origin,
+        )
         for i, replica in enumerate(config.replicas)
     ]
 
@@ -73,51 +73,51 @@ def finite(value: Tensor) -> float | None:
     return number if abs(number) < float("inf") else None
 
 
-def describe(data: Dataset) -> dict[str, Any]:
-    """Which data, as plain data."""
-    return {
-        "name": data.name,
-        "shape": list(data.shape),
-        "images": [len(data.train), len(data.valid), len(data.test)],
-        "binarization": data.binarization,
-        "source": data.source,
-        "fingerprint": data.fingerprint,
-    }
+def describe(data: Dataset) -> DataRecord:
+    """Which data."""
+    return DataRecord(
+        name=data.name,
+        shape=tuple(data.shape),
+        images=(len(data.train), len(data.valid), len(data.test)),
+        binarization=data.binarization,
+        source=data.source,
+        fingerprint=data.fingerprint,
+    )
 
 
-def read_about(folder: Path) -> dict[str, Any]:
-    """What a run is, from its folder: its config, data and origin as plain data."""
+def read_run(folder: Path) -> RunRecord:
+    """What a run is, from its folder: its config, data and provenance."""
     path = folder / RUN
     try:
-        about = _read_json(path)
+        values = _read_json(path)
     except FileNotFoundError:
         raise RunError(f"no run in {folder}: there is no {RUN}") from None
-    for name, kind in WRITTEN.items():
-        value = about
-        for part in name.split("."):
-            value = value.get(part) if isinstance(value, dict) else None
-        if not isinstance(value, kind):
-            raise RunError(f"{path} has no '{name}'; it is not what training wrote")
     try:
-        Config.from_dict(about["config"])
+        run = RunRecord.from_json(values)
+    except RecordError as error:
+        raise RunError(f"{path} {error}; it is not what training wrote") from None
+    try:
+        run.read_config()
     except (ConfigError, UnknownNameError) as error:
-        by = about["made_by"].get("softspin")
         raise RunError(
-            f"{path} was written by softspin {by}; this one, {__version__}, cannot use it: {error}"
+            f"{path} was written by softspin {run.provenance.softspin}; this one, {__version__}, cannot use it: {error}"
         ) from None
-    return dict(about)
+    return run
 
 
-def read_result(folder: Path) -> list[dict[str, Any]] | None:
-    """The rows that training ended with; None if it has not ended."""
+def read_result(folder: Path) -> list[ResultRow] | None:
+    """The rows of a run that has ended; None if it has not."""
     path = folder / RESULT
     try:
         rows = _read_json(path)
     except FileNotFoundError:
         return None
-    if not isinstance(rows, list) or not all(isinstance(row, dict) and {"seed", "nll"} <= row.keys() for row in rows):
-        raise RunError(f"{path} does not hold rows; resume the run, and it is written again")
-    return rows
+    if not isinstance(rows, list):
+        raise RunError(f"{path} is not a list of rows; resume the run to write it again")
+    try:
+        return [ResultRow.from_json(row) for row in rows]
+    except RecordError as error:
+        raise RunError(f"{path} has a row that {error}; resume the run to write it again") from None
 
 
 def _read_json(path: Path) -> Any:

@@ -8,6 +8,7 @@ happened, unless own nets draw from torch's global generator.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import os
 import time
@@ -24,13 +25,14 @@ from softspin.errors import CheckpointError, DeviceError, OutOfTimeError, RunErr
 from softspin.evaluation import evaluate, log_z_for
 from softspin.model import DiscreteVAE, build
 from softspin.provenance import find_device, provenance
+from softspin.records import EVALUATED, ResultRow, RunRecord
 from softspin.samplers import LogZ, Sampler
 from softspin.training import checkpoint
 from softspin.training.engine import Engine
 from softspin.training.journal import NAME, Journal, summary_writer
 from softspin.training.process import interrupts_wait, locked
 from softspin.training.record import TERMS
-from softspin.training.results import RESULT, RUN, describe, read_about, result_rows, write_json
+from softspin.training.results import RESULT, RUN, describe, read_run, result_rows, write_json
 
 AIS_REPORT_INTERVAL = 100
 """Minimum report interval that triggers AIS; below it the drift of log Z is negligible."""
@@ -81,7 +83,7 @@ class Trainer:
 
     # The run ------------------------------------------------------------------------------------------
 
-    def train(self, *, resume: bool = False) -> list[dict[str, Any]]:
+    def train(self, *, resume: bool = False) -> list[ResultRow]:
         """Train to the end, or go on from the last checkpoint; the rows of the result, one for each replica."""
         with locked(self.folder):
             self._open(resume)
@@ -108,8 +110,8 @@ class Trainer:
         for name in (NAME, RESULT, "last.json", "best.json"):
             if (self.folder / name).exists():
                 raise RunError(f"{self.folder} holds a {name} of something else; give another folder")
-        about = {"config": self.config.to_dict(), "data": describe(self.data), "made_by": provenance(self.device)}
-        write_json(self.folder / RUN, about)
+        run = RunRecord(config=self.config.to_dict(), data=describe(self.data), provenance=provenance(self.device))
+        write_json(self.folder / RUN, run.to_json())
 
     def _loop(self, journal: Journal) -> None:
         every, last = self.config.intervals, self.config.steps
@@ -224,22 +226,24 @@ class Trainer:
             "log_z_standard_error": log_z.standard_error.tolist(),
         }
 
-    def _finish(self) -> list[dict[str, Any]]:
+    def _finish(self) -> list[ResultRow]:
         """The best model on the test set, written to `result.json`."""
         config, model = self.config, self.engine.model
         model.load_state_dict(self.best_model)
-        rows = result_rows(model, self.data, config)
-        for row, best in zip(rows, self.best, strict=True):
-            for name in ("nll", "log_z", "elbo", "kl", "reconstruction", "effective_sample_size"):
-                if not math.isfinite(row[name]):
-                    raise self._broke(config.steps, f"'{name}' on the test set", row["seed"])
-            row |= {
-                "best_step": None if best is None else best["step"],
-                "valid_nll": None if best is None else best["nll"],
-                "steps": config.steps,
-                "training_seconds": round(self.seconds, 3),
-            }
-        write_json(self.folder / RESULT, rows)
+        start_commit, rows = read_run(self.folder).provenance.commit, []
+        for row, best in zip(result_rows(model, self.data, config), self.best, strict=True):
+            for name in EVALUATED:
+                if (value := getattr(row, name)) is None or not math.isfinite(value):
+                    raise self._broke(config.steps, f"'{name}' on the test set", row.seed)
+            found = dataclasses.replace(
+                row,
+                best_step=None if best is None else best["step"],
+                valid_nll=None if best is None else best["nll"],
+                training_seconds=round(self.seconds, 3),
+                start_commit=start_commit,
+            )
+            rows.append(found)
+        write_json(self.folder / RESULT, [row.to_json() for row in rows])
         return rows
 
     # Checkpoints --------------------------------------------------------------------------------------
@@ -255,12 +259,12 @@ class Trainer:
 
     def _check_same(self) -> None:
         """Raise unless the run in the folder is of this config and this data."""
-        about = read_about(self.folder)
-        if about["data"]["fingerprint"] != self.data.fingerprint:
+        run = read_run(self.folder)
+        if run.data.fingerprint != self.data.fingerprint:
             raise RunError(
                 f"the data set '{self.data.name}' is not the one that the run in {self.folder} was trained on"
             )
-        theirs = Config.from_dict(about["config"])
+        theirs = run.read_config()
         if name := differing_setting(self.config, theirs):
             raise RunError(
                 f"the run in {self.folder} has {name} = {theirs.settings().get(name)}, not "

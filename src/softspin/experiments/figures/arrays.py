@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 import zipfile
@@ -32,10 +33,13 @@ class Arrays(NamedTuple):
 def about(figure: str, command: str, device: torch.device, config: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     """The record of arrays that are made here and now, by a commit that others can look up."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    made_by = provenance(device)
-    if made_by["commit"] is None:
+    origin = provenance(device)
+    if origin.commit is None:
         raise FigureError(f"nobody could tell by what {figure} was made: this is no git checkout; compute in a clone")
-    return {"figure": figure, "command": command, **made_by, "date": now, "config": dict(config), "marks": [], **more}
+    return {
+        "figure": figure, "command": command, **dataclasses.asdict(origin), "date": now, "config": dict(config),
+        "marks": [], **more,
+    }  # fmt: skip
 
 
 def place(folder: Path, figure: str) -> Path:

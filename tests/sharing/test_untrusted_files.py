@@ -1,7 +1,8 @@
-"""Files of strangers: whatever is in them, loading ends in a model or in one line that says what is wrong."""
+"""Untrusted files: whatever is in them, loading ends in a model or in one line that says what is wrong."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 import struct
@@ -15,7 +16,7 @@ from sharing.shared import Change, described, forge, trained
 
 import softspin
 from softspin.errors import ConfigError, RunError, SharingError
-from softspin.sharing.about import PARTS, ROW
+from softspin.records import DataRecord, ModelRecord, Provenance, ResultRow
 from softspin.training import checkpoint
 
 
@@ -33,7 +34,7 @@ def file(content: bytes, tmp_path: Path) -> Path:
     return path
 
 
-def refused(place: Path) -> str:
+def rejected(place: Path) -> str:
     with pytest.raises(SharingError) as raised:
         softspin.load(place)
     text = str(raised.value)
@@ -51,22 +52,22 @@ def test_a_forgery_that_changes_nothing_is_fine(file: Path) -> None:
 def test_files_of_other_kinds(file: Path, content: bytes) -> None:
     for other in (b"", b"PK\x03\x04" + bytes(100), b"\x80\x04K\x01.", b"{}", b"x" * 7, bytes(8), b"\xff" * 400):
         file.write_bytes(other)
-        assert "is damaged, or no safetensors file" in refused(file)
+        assert "is damaged, or no safetensors file" in rejected(file)
     file.write_bytes(struct.pack("<Q", 2**63) + content[8:])
-    assert "is damaged, or no safetensors file" in refused(file)
+    assert "is damaged, or no safetensors file" in rejected(file)
     file.write_bytes(safetensors.torch.save({"mean": torch.zeros(3)}))
-    assert "is a safetensors file, but not of softspin" in refused(file)
+    assert "is a safetensors file, but not of softspin" in rejected(file)
     file.write_bytes(content + b"x")
-    assert "is damaged, or no safetensors file" in refused(file)
+    assert "is damaged, or no safetensors file" in rejected(file)
 
 
 def test_every_cut_is_noticed(file: Path, content: bytes) -> None:
     for length in [*range(0, len(content), 97), len(content) - 1]:
         file.write_bytes(content[:length])
-        assert "is damaged, or no safetensors file" in refused(file)
+        assert "is damaged, or no safetensors file" in rejected(file)
 
 
-def test_bytes_at_random_in_the_header_are_refused_or_harmless(file: Path, content: bytes) -> None:
+def test_bytes_at_random_in_the_header_are_rejected_or_harmless(file: Path, content: bytes) -> None:
     """Whatever a changed byte does, no other error than ours comes out."""
     (length,) = struct.unpack("<Q", content[:8])
     choose = random.Random(0)
@@ -83,7 +84,22 @@ def test_bytes_at_random_in_the_header_are_refused_or_harmless(file: Path, conte
     assert not any("\n" in line for line in lines)
 
 
-@pytest.mark.parametrize("name", ["format", "config", *PARTS, *(f"result.{name}" for name in ROW)])
+def names(record: type, *nested: str) -> list[str]:
+    """The fields of a record that a file has, without those that are records themselves."""
+    stored = [one.name for one in dataclasses.fields(record) if one.metadata.get("stored", True)]
+    return [name for name in stored if name not in nested]
+
+
+PARTS = [
+    "version",
+    *names(ModelRecord, "data", "provenance", "result"),
+    *(f"data.{name}" for name in names(DataRecord)),
+    *(f"provenance.{name}" for name in names(Provenance)),
+]
+OF_A_ROW = [*names(ResultRow, "provenance"), *(f"provenance.{name}" for name in names(Provenance))]
+
+
+@pytest.mark.parametrize("name", [*PARTS, *(f"result.{name}" for name in OF_A_ROW)])
 def test_each_part_of_the_description_is_needed_and_typed(name: str, file: Path, content: bytes) -> None:
     *levels, last = name.split(".")
 
@@ -92,21 +108,26 @@ def test_each_part_of_the_description_is_needed_and_typed(name: str, file: Path,
             about = about[level][1] if level == "result" else about[level]
         return about
 
-    changes: list[Change] = [
-        lambda about: holder(about).pop(last),
-        lambda about: holder(about).update({last: {"a": 1}}),
-        lambda about: holder(about).update({last: [[]]}),
-    ]
+    # A row without a version is one of version 1, and a variant may have any settings.
+    changes: list[Change] = [lambda about: holder(about).pop(last), lambda about: holder(about).update({last: [[]]})]
+    if last not in ("variant", "config"):
+        changes.append(lambda about: holder(about).update({last: {"a": 1}}))
     for change in changes:
         file.write_bytes(content)
         forge(file, change)
-        refused(file)
+        rejected(file)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda a: a.update(format=2, softspin="9.1"), "was written by softspin 9.1 with format 2; this one, "),
+        (lambda a: a.update(version=3, softspin="9.1"), "written by softspin 9.1, has version 3; softspin "),
+        (lambda a: a["result"][1].update(version=3), "has a 'result[1]' that has version 3; softspin "),
+        (lambda a: a["result"][1].update(elbo=None), "has a row of results without 'elbo'"),
+        (lambda a: a["result"][1]["provenance"].update(torch=None), "a row of results without 'provenance.torch'"),
+        (lambda a: a["provenance"].update(device=None), "has no 'provenance.device'"),
+        (lambda a: a["result"].__setitem__(0, 7), "has a 'result[0]' that is not a JSON object"),
+        (lambda a: a["result"][0].update(status="failed", error="x"), "has a row of results that failed"),
         (lambda a: a["config"].update(chainz=3), "cannot use it: unknown setting 'chainz'; did you mean 'chains'?"),
         (lambda a: a["config"].update(method="eval"), "unknown method 'eval'"),
         (lambda a: a["config"].update(data="../../etc/x.npy"), "names data by a path, '../../etc/x.npy'"),
@@ -117,14 +138,14 @@ def test_each_part_of_the_description_is_needed_and_typed(name: str, file: Path,
         (lambda a: a.update({"more\n": 1}), "a text with control characters"),
         (lambda a: a.update(steps=[1]), "has 1 'steps' for 2 replicas; there is one each"),
         (lambda a: a["result"].pop(), "does not have one row of results for each of 2 replicas"),
-        (lambda a: a.update(result=5), "does not have one row of results for each of 2 replicas"),
+        (lambda a: a.update(result=5), "has 'result' = 5; it must be a list of rows"),
         (lambda a: a["result"][0].update(seed=7), "has a result of seed 7, beta"),
         (lambda a: a["config"].update(betas=[20.0]), "has a result of seed 0, beta"),
     ],
 )
 def test_a_description_that_is_wrong(change: Change, message: str, file: Path) -> None:
     forge(file, change)
-    assert message in refused(file)
+    assert message in rejected(file)
 
 
 @pytest.mark.parametrize(
@@ -134,15 +155,16 @@ def test_a_description_that_is_wrong(change: Change, message: str, file: Path) -
         ("[" * 100_000, "a description that cannot be read"),
         ("[1]", "a description that is not softspin's"),
         ("5", "a description that is not softspin's"),
-        ('{"format": NaN}', "a number that is not finite"),
-        ('{"format": 1e999}', "a number that is not finite"),
-        (f'{{"format": {"9" * 5000}}}', "a description that cannot be read"),
+        ('{"version": NaN}', "a number that is not finite"),
+        ('{"version": 1e999}', "a number that is not finite"),
+        (f'{{"version": {"9" * 5000}}}', "a description that cannot be read"),
+        ('{"format": 2}', "a description of format 2; only 1 is known"),
         (" " * 10_000_001, "a description of 10,000,001 bytes; at most 10,000,000 are read"),
     ],
 )
 def test_a_description_that_is_none(text: str, message: str, file: Path) -> None:
     forge(file, text=text)
-    assert message in refused(file)
+    assert message in rejected(file)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +189,7 @@ def test_absurd_sizes_cost_nothing(sizes: dict[str, Any], file: Path) -> None:
         about.update(result=None, steps=[1] * replicas, valid_nll=[None] * replicas)
 
     forge(file, change)
-    refused(file)
+    rejected(file)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +223,7 @@ def test_absurd_sizes_cost_nothing(sizes: dict[str, Any], file: Path) -> None:
 )
 def test_tensors_that_do_not_fit(change: Change, message: str, file: Path) -> None:
     forge(file, tensors=change)
-    assert f"does not fit its own config: {message}" in refused(file)
+    assert f"does not fit its own config: {message}" in rejected(file)
 
 
 def test_folders(file: Path, tmp_path: Path) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, get_args
+from typing import get_args
 
+from softspin.records import ResultRow
 from softspin.report.claims import Verdict
 from softspin.report.content import Report
 from softspin.report.results import setting
@@ -39,7 +39,7 @@ OTHERS = (
 )
 
 ORIGINS = (
-    "Rows of unknown commit, config, device or data, or of code that was not committed, are refused, and so are those "
+    "Rows of unknown commit, config, device or data, or of code that was not committed, are rejected, and so are those "
     "that contradict themselves. Figures say theirs above."
 )
 
@@ -64,9 +64,9 @@ def summary(report: Report) -> str:
         "Test negative log-likelihoods and figures of Vahdat, Andriyash and Macready, DVAE# (2018), by softspin. "
         f"Run at full length: {counts['run']} of the {counts['cells']} cells of its two tables, {counts['all_seeds']} "
         f"with five seeds or more; by outdated code: {counts['outdated'] or 'none'}. Within {MARGIN} nat of print, or "
-        f"3 of its standard deviations where that is more: {counts['near']} of {counts['compared']}. Marked, for fewer "
-        f"seeds, other data or outdated code: {counts['marked'] or 'none'}. The paper's observations, with the one on "
-        f"Table 2, {len(verdicts)} in all: {', '.join(judged)}."
+        f"3 of its standard deviations where that is more: {counts['near']} of {counts['compared']}. Flagged, for "
+        f"fewer seeds, other data or outdated code: {counts['flagged'] or 'none'}. The paper's observations, with the "
+        f"one on Table 2, {len(verdicts)} in all: {', '.join(judged)}."
     )
 
 
@@ -75,7 +75,7 @@ def block_title(block: Block) -> str:
     return f"{_TABLES.get(block.table, block.table)}, {_SETS.get(block.data, block.data)}"
 
 
-def which(row: Mapping[str, Any]) -> list[str]:
+def which(row: ResultRow) -> list[str]:
     """Cell, seed and kind of run."""
-    kind = [f"{row['steps']:,} steps", *(setting(*one) for one in row["variant"].items())]
-    return [row["cell"], str(row["seed"]), ", ".join(kind)]
+    kind = [f"{row.steps:,} steps", *(setting(*one) for one in row.variant.items())]
+    return [row.cell or "", str(row.seed), ", ".join(kind)]

@@ -1,0 +1,102 @@
+"""Results as text: the same lines on a terminal, in a model's card and on its page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from softspin.config import Config
+from softspin.records import ResultRow
+
+
+class Trained(Protocol):
+    """What tells the replicas of a run apart: a row, or a `Replica` of a config."""
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def beta(self) -> float | None: ...
+
+
+def replica_name(replica: Trained) -> str:
+    """Which of several models.
+
+    >>> from softspin.config import Replica
+    >>> replica_name(Replica(seed=3, beta=30.0))
+    'seed 3, beta 30'
+    """
+    return f"seed {replica.seed}" + ("" if replica.beta is None else f", beta {replica.beta:g}")
+
+
+def result_line(row: ResultRow, part: str = "test") -> str:
+    """The result of one replica, next to that of independent pixels.
+
+    >>> row = ResultRow(status="ok", seed=0, steps=10, short=True, variant={}, nll=84.2, standard_error=0.05, log_z=30,
+    ...                 log_z_low=29.9, log_z_high=30.1, baseline_nll=206.1)
+    >>> result_line(row)
+    'test NLL 84.20 +- 0.05, log Z in [29.90, 30.10]; independent pixels: 206.10'
+    """
+    error = "" if row.standard_error is None else f" +- {row.standard_error:.2f}"
+    return f"{part} NLL {number(row.nll)}{error}, {log_z_text(row)}; independent pixels: {number(row.baseline_nll)}"
+
+
+def log_z_text(row: ResultRow) -> str:
+    """log Z of a result with its interval."""
+    return log_z_interval(row.log_z, row.log_z_low, row.log_z_high)
+
+
+def log_z_interval(value: float | None, low: float | None, high: float | None) -> str:
+    """log Z with its interval; None is an infinite end.
+
+    >>> log_z_interval(2.0, 2.0, 2.0), log_z_interval(2.0, None, 2.5)
+    ('log Z = 2.00 (exact)', 'log Z in [-inf, 2.50]')
+    """
+    if low is not None and low == high:
+        return f"log Z = {number(value)} (exact)"
+    ends = ["-inf" if low is None else f"{low:.2f}", "inf" if high is None else f"{high:.2f}"]
+    return f"log Z in [{', '.join(ends)}]"
+
+
+def detail_lines(row: ResultRow) -> list[str]:
+    """The terms of the bound, and the sizes behind an estimate."""
+    lines, low, high = [], row.nll_low, row.nll_high
+    if low is not None and high is not None and "exact" not in log_z_text(row):
+        lines.append(f"with the ends of log Z: {low:.2f} to {high:.2f}")
+    lines.append(f"ELBO {number(row.elbo)} = reconstruction {number(row.reconstruction)} - KL {number(row.kl)}")
+    active, size = number(row.active_bits, ".0f"), number(row.effective_sample_size, ".1f")
+    samples, images = number(row.importance_samples, ","), number(row.images, ",")
+    lines.append(f"{active} active bits; effective sample size {size} of {samples}; {images} images")
+    return lines
+
+
+def number(value: float | None, form: str = ".2f") -> str:
+    """A number, or a question mark where it is unknown.
+
+    >>> number(84.204), number(4000, ","), number(None)
+    ('84.20', '4,000', '?')
+    """
+    return "?" if value is None else format(value, form)
+
+
+def config_overrides(config: Config) -> dict[str, Any]:
+    """The settings that differ from the published recipe; beta is compared with its default for the method."""
+    names = ("method", "structure", "net", "likelihood", "sampler")
+    usual = Config(data=config.data)
+    chosen = usual.replace(**{name: getattr(config, name) for name in names})
+    known = chosen.settings() | {name: value for name, value in usual.settings().items() if name in names}
+    return {name: value for name, value in config.settings().items() if value != known.get(name)}
+
+
+def overrides_text(overrides: Mapping[str, Any]) -> str:
+    """Those settings on one line.
+
+    >>> overrides_text({"bits": 6, "seeds": [0, 1]}), overrides_text({})
+    ('bits = 6, seeds = [0, 1]', 'no changes')
+    """
+    return ", ".join(f"{name} = {_short(value)}" for name, value in overrides.items()) or "no changes"
+
+
+def _short(value: Any) -> str:
+    text = "none" if value is None else str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
