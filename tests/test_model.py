@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 import torch
@@ -137,7 +138,7 @@ def test_width_and_shift_of_the_gaussian_integral() -> None:
 
 @pytest.mark.parametrize("name", [name for name in PAPER_METHODS if name != "dvae#-gauss_int"])
 def test_the_smoothing_is_the_method_s_with_each_replica_s_beta(name: str) -> None:
-    own = {"epsilon": 0.1} if name == "dvae#-un_exp" else {}
+    own: dict[str, Any] = {"epsilon": 0.1} if name == "dvae#-un_exp" else {}
     config = Config(method=name, groups=1, bits=4, layers=0, betas=(3.0, 9.0), **own)
     model = build(config, data_spec(torch.full((PIXELS,), 0.5)))
     x = some_images(2).float().expand(2, 2, PIXELS)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from softspin.config import Config
 from softspin.data.dataset import DataSpec
 from softspin.likelihoods import Bernoulli
-from softspin.methods import SmoothedMethod, method
+from softspin.methods import SmoothedMethod, Terms, method
 from softspin.model import DiscreteVAE, build
 from softspin.nets import BatchNorm
 from softspin.priors import RBM
@@ -40,6 +40,13 @@ def smoothed_method(model: DiscreteVAE) -> SmoothedMethod:
     """The model's method, which is one with soft bits."""
     assert isinstance(model.method, SmoothedMethod)
     return model.method
+
+
+def objective(model: DiscreteVAE, x: Tensor, uniforms: Tensor, log_z: Tensor, kl_weight: Tensor) -> Terms:
+    """The terms of the model's method for that log Z `(R,)`. The loss of all methods here is minus the bound."""
+    terms = model.method.objective(model, x, uniforms, model.prior(log_z, validate=False), kl_weight)
+    torch.testing.assert_close(terms.loss, -terms.bound, rtol=0, atol=0)
+    return terms
 
 
 def small_model(
