@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 import torch
-from evaluation.models import PIXELS, small_model, some_images
+from evaluation.models import PIXELS, custom_model, data_spec, small_model, smoothed_method, some_images
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from softspin.config import Config
 from softspin.errors import ShapeError
-from softspin.methods import METHODS, method
+from softspin.likelihoods import Bernoulli
+from softspin.methods import METHODS
+from softspin.methods.gaussian_integral import GaussianIntegral
 from softspin.model import DiscreteVAE, build
-from softspin.nn import MLP, RBM
-from softspin.smoothing import ShiftedGaussian, smoothing_family
+from softspin.nets import MLP
+from softspin.paper import METHODS as PAPER_METHODS
+from softspin.priors import RBM
+from softspin.smoothing import ShiftedGaussian, UniformExponential
 from softspin.structures import STRUCTURES
 
 
@@ -37,8 +42,7 @@ def watched(bits: int = 2, groups: int = 3) -> tuple[DiscreteVAE, list[Sees], Se
     mean = torch.linspace(0, 1, PIXELS)
     encoder = [Sees(PIXELS + group * bits, bits, group) for group in range(groups)]
     decoder = Sees(groups * bits, PIXELS, 99)
-    rbm = RBM(groups * bits // 2, groups * bits // 2, 1)
-    return DiscreteVAE(encoder, decoder, rbm, method("dvae#-power"), torch.tensor([10.0]), mean), encoder, decoder, mean
+    return custom_model(encoder, decoder, groups * bits, mean, beta=10.0), encoder, decoder, mean
 
 
 def uniforms(*shape: int, seed: int = 0) -> Tensor:
@@ -48,7 +52,7 @@ def uniforms(*shape: int, seed: int = 0) -> Tensor:
 def test_each_group_sees_the_centred_image_and_the_groups_before() -> None:
     model, encoder, decoder, mean = watched()
     x = some_images(5).float()[None]
-    inferred = model.infer(x, uniforms(1, 2, 4, 5, 6))
+    inferred = smoothed_method(model).infer(model, x, uniforms(1, 2, 4, 5, 6))
     centred = x[0] - mean
     torch.testing.assert_close(encoder[0].rows[0], centred)
     for group in (1, 2):
@@ -64,14 +68,14 @@ def test_each_group_sees_the_centred_image_and_the_groups_before() -> None:
 def test_the_first_encoder_runs_once_per_image(samples: int) -> None:
     model, encoder, _, _ = watched()
     x = some_images(5).float()[None]
-    model.infer(x, uniforms(1, 2, samples, 5, 6))
+    smoothed_method(model).infer(model, x, uniforms(1, 2, samples, 5, 6))
     model.sample_posterior(x, uniforms(1, samples, 5, 6))
     assert [[len(rows) for rows in net.rows] for net in encoder] == [[5, 5], [5 * samples] * 2, [5 * samples] * 2]
 
 
 def test_the_logits_of_a_group_are_its_net_s() -> None:
     model, encoder, _, _ = watched()
-    inferred = model.infer(some_images(5).float()[None], uniforms(1, 2, 4, 5, 6))
+    inferred = smoothed_method(model).infer(model, some_images(5).float()[None], uniforms(1, 2, 4, 5, 6))
     for group, net in enumerate(encoder):
         logits = (net.rows[0] @ net.weight).reshape(1, -1, 5, 2).expand(1, 4, 5, 2)
         torch.testing.assert_close(inferred.posterior[group].logits, logits)
@@ -113,33 +117,38 @@ def test_the_decoder_adds_the_logit_of_the_clipped_mean() -> None:
 def test_width_and_shift_of_the_gaussian_integral() -> None:
     """sigma = 0.05 + |0.2 s| with s from 1, the same for all x; shift = 0.5 (sigmoid(second output) - 0.5)."""
     model = small_model("dvae#-gauss_int", groups=2, bits=4, seeds=(0, 1)).eval()
-    assert model.width is not None
-    assert torch.equal(model.width, torch.ones(2, 8).double())
+    method = model.method
+    assert isinstance(method, GaussianIntegral)
+    assert torch.equal(method.width, torch.ones(2, 8).double())
     with torch.no_grad():
-        model.width.copy_(torch.linspace(-2, 2, 16).reshape(2, 8))
+        method.width.copy_(torch.linspace(-2, 2, 16).reshape(2, 8))
     x = some_images(3).double().expand(2, 3, PIXELS)
-    inferred = model.infer(x, uniforms(2, 2, 5, 3, 8).double())
+    inferred = method.infer(model, x, uniforms(2, 2, 5, 3, 8).double())
     out = model.encoder[0]((x - model.mean)[:, None])
     assert out.shape == (2, 1, 3, 8)
     for group, posterior in enumerate(inferred.posterior):
         smoothing = posterior.smoothing
         assert isinstance(smoothing, ShiftedGaussian)
-        sigma = 0.05 + (0.2 * model.width[:, 4 * group : 4 * group + 4]).abs()
+        sigma = 0.05 + (0.2 * method.width[:, 4 * group : 4 * group + 4]).abs()
         torch.testing.assert_close(smoothing.beta.squeeze(), sigma**-2)
         if group == 0:
             torch.testing.assert_close(smoothing.shift, 0.5 * (torch.sigmoid(out[..., 4:]) - 0.5))
             torch.testing.assert_close(posterior.logits, out[..., :4].expand(2, 5, 3, 4))
 
 
-@pytest.mark.parametrize("name", [name for name, how in METHODS.items() if how.prior != "gaussian_integral"])
+@pytest.mark.parametrize("name", [name for name in PAPER_METHODS if name != "dvae#-gauss_int"])
 def test_the_smoothing_is_the_method_s_with_each_replica_s_beta(name: str) -> None:
-    config = Config(method=name, groups=1, bits=4, layers=0, betas=(3.0, 9.0), epsilon=0.1)
-    model = build(config, torch.full((PIXELS,), 0.5))
-    posterior = model.infer(some_images(2).float().expand(2, 2, PIXELS), uniforms(2, 2, 1, 2, 4)).posterior[0]
-    assert type(posterior.smoothing) is smoothing_family(METHODS[name].smoothing)
+    own: dict[str, Any] = {"epsilon": 0.1} if name == "dvae#-un_exp" else {}
+    config = Config(method=name, groups=1, bits=4, layers=0, betas=(3.0, 9.0), **own)
+    model = build(config, data_spec(torch.full((PIXELS,), 0.5)))
+    x = some_images(2).float().expand(2, 2, PIXELS)
+    posterior = smoothed_method(model).infer(model, x, uniforms(2, 2, 1, 2, 4)).posterior[0]
+    assert type(posterior.smoothing) is METHODS.get(name).smoothing
+    assert posterior.smoothing.name == name.rpartition("-")[2]
     assert posterior.smoothing.beta.flatten().tolist() == [3.0, 9.0]
     if name == "dvae#-un_exp":
-        assert float(torch.as_tensor(posterior.smoothing.epsilon)) == pytest.approx(0.1)  # type: ignore[attr-defined]
+        assert isinstance(posterior.smoothing, UniformExponential)
+        assert float(torch.as_tensor(posterior.smoothing.epsilon)) == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)
@@ -152,7 +161,7 @@ def test_sizes_of_the_recipe(structure: str, name: str) -> None:
         "4-nonlinear": (4, 100, 2),
     }
     groups, bits, layers = facts[structure]
-    model = build(Config(structure=structure, method=name, seeds=(0, 1)), torch.full((784,), 0.5))
+    model = build(Config(structure=structure, method=name, seeds=(0, 1)), data_spec(torch.full((784,), 0.5)))
     outputs = bits * (2 if name == "dvae#-gauss_int" else 1)
     assert len(model.encoder) == groups
     assert model.prior_parameters.weight.shape == (2, groups * bits // 2, groups * bits // 2)
@@ -169,10 +178,11 @@ def test_sizes_of_the_recipe(structure: str, name: str) -> None:
 
 
 def test_sizes_that_do_not_fit() -> None:
-    nets = [nn.Linear(PIXELS, 2)] * 4
+    nets, mean = [nn.Linear(PIXELS, 2)] * 4, torch.ones(PIXELS)
+    two = Config(method="dvae#-power", groups=1, bits=6, seeds=(0, 1))
+    likelihood = Bernoulli(two, data_spec(mean))
+    method = METHODS.get("dvae#-power")
     with pytest.raises(ShapeError, match="6 units do not divide into 4 groups"):
-        DiscreteVAE(nets, nn.Linear(6, PIXELS), RBM(3, 3, 1), method("dvae#-power"), torch.ones(1), torch.ones(PIXELS))
+        DiscreteVAE(nets, nn.Linear(6, PIXELS), RBM(3, 3, 2), method(two), likelihood, mean)
     with pytest.raises(ShapeError, match=r"beta of shape \(2,\) for 1 replicas"):
-        DiscreteVAE(
-            nets[:1], nn.Linear(6, PIXELS), RBM(3, 3, 1), method("dvae#-power"), torch.ones(2), torch.ones(PIXELS)
-        )
+        DiscreteVAE(nets[:1], nn.Linear(6, PIXELS), RBM(3, 3, 1), method(two), likelihood, mean)

@@ -54,6 +54,9 @@ class DiscreteVAE(nn.Module):
         self.replicas, self.units = prior.bias.shape
         if self.units % len(self.encoder):
             raise ShapeError(f"{self.units} units do not divide into {len(self.encoder)} groups of equal size")
+        beta = dict(method.named_buffers()).get("beta")
+        if beta is not None and beta.shape != (self.replicas,):
+            raise ShapeError(f"beta of shape {tuple(beta.shape)} for {self.replicas} replicas; there is one each")
         self.bits = self.units // len(self.encoder)
         """In each group."""
 

@@ -2,16 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from softspin.config import Config
+from softspin.data.dataset import DataSpec
+from softspin.likelihoods import Bernoulli
+from softspin.methods import SmoothedMethod, Terms, method
 from softspin.model import DiscreteVAE, build
 from softspin.nets import BatchNorm
+from softspin.priors import RBM
 from softspin.samplers import LogZ
 from softspin.samplers.log_z import exact
 
 PIXELS = 9
+
+
+def data_spec(mean: Tensor) -> DataSpec:
+    """Of data that are one row of features."""
+    return DataSpec((len(mean),), mean)
+
+
+def custom_model(
+    encoder: Sequence[nn.Module], decoder: nn.Module, units: int, mean: Tensor, *, beta: float = 30.0
+) -> DiscreteVAE:
+    """Ordinary modules around an RBM of two equal halves; one replica of DVAE# with the power function."""
+    config = Config(method="dvae#-power", groups=len(encoder), bits=units // len(encoder), beta=beta)
+    likelihood = Bernoulli(config, data_spec(mean))
+    return DiscreteVAE(
+        encoder, decoder, RBM(units // 2, units // 2, 1), method("dvae#-power")(config), likelihood, mean
+    )
+
+
+def smoothed_method(model: DiscreteVAE) -> SmoothedMethod:
+    """The model's method, which is one with soft bits."""
+    assert isinstance(model.method, SmoothedMethod)
+    return model.method
+
+
+def objective(model: DiscreteVAE, x: Tensor, uniforms: Tensor, log_z: Tensor, kl_weight: Tensor) -> Terms:
+    """The terms of the model's method for that log Z `(R,)`. The loss of all methods here is minus the bound."""
+    terms = model.method.objective(model, x, uniforms, model.prior(log_z, validate=False), kl_weight)
+    torch.testing.assert_close(terms.loss, -terms.bound, rtol=0, atol=0)
+    return terms
 
 
 def small_model(
@@ -19,7 +54,7 @@ def small_model(
 ) -> DiscreteVAE:
     """In float64, so that rounding hides nothing. A replica is the same alone and among others."""
     config = Config(method=method, groups=groups, bits=bits, layers=1, width=6, seeds=seeds)
-    model = build(config, torch.linspace(0.2, 0.7, PIXELS))
+    model = build(config, data_spec(torch.linspace(0.2, 0.7, PIXELS)))
     generators = [torch.Generator().manual_seed(100 + seed) for seed in seeds]
 
     def fill(tensor: Tensor, low: float, high: float) -> None:

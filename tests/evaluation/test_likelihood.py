@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from evaluation.models import PIXELS, exact_log_z, small_model, some_images
+from evaluation.models import PIXELS, custom_model, exact_log_z, small_model, some_images
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -18,9 +18,8 @@ from softspin.errors import ShapeError, SupportError
 from softspin.evaluation import Likelihood, evaluate, exact_log_likelihood
 from softspin.evaluation.draws import replica_keys, uniforms
 from softspin.evaluation.running import Running, evaluating
-from softspin.methods import METHODS, method
 from softspin.model import DiscreteVAE
-from softspin.nn import RBM
+from softspin.paper import METHODS
 
 LIMIT = 6.2
 """Student's t with 99 degrees of freedom is beyond it with probability 1.3e-8: 4e-7 in 32 values together."""
@@ -49,17 +48,17 @@ def test_agrees_with_enumeration(name: str, groups: int) -> None:
 @pytest.mark.parametrize("wrong", ["log q", "bits", "prior"])
 def test_the_agreement_sees_small_errors(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = small_model()
-    infer_bits, energy = model.infer_bits, BipartiteBoltzmann.energy
+    sample_posterior, energy = model.sample_posterior, BipartiteBoltzmann.energy
 
     def crooked(x: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
-        z, log_q = infer_bits(x, 0.8 * u if wrong == "bits" else u)
+        z, log_q = sample_posterior(x, 0.8 * u if wrong == "bits" else u)
         return z, log_q + 0.05 if wrong == "log q" else log_q
 
     def tilted(self: BipartiteBoltzmann, z: Tensor) -> Tensor:
         # Evaluation alone sees four dimensions, the truth has three.
         return energy(self, z) - 0.1 * z[..., 0] * (wrong == "prior" and z.ndim == 4)
 
-    monkeypatch.setattr(model, "infer_bits", crooked)
+    monkeypatch.setattr(model, "sample_posterior", crooked)
     monkeypatch.setattr(BipartiteBoltzmann, "energy", tilted)
     assert student_t(model).abs().max() > LIMIT
 
@@ -165,10 +164,7 @@ class LinearModel(nn.Module):
 
 @pytest.mark.parametrize("samples", [2, 100])
 def test_active_bits_are_those_that_follow_the_image(samples: int) -> None:
-    pixel_mean = torch.full((PIXELS,), 0.5)
-    model = DiscreteVAE(
-        [LinearModel()], nn.Linear(4, PIXELS), RBM(2, 2, 1), method("dvae#-power"), torch.tensor([30.0]), pixel_mean
-    )
+    model = custom_model([LinearModel()], nn.Linear(4, PIXELS), 4, torch.full((PIXELS,), 0.5))
     images = some_images(4000)
     # With two samples a fair coin's mean varies by 1/8 from image to image; that is not the image's doing.
     assert evaluate(model, images, samples=samples, log_z=exact_log_z(model)).active_bits.tolist() == [1.0]

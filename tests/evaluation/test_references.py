@@ -9,24 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from evaluation.models import PIXELS, small_model, some_images
+from evaluation.models import PIXELS, custom_model, small_model, some_images
 from torch import Tensor, nn
 
 from softspin.errors import ShapeError, SupportError, TooLargeError
 from softspin.evaluation import bernoulli_nll, exact_log_likelihood, exact_nll, log_z_for, pixel_probabilities
 from softspin.evaluation.draws import replica_keys, uniforms
-from softspin.methods import method
-from softspin.model import DiscreteVAE
-from softspin.nn import RBM
 from truth import ks_distance, ks_limit
 
 
 def test_exact_likelihood_of_two_bits_and_three_pixels_by_hand() -> None:
     decoder = nn.Linear(2, 3)
     pixel_mean = torch.tensor([0.5, 0.2, 0.7])
-    model = DiscreteVAE(
-        [nn.Linear(3, 2)], decoder, RBM(1, 1, 1), method("dvae#-power"), torch.tensor([30.0]), pixel_mean
-    )
+    model = custom_model([nn.Linear(3, 2)], decoder, 2, pixel_mean)
     a, w = (0.3, -0.8), 1.2
     kernel, offset = [[0.5, -1.0], [2.0, 0.1], [-0.4, 0.9]], [0.2, -0.3, 0.1]
     with torch.no_grad():
@@ -116,7 +111,9 @@ def test_log_z_of_a_larger_model_is_annealed_each_replica_by_itself(sandwich: bo
     with torch.no_grad():
         model.prior_parameters.weight.mul_(0.2)
     alone = small_model(groups=1, bits=42, seeds=(5,)).float()
-    alone.rbm.load_state_dict({name: value[1:] for name, value in model.prior_parameters.state_dict().items()})
+    alone.prior_parameters.load_state_dict(
+        {name: value[1:] for name, value in model.prior_parameters.state_dict().items()}
+    )
     for seed, own in ((3, 3), ([8, 9], 9)):
         many, one = log_z_for(model, seed=seed, **options), log_z_for(alone, seed=own, **options)
         assert many.kind == kind

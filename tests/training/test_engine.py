@@ -6,17 +6,20 @@ from typing import Any
 
 import pytest
 import torch
+from evaluation.models import smoothed_method
+from gpu import with_torch_warnings
 from torch import Tensor
 from training.runs import bars, engine, small
 
 from softspin.config import Config
 from softspin.data import Dataset
-from softspin.methods import METHODS
+from softspin.methods.gaussian_integral import REFRESH_EVERY, GaussianIntegral
 from softspin.nets import BatchNorm
+from softspin.paper import METHODS
 from softspin.structures import STRUCTURES
 from softspin.training.adam import Adam
-from softspin.training.engine import REFRESH, TERMS, Engine
-from softspin.training.objective import objective
+from softspin.training.engine import Engine
+from softspin.training.record import TERMS
 from softspin.training.schedules import Schedules
 
 # The four structures, narrow enough for 20 steps in a fifth of a second.
@@ -40,15 +43,15 @@ def test_twenty_steps(method: str, structure: str, sampler: str, replicas: int) 
     )  # fmt: skip
     assert config.shape._replace(bits=0, width=0) == shape._replace(bits=0, width=0)
     made = engine(config)
-    before = made.adam.value.clone()
+    before = made.update.adam.value.clone()
     report = run(made, 20).report()
-    assert made.done == 20
-    assert (made.broken == -1).all()
+    assert made.update.step_counter == made.steps == 20
+    assert (made.record.first_nonfinite == -1).all()
     for term in TERMS:
         assert report[term].shape == (replicas,)
         assert torch.isfinite(report[term]).all(), term
-    assert torch.isfinite(made.adam.value).all()
-    assert (made.adam.value != before).any(1).all()
+    assert torch.isfinite(made.update.adam.value).all()
+    assert (made.update.adam.value != before).any(1).all()
     assert (report["sampler"] > 0).all()
     if replicas > 1:
         assert report["bound"].unique().numel() == replicas
@@ -59,7 +62,7 @@ def test_twenty_steps(method: str, structure: str, sampler: str, replicas: int) 
 
 def replica_rows(made: Engine, replica: int) -> dict[str, Tensor]:
     """What belongs to one replica, by name."""
-    shared = ("done", "reported", "model.mean", "model.base_logit")
+    shared = ("step_counter", "reported", "model.mean", "model.likelihood.base_logit")
     return {name: value[replica].clone() for name, value in made.state().items() if name not in shared}
 
 
@@ -94,12 +97,12 @@ def test_a_replica_alone_is_the_same_to_rounding(sampler: str) -> None:
 
 def test_the_betas_of_one_seed_differ_in_beta_alone() -> None:
     made = engine(small(betas=(5.0, 20.0), seeds=(0, 1)))
-    assert made.model.beta.tolist() == [5.0, 20.0, 5.0, 20.0]
-    assert torch.equal(made.adam.value[0], made.adam.value[1])
-    assert not torch.equal(made.adam.value[0], made.adam.value[2])
+    assert smoothed_method(made.model).beta.tolist() == [5.0, 20.0, 5.0, 20.0]
+    assert torch.equal(made.update.adam.value[0], made.update.adam.value[1])
+    assert not torch.equal(made.update.adam.value[0], made.update.adam.value[2])
     run(made, 3)
-    assert torch.equal(made.order[0], made.order[1])
-    assert not torch.equal(made.adam.value[0], made.adam.value[1])
+    assert torch.equal(made.update.order[0], made.update.order[1])
+    assert not torch.equal(made.update.adam.value[0], made.update.adam.value[1])
 
 
 # Batches --------------------------------------------------------------------------------------------------------------
@@ -116,13 +119,14 @@ def numbered(count: int, binarization: str = "static") -> Dataset:
 def seen(made: Engine, steps: int, monkeypatch: pytest.MonkeyPatch) -> Tensor:
     """The images of the next steps, `(steps, R, batch, pixels)`."""
     batches: list[Tensor] = []
+    objective = made.model.method.objective
 
     def watched(model: Any, x: Tensor, *rest: Any) -> Any:
         batches.append(x.clone())
         return objective(model, x, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr("softspin.training.engine.objective", watched)
+        patch.setattr(made.model.method, "objective", watched)
         run(made, steps)
     return torch.stack(batches)
 
@@ -170,13 +174,15 @@ def test_grey_images_are_drawn_anew_at_each_step(monkeypatch: pytest.MonkeyPatch
 
 def test_posterior_draws_are_new_at_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[Tensor] = []
+    made = engine(small(seeds=(0, 1), samples=3))
+    objective = made.model.method.objective
 
     def watched(model: Any, x: Tensor, uniforms: Tensor, *rest: Any) -> Any:
         drawn.append(uniforms)
         return objective(model, x, uniforms, *rest)
 
-    monkeypatch.setattr("softspin.training.engine.objective", watched)
-    run(engine(small(seeds=(0, 1), samples=3)), 3)
+    monkeypatch.setattr(made.model.method, "objective", watched)
+    run(made, 3)
     assert drawn[0].shape == (2, 2, 3, 4, 6)
     everything = torch.stack(drawn)
     assert everything.unique().numel() > 0.999 * everything.numel()
@@ -279,7 +285,7 @@ def test_the_first_step_at_which_a_term_breaks_is_kept(name: str, term: str) -> 
     with torch.no_grad():
         made.model.get_parameter(name)[1, 0] = torch.nan
     made.step()
-    broken = made.broken
+    broken = made.record.first_nonfinite
     assert (broken[0] == -1).all()
     assert broken[1, TERMS.index(term)] == broken[1, TERMS.index("bound")] == 3
     assert broken[1, TERMS.index("sampler")] == -1
@@ -288,7 +294,7 @@ def test_the_first_step_at_which_a_term_breaks_is_kept(name: str, term: str) -> 
 def test_the_gradient_norm_is_that_of_the_loss_without_decay() -> None:
     made = engine(small(seeds=(0, 1), adam_beta1=0.0, weight_decay=0.0))
     made.step()
-    torch.testing.assert_close(made.report()["gradient"].float(), made.adam.first.norm(dim=-1))
+    torch.testing.assert_close(made.report()["gradient"].float(), made.update.adam.first.norm(dim=-1))
 
 
 def test_log_z_of_annealing_is_followed_and_can_be_set() -> None:
@@ -299,18 +305,18 @@ def test_log_z_of_annealing_is_followed_and_can_be_set() -> None:
             made.model.prior_parameters.weight.add_(0.05)
         made.step()
     exact = made.model.prior().exact_log_z().detach().double()
-    torch.testing.assert_close(made.log_z.double(), exact, rtol=0, atol=0.5)
+    torch.testing.assert_close(made.update.log_z.double(), exact, rtol=0, atol=0.5)
     assert (exact - made.model.units * 0.6931471805599453).min() > 3
     made.set_log_z(exact + 3)
-    assert torch.equal(made.log_z, (exact + 3).float())
+    assert torch.equal(made.update.log_z, (exact + 3).float())
     made.step()
-    torch.testing.assert_close(made.log_z.double(), exact + 3, rtol=0, atol=0.5)
+    torch.testing.assert_close(made.update.log_z.double(), exact + 3, rtol=0, atol=0.5)
 
 
 @pytest.mark.parametrize("samples", [1, 3])
 @pytest.mark.parametrize("method", ["dvae#-power", "dvae++-exp"])
 @pytest.mark.parametrize(("told", "reported"), [(None, None), (2015, None), (None, 2020)])
-def test_a_log_z_that_comes_late_puts_the_record_right(
+def test_a_log_z_that_comes_late_corrects_the_record(
     told: int | None, reported: int | None, method: str, samples: int
 ) -> None:
     """Biases pushed from outside, which moves log Z almost evenly; a twin is told the exact log Z before every step.
@@ -322,9 +328,9 @@ def test_a_log_z_that_comes_late_puts_the_record_right(
         for _ in range(2)
     )
     for made in (late, twin):
-        made.done.fill_(2000)
+        made.update.step_counter.fill_(2000)
         made.model.prior_parameters.bias.data.fill_(3.0)
-        made.steps = made.reported = 2000
+        made.steps = made.record.reported = 2000
     for made in (late, twin):
         for _ in range(40):
             with torch.no_grad():
@@ -335,13 +341,13 @@ def test_a_log_z_that_comes_late_puts_the_record_right(
             if made is twin:
                 truths.append(made.report())
             elif made.steps == told:
-                made.put_right(made.model.prior().exact_log_z().detach(), since=2000)
+                made.correct_log_z(made.model.prior().exact_log_z().detach(), since=2000)
             elif made.steps == reported:
                 made.report()
     exact = late.model.prior().exact_log_z().detach()
-    assert (exact - late.log_z).min() > 0.4
-    late.put_right(exact, since=told or 2000)
-    assert torch.equal(late.log_z, exact)
+    assert (exact - late.update.log_z).min() > 0.4
+    late.correct_log_z(exact, since=told or 2000)
+    assert torch.equal(late.update.log_z, exact)
     right = late.report()
     for term in TERMS:
         truth = torch.stack([one[term] for one in truths[(reported or 2000) - 2000 :]]).mean(0)
@@ -353,15 +359,17 @@ def test_the_gaussian_integral_s_beta_keeps_its_distance() -> None:
     with torch.no_grad():
         made.model.prior_parameters.weight.copy_(torch.eye(3) * -4)
     made.step()
-    assert made.prior_beta.item() == pytest.approx(9.0), "5 + 4"
-    assert made.model.beta.item() == 3.0
+    method = made.model.method
+    assert isinstance(method, GaussianIntegral)
+    assert method.prior_beta.item() == pytest.approx(9.0), "5 + 4"
+    assert method.beta.item() == 3.0
     with torch.no_grad():
         made.model.prior_parameters.weight.copy_(torch.eye(3) * -6)
-    run(made, REFRESH - 1)
-    assert made.prior_beta.item() == pytest.approx(9.0)
+    run(made, REFRESH_EVERY - 1)
+    assert method.prior_beta.item() == pytest.approx(9.0)
     largest = torch.linalg.matrix_norm(made.model.prior_parameters.weight.detach(), ord=2).item()
     made.step()
-    assert made.prior_beta.item() == pytest.approx(5 + largest, rel=1e-5)
+    assert method.prior_beta.item() == pytest.approx(5 + largest, rel=1e-5)
 
 
 def test_batch_norm_moves_in_training_and_not_in_reports() -> None:
@@ -386,10 +394,10 @@ def test_the_engine_leaves_global_random_numbers_alone() -> None:
 
 
 def test_no_image_is_left_without_a_batch() -> None:
-    assert engine(small(batch=100)).batch == len(bars().train)
+    assert engine(small(batch=100)).update.batch_size == len(bars().train)
 
 
-@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # torch's own, of its tracer
+@with_torch_warnings
 @pytest.mark.parametrize("method", ["dvae-spike_exp", "dvae#-gauss_int", "dvae#-power"])  # one of each kind of prior
 def test_the_compiled_parts_are_whole_graphs_that_do_what_the_functions_do(
     method: str, monkeypatch: pytest.MonkeyPatch
@@ -398,8 +406,13 @@ def test_the_compiled_parts_are_whole_graphs_that_do_what_the_functions_do(
 
     Whatever a trace would miss (a branch on a value, a state changed behind its back) is a break or another number.
     """
-    compile_ = torch.compile
-    monkeypatch.setattr(torch, "compile", lambda part, **_: compile_(part, backend="eager", fullgraph=True))
+    compile_, compiled = torch.compile, list[str]()
+
+    def traced_whole(part: Any, **_: Any) -> Any:
+        compiled.append(part.__name__)
+        return compile_(part, backend="eager", fullgraph=True)
+
+    monkeypatch.setattr(torch, "compile", traced_whole)
     changes: dict[str, Any] = {
         "sampler": "pcd",
         "samples": 2,
@@ -409,6 +422,6 @@ def test_the_compiled_parts_are_whole_graphs_that_do_what_the_functions_do(
         "method": method,
     }
     plain, traced = (run(engine(small(compile=how, **changes)), 4) for how in ("off", "on"))
-    assert traced.compiled
+    assert compiled == ["moments", "next_batch", "bound", "descend"]
     for (name, one), other in zip(plain.state().items(), traced.state().values(), strict=True):
         assert torch.equal(one, other), name

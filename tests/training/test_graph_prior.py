@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from cli.command import TINY, Call, caller
-from evaluation.models import PIXELS, some_images
+from evaluation.models import PIXELS, data_spec, objective, smoothed_method, some_images
 from torch import Tensor
 from training.runs import bars, engine, small, trainer
 
@@ -20,13 +20,13 @@ from softspin.config import Config
 from softspin.distributions import GraphBoltzmann, safe_beta
 from softspin.errors import OutOfTimeError, SupportError
 from softspin.evaluation import evaluate, exact_nll, log_z_for, partition, pictures
-from softspin.methods import METHODS
+from softspin.methods.gaussian_integral import GaussianIntegral
 from softspin.model import DiscreteVAE, build
-from softspin.nn import RBM, GraphPrior
+from softspin.paper import METHODS
 from softspin.playground.export import export
+from softspin.priors import RBM, GraphPrior
 from softspin.samplers import NegativePhase
 from softspin.training import checkpoint
-from softspin.training.objective import objective
 
 WHEEL = [*((i, (i + 1) % 5) for i in range(5)), *((i, 5) for i in range(5))]
 """A ring of five and a hub: ten edges, four colours."""
@@ -34,7 +34,7 @@ WHEEL = [*((i, (i + 1) % 5) for i in range(5)), *((i, 5) for i in range(5))]
 
 def random_model(config: Config, seed: int = 0) -> DiscreteVAE:
     """In float64, with random biases and couplings."""
-    model = build(config, torch.linspace(0.2, 0.7, PIXELS)).double()
+    model = build(config, data_spec(torch.linspace(0.2, 0.7, PIXELS))).double()
     g = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in (model.prior_parameters.bias, model.prior_parameters.weight):
@@ -56,29 +56,36 @@ def test_each_weight_is_the_coupling_of_its_edge() -> None:
     for number, (i, j) in enumerate(config.edges):
         expected[:, i, j] = expected[:, j, i] = weight[:, number].detach()
     assert torch.equal(machine.coupling, expected)
-    assert torch.equal(model.prior_parameters.frozen(torch.zeros(2)).coupling, expected)
-    assert not model.prior_parameters.frozen(torch.zeros(2)).coupling.requires_grad
+    detached = model.prior_parameters.detached(torch.zeros(2))
+    assert isinstance(detached, GraphBoltzmann)
+    assert torch.equal(detached.coupling, expected)
+    assert not detached.coupling.requires_grad
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_an_rbm_written_as_a_graph_has_the_same_bound_and_gradient(method: str) -> None:
     """Every method, with all pairs between the halves as edges; 200 rounds of mean field, as its order differs."""
     halves = small(method=method, samples=3, seeds=(0, 1), beta=6.0)
-    pairs = small(**(halves.to_dict() | {"graph": list(itertools.product(range(3), range(3, 6)))}))
+    if "mean_field_steps" in halves.settings():
+        halves = halves.replace(mean_field_steps=200)
+    pairs = halves.replace(graph=list(itertools.product(range(3), range(3, 6))))
     one, other = random_model(halves), random_model(pairs)
-    assert (type(one.rbm), type(other.rbm)) == (RBM, GraphPrior)
+    assert (type(one.prior_parameters), type(other.prior_parameters)) == (RBM, GraphPrior)
     with torch.no_grad():
-        other.rbm.weight.copy_(one.rbm.weight.flatten(1))
+        other.prior_parameters.weight.copy_(one.prior_parameters.weight.flatten(1))
     x, uniforms = some_images(8).double().reshape(2, 4, PIXELS), noise(halves, 4)
-    beta = safe_beta(one.prior(), one.beta)
+    beta = safe_beta(one.prior(), smoothed_method(one).beta)
     found = []
     for model in (one, other):
-        terms = objective(model, x, uniforms, model.prior().exact_log_z(), beta, torch.tensor(0.7), 200)
+        model.method.begin_training()
+        if isinstance(model.method, GaussianIntegral):
+            model.method.prior_beta = beta
+        terms = objective(model, x, uniforms, model.prior().exact_log_z(), torch.tensor(0.7))
         terms.bound.sum().backward()
         gradients = [p.grad.flatten(1) for p in model.parameters() if p.grad is not None]
         found.append(torch.cat([torch.stack([*terms], 1), *gradients], dim=1).detach())
     torch.testing.assert_close(found[0], found[1], rtol=0, atol=1e-9)
-    torch.testing.assert_close(safe_beta(other.prior(), other.beta), beta)
+    torch.testing.assert_close(safe_beta(other.prior(), smoothed_method(other).beta), beta)
 
 
 def test_the_gradient_of_training_is_that_of_an_enumeration() -> None:
@@ -90,14 +97,12 @@ def test_the_gradient_of_training_is_that_of_an_enumeration() -> None:
     model = random_model(config)
     x, uniforms = some_images(6).double().reshape(2, 3, PIXELS), noise(config, 3)
     machine = model.prior()
-    objective(
-        model, x, uniforms, machine.exact_log_z().detach(), model.beta, torch.tensor(1.0), 5
-    ).bound.sum().backward()
+    objective(model, x, uniforms, machine.exact_log_z().detach(), torch.tensor(1.0)).bound.sum().backward()
     phase = NegativePhase(machine.moments.mean, machine.moments.pair)
     assert model.prior_parameters.bias.grad is not None
     assert model.prior_parameters.weight.grad is not None
     bias = model.prior_parameters.bias.grad - phase.mean
-    weight = model.prior_parameters.weight.grad - model.prior_parameters.per_weight(phase.pair)
+    weight = model.prior_parameters.weight.grad - model.prior_parameters.weight_moments(phase.pair)
 
     states = torch.tensor(list(itertools.product([0.0, 1.0], repeat=6)), dtype=torch.float64)
     own_bias, own_weight = (
@@ -109,29 +114,29 @@ def test_the_gradient_of_training_is_that_of_an_enumeration() -> None:
         minus_energy = minus_energy + own_weight[:, number, None] * states[:, i] * states[:, j]
     log_p = torch.log_softmax(minus_energy, -1)
     with torch.no_grad():
-        inferred = model.infer(x, uniforms)
+        inferred = smoothed_method(model).infer(model, x, uniforms)
         on = torch.sigmoid(inferred.posterior[0].logits[:, 0])[:, :, None]
         q = torch.where(states > 0, on, 1 - on).prod(-1)  # (R, batch, states)
     (-(q * (q.log() - log_p[:, None])).sum(-1).mean(-1)).sum().backward()
     torch.testing.assert_close(bias, own_bias.grad, rtol=0, atol=1e-12)
     torch.testing.assert_close(weight, own_weight.grad, rtol=0, atol=1e-12)
-    wrong = model.prior_parameters.weight.grad - model.prior_parameters.per_weight(phase.pair).flip(1)
+    wrong = model.prior_parameters.weight.grad - model.prior_parameters.weight_moments(phase.pair).flip(1)
     assert not torch.allclose(wrong, own_weight.grad)  # type: ignore[arg-type]
 
 
 def test_a_step_takes_the_negative_phase_of_the_chains(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `_descend` adds to the gradient of each weight is the mean product of its edge's two units."""
+    """What `descend` adds to the gradient of each weight is the mean product of its edge's two units."""
     made = engine(small(graph=WHEEL, seeds=(0, 1)))
     seen: list[Tensor] = []
-    monkeypatch.setattr(made.adam, "step", lambda gradient, rate, number: seen.append(gradient.clone()))
+    monkeypatch.setattr(made.update.adam, "step", lambda gradient, rate, number: seen.append(gradient.clone()))
     pair = torch.arange(72.0).reshape(2, 6, 6)
     phase = NegativePhase(torch.arange(12.0).reshape(2, 6), pair)
-    nothing = [torch.zeros_like(p) for p in made.adam.parameters]
-    made._descend(nothing, phase, torch.tensor(0.5), torch.zeros(2, 3), torch.zeros(2))
-    place = next(i for i, p in enumerate(made.adam.parameters) if p is made.model.prior_parameters.weight)
-    start = sum(p[0].numel() for p in made.adam.parameters[:place])
-    assert made.config.edges is not None
-    expected = torch.stack([0.5 * pair[:, i, j] for i, j in made.config.edges], dim=1)
+    nothing = [torch.zeros_like(p) for p in made.update.adam.parameters]
+    made.update.descend(nothing, phase, torch.tensor(0.5), torch.zeros(2, 3), torch.zeros(2))
+    place = next(i for i, p in enumerate(made.update.adam.parameters) if p is made.model.prior_parameters.weight)
+    start = sum(p[0].numel() for p in made.update.adam.parameters[:place])
+    assert made.update.config.edges is not None
+    expected = torch.stack([0.5 * pair[:, i, j] for i, j in made.update.config.edges], dim=1)
     assert torch.equal(seen[0][:, start : start + 10], expected)
 
 
@@ -207,7 +212,7 @@ def test_replicas_do_not_know_of_each_other() -> None:
     torch.testing.assert_close(
         both.model.prior_parameters.weight[1:], alone.model.prior_parameters.weight, rtol=0, atol=1e-6
     )
-    assert torch.equal(both.sampler.z[1:], alone.sampler.z)
+    assert torch.equal(both.update.sampler_state.z[1:], alone.update.sampler_state.z)
 
 
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,26 +10,22 @@ from typing import Any
 
 import pytest
 import torch
+from evaluation.models import objective
+from gpu import needs_gpu
 from samplers.capture import NoHostData, unknown
 from torch import Tensor
 from training.runs import bars, small
 
-from softspin.methods import METHODS
+from softspin.methods.gaussian_integral import REFRESH_EVERY, GaussianIntegral
 from softspin.model import build
+from softspin.paper import METHODS
 from softspin.samplers import NegativePhase
-from softspin.training import engine
-from softspin.training.engine import REFRESH, Engine
-from softspin.training.objective import objective
+from softspin.training import capture
+from softspin.training.capture import EAGER_UPDATES
+from softspin.training.engine import Engine
 
 methods = pytest.mark.parametrize("method", METHODS)
 groups = pytest.mark.parametrize("groups", [1, 2])
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-# What torch 2.11 says when it compiles for a GPU, of itself.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.torch.jit.script_method:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:.torch._prims_common.check:FutureWarning"),
-    pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning"),
-]
 
 
 def on_gpu(**changes: Any) -> Engine:
@@ -45,11 +41,12 @@ def on_gpu(**changes: Any) -> Engine:
 def test_the_bound_and_its_gradient_read_nothing(method: str, groups: int) -> None:
     config = small(method=method, groups=groups, bits=4, samples=2, seeds=(0, 1))
     model = build(config, bars().spec).to("meta").train()
+    model.method.begin_training()
+    noise = unknown(2, *model.method.noise_shape(2, 5, model.units))
     with NoHostData():
-        terms = objective(
-            model, unknown(2, 5, 9), unknown(2, 2, 2, 5, model.units), unknown(2), unknown(2), unknown(), 3
-        )  # fmt: skip
-        terms.bound.sum().backward()
+        prior = model.prior(unknown(2), validate=False)
+        terms = model.method.objective(model, unknown(2, 5, 9), noise, prior, unknown())
+        terms.loss.sum().backward()
     assert all(part.shape == (2,) for part in terms)
 
 
@@ -58,19 +55,23 @@ def test_the_bound_and_its_gradient_read_nothing(method: str, groups: int) -> No
 @groups
 def test_the_compiled_bound_and_its_gradient_are_those_of_the_cpu(method: str, groups: int) -> None:
     made = on_gpu(method=method, groups=groups)
-    twin = build(made.config, bars().spec).train()
+    twin = build(made.update.config, bars().spec).train()
+    twin.method.begin_training()
     with torch.no_grad():
         made.model.prior_parameters.weight.normal_(generator=torch.Generator("cuda").manual_seed(0)).mul_(0.3)
     twin.load_state_dict({name: value.cpu() for name, value in made.model.state_dict().items()})
     generator = torch.Generator().manual_seed(1)
     rows = bars().train[:4].expand(2, 4, 9)
     uniforms = torch.rand(2, 2, 2, 4, twin.units, generator=generator).clamp(1e-4, 1 - 1e-4)
-    warmup, log_z, beta = torch.tensor(0.7), made.log_z.cpu(), made.prior_beta.cpu()
-    loss, terms = made._forward(rows.cuda(), None, uniforms.cuda(), warmup.cuda())
+    if isinstance(twin.method, GaussianIntegral):
+        twin.method.prior_beta.copy_(made.model.method.training_state()["prior_beta"])
+    kl_weight, log_z = torch.tensor(0.7), made.update.log_z.cpu()
+    loss, terms = made._run.stages.bound(rows.cuda(), None, uniforms.cuda(), kl_weight.cuda())
     loss.backward()
-    expected = objective(twin, rows.float(), uniforms, log_z, beta, warmup, made.config.mean_field_steps)
-    (-expected.bound.sum()).backward()
-    assert torch.allclose(terms.cpu(), torch.stack(expected, dim=-1).detach(), rtol=1e-4, atol=1e-4)
+    expected = objective(twin, rows.float(), uniforms, log_z, kl_weight)
+    expected.loss.sum().backward()
+    assert torch.allclose(loss.cpu(), expected.loss.sum(), rtol=1e-4, atol=1e-4)
+    assert torch.allclose(terms.cpu(), torch.stack(expected[1:], dim=-1).detach(), rtol=1e-4, atol=1e-4)
     for (name, one), other in zip(made.model.named_parameters(), twin.parameters(), strict=True):
         if other.grad is None:
             assert one.grad is None or not one.grad.any(), name
@@ -87,17 +88,17 @@ def test_captured_updates_are_the_eager_ones(method: str, compile: str, monkeypa
     captured = on_gpu(method=method, compile=compile)
     for _ in range(12):
         captured.step()
-    assert captured._graph is not None
-    monkeypatch.setattr(engine, "EAGER", 12)
+    assert captured._run._graph is not None
+    monkeypatch.setattr(capture, "EAGER_UPDATES", 12)
     eager = on_gpu(method=method, compile=compile)
     for _ in range(12):
         eager.step()
-    assert eager._graph is None
+    assert eager._run._graph is None
     for (name, one), other in zip(captured.model.state_dict().items(), eager.model.state_dict().values(), strict=True):
         assert torch.allclose(one, other, rtol=1e-4, atol=1e-5), name
-    for _ in range(2 * REFRESH):
+    for _ in range(2 * REFRESH_EVERY):
         captured.step()
-    assert bool((captured.broken < 0).all())
+    assert bool((captured.record.first_nonfinite < 0).all())
 
 
 class Cycle:
@@ -116,23 +117,27 @@ def test_an_engine_that_is_done_does_not_end_within_a_capture(monkeypatch: pytes
         def replay(self) -> None: ...
 
     @contextlib.contextmanager
-    def capture(graph: Graph) -> Iterator[None]:
+    def capturing(graph: Graph) -> Iterator[None]:
         assert alive() is None
         yield
 
     config = small()
     made = Engine(config, build(config, bars().spec), bars(), torch.device("cpu"))
-    made._eager = engine.EAGER
+    runner = made._run
+    monkeypatch.setattr(runner, "_side_stream", object())
+    monkeypatch.setattr(runner, "_run", lambda: made.update.run(runner.stages))
+    runner._eager_updates = EAGER_UPDATES
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
-    monkeypatch.setattr(torch.cuda, "graph", capture)
+    monkeypatch.setattr(torch.cuda, "graph", capturing)
     gc.disable()
     try:
         alive = weakref.ref(Cycle())
         assert alive() is not None
-        made._replay()
+        made.step()
     finally:
         gc.enable()
+    assert isinstance(runner._graph, Graph)
 
 
 @needs_gpu
@@ -140,22 +145,44 @@ def test_a_second_engine_can_be_captured_when_a_first_is_done() -> None:
     gc.disable()
     try:
         done = on_gpu(method="dvae#-power", compile="off")
-        for _ in range(engine.EAGER + 1):
+        for _ in range(EAGER_UPDATES + 1):
             done.step()
-        assert done._graph is not None
+        assert done._run._graph is not None
         cycle: Any = Cycle()
         cycle.engine = done
         del done, cycle
         made = on_gpu(method="dvae#-power", compile="off")
-        for _ in range(engine.EAGER):
+        for _ in range(EAGER_UPDATES):
             made.step()
+        moments: Callable[[Tensor], NegativePhase] = made._run.stages.moments
 
-        def collecting(z: Tensor, measure: Callable[[Tensor], NegativePhase] = made._measure) -> NegativePhase:
+        def collecting(z: Tensor) -> NegativePhase:
             gc.collect()
-            return measure(z)
+            return moments(z)
 
-        made._measure = collecting
+        made._run.stages = made._run.stages._replace(moments=collecting)
         made.step()
     finally:
         gc.enable()
-    assert made._graph is not None
+    assert made._run._graph is not None
+
+
+@needs_gpu
+@pytest.mark.parametrize("compile", ["auto", "off"])
+def test_parallel_tempering_trains_without_a_capture(compile: str) -> None:
+    """Its exchanges are not made for a CUDA graph, so all updates are eager; those before and after the sampler are
+    compiled where allowed. The chains are bits, the ladder exchanges, and the log of the run has finite numbers."""
+    made = on_gpu(method="dvae#-power", sampler="pt", compile=compile, part_settings={"temperatures": 4})
+    start = made.update.adam.value.clone()
+    for _ in range(EAGER_UPDATES + 10):
+        made.step()
+    assert made._run._graph is None
+    z = made.update.sampler.samples(made.update.sampler_state)
+    assert z.device.type == "cuda"
+    assert z.shape == (2, 100, made.model.units)
+    assert bool(((z == 0) | (z == 1)).all())
+    assert bool((made.record.first_nonfinite < 0).all())
+    report = made.report()
+    assert all(bool(value.isfinite().all()) for value in report.values())
+    assert bool(((report["sampler"] > 0) & (report["sampler"] <= 1)).all())
+    assert bool((made.update.adam.value != start).any(1).all())

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from evaluation.models import PIXELS, small_model, some_images
+from evaluation.models import PIXELS, objective, small_model, smoothed_method, some_images
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 from training.runs import engine, small
@@ -20,16 +20,18 @@ from softspin.distributions import (
     SmoothedBernoulli,
     safe_beta,
 )
-from softspin.methods import METHODS
+from softspin.methods import Terms
+from softspin.methods.gaussian_integral import GaussianIntegral
+from softspin.methods.relaxed import Overlap
 from softspin.model import DiscreteVAE
 from softspin.nets import BatchNorm, Linear
 from softspin.numerics import all_states
+from softspin.paper import METHODS
 from softspin.samplers.negative_phase import NegativePhase
-from softspin.smoothing import ShiftedGaussian, SoftBits, smoothing_family
+from softspin.smoothing import ShiftedGaussian, SoftBits
 from softspin.training.engine import Engine
-from softspin.training.objective import Terms, objective
 
-RELAXED = [name for name, method in METHODS.items() if method.prior != "discrete"]
+RELAXED = [name for name in METHODS if name.startswith("dvae#")]
 BATCH, K = 3, 4
 
 
@@ -37,14 +39,18 @@ def setting(name: str, groups: int = 2) -> tuple[DiscreteVAE, Tensor, Tensor, Te
     """A model in evaluation mode (rows do not see each other), images, uniforms, log Z, the prior's beta."""
     model = small_model(name, groups=groups, bits=4 // groups * 2).eval()
     with torch.no_grad():
-        model.beta.copy_(torch.tensor([5.0, 7.0]))
-        if model.width is not None:
-            model.width.uniform_(-1.5, 1.5, generator=torch.Generator().manual_seed(5))
+        smoothed_method(model).beta.copy_(torch.tensor([5.0, 7.0]))
+        if isinstance(model.method, GaussianIntegral):
+            model.method.width.uniform_(-1.5, 1.5, generator=torch.Generator().manual_seed(5))
     x = some_images(2 * BATCH).double().reshape(2, BATCH, PIXELS)
     shape = (2, 2, K, BATCH, model.units)
     uniforms = torch.rand(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
     machine = model.prior()
-    return model, x, uniforms, machine.exact_log_z().detach() + 0.25, safe_beta(machine, model.beta)
+    prior_beta = safe_beta(machine, smoothed_method(model).beta)
+    model.method.begin_training()
+    if isinstance(model.method, GaussianIntegral):
+        model.method.prior_beta = prior_beta
+    return model, x, uniforms, machine.exact_log_z().detach() + 0.25, prior_beta
 
 
 def weights_one_by_one(
@@ -70,9 +76,9 @@ def weights_one_by_one(
                     parts.append(posterior.draw(uniforms=(uniforms[r, 0, k, i, own], uniforms[r, 1, k, i, own])))
                     log_q = log_q + posterior.log_prob(parts[-1]).sum()
                 soft = SoftBits(*(torch.cat(each) for each in zip(*parts, strict=True)))
-                logits = net_alone(model.decoder, r, soft.zeta) + model.base_logit
+                logits = net_alone(model.decoder, r, soft.zeta) + base_logit(model)
                 likelihood = -binary_cross_entropy_with_logits(logits, x[r, i], reduction="sum")
-                if model.method.prior == "overlap":
+                if isinstance(model.method, Overlap):
                     log_p = OverlapRelaxation(machine, 5).log_prob(soft)
                 else:
                     log_p = GaussianIntegralRelaxation(machine, prior_beta[r]).log_prob(soft)
@@ -92,10 +98,15 @@ def net_alone(net: Any, replica: int, features: Tensor) -> Tensor:
 
 
 def smoothing_alone(model: DiscreteVAE, replica: int, own: slice, out: Tensor) -> Any:
-    if model.width is not None:
-        sigma = 0.05 + torch.abs(0.2 * model.width[replica, own])
+    method = smoothed_method(model)
+    if isinstance(method, GaussianIntegral):
+        sigma = 0.05 + torch.abs(0.2 * method.width[replica, own])
         return ShiftedGaussian(sigma, 0.5 * (torch.sigmoid(out[model.bits :]) - 0.5))
-    return smoothing_family(model.method.smoothing)(model.beta[replica])
+    return method.smoothing(method.beta[replica])
+
+
+def base_logit(model: DiscreteVAE) -> Tensor:
+    return model.likelihood.get_buffer("base_logit")
 
 
 def gradients(model: DiscreteVAE, value: Tensor) -> dict[str, Tensor]:
@@ -120,7 +131,7 @@ def test_relaxed_priors_take_the_importance_weighted_bound(name: str, groups: in
     """Value, and the gradient that the recipe names: softmax of the log weights, held fixed, times each log weight."""
     model, x, uniforms, log_z, prior_beta = setting(name, groups)
     warmup = 0.25  # a power of two: the same number in float32 and in float64
-    terms = objective(model, x, uniforms, log_z, prior_beta, torch.tensor(warmup), 5)
+    terms = objective(model, x, uniforms, log_z, torch.tensor(warmup))
     logs, likelihood, kl = weights_one_by_one(model, x, uniforms, log_z, prior_beta, warmup)
     value = torch.log(torch.exp(logs - logs.amax(1, True)).mean(1)) + logs.amax(1)
     torch.testing.assert_close(terms.bound, value.mean(-1), rtol=1e-9, atol=1e-9)
@@ -133,7 +144,7 @@ def test_relaxed_priors_take_the_importance_weighted_bound(name: str, groups: in
 @pytest.mark.parametrize("name", RELAXED)
 def test_one_sample_is_the_elbo(name: str) -> None:
     model, x, uniforms, log_z, prior_beta = setting(name)
-    terms = objective(model, x, uniforms[:, :, :1], log_z, prior_beta, torch.tensor(1.0), 5)
+    terms = objective(model, x, uniforms[:, :, :1], log_z, torch.tensor(1.0))
     torch.testing.assert_close(terms.bound, terms.reconstruction - terms.kl)
     logs, _, _ = weights_one_by_one(model, x, uniforms, log_z, prior_beta, 1.0)
     torch.testing.assert_close(terms.bound, logs[:, 0].mean(-1), rtol=1e-9, atol=1e-9)
@@ -142,9 +153,9 @@ def test_one_sample_is_the_elbo(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in METHODS if name not in RELAXED])
 def test_discrete_priors_average_the_elbo_over_samples(name: str) -> None:
     """With one group the KL is the exact sum over all bits."""
-    model, x, uniforms, log_z, prior_beta = setting(name, groups=1)
+    model, x, uniforms, log_z, _ = setting(name, groups=1)
     warmup = 0.25  # a power of two: the same number in float32 and in float64
-    terms = objective(model, x, uniforms, log_z, prior_beta, torch.tensor(warmup), 5)
+    terms = objective(model, x, uniforms, log_z, torch.tensor(warmup))
     bounds = []
     z = next(all_states(model.units))
     for r in range(2):
@@ -157,7 +168,7 @@ def test_discrete_priors_average_the_elbo_over_samples(name: str) -> None:
             likelihoods = []
             for k in range(K):
                 soft = posterior.draw(uniforms=(uniforms[r, 0, k, i], uniforms[r, 1, k, i]))
-                logits = net_alone(model.decoder, r, soft.zeta) + model.base_logit
+                logits = net_alone(model.decoder, r, soft.zeta) + base_logit(model)
                 likelihoods.append(-binary_cross_entropy_with_logits(logits, x[r, i], reduction="sum"))
             bounds.append(torch.stack(likelihoods).mean() - warmup * kl)
     expected = torch.stack(bounds).reshape(2, BATCH).mean(-1)
@@ -171,13 +182,13 @@ def test_discrete_priors_with_two_groups_agree_with_the_exact_kl_on_average(name
 
     20,000 samples; five standard errors, which a right program exceeds once in two million.
     """
-    model, x, _, log_z, prior_beta = setting(name)
+    model, x, _, log_z, _ = setting(name)
     draws = 20_000
     g = torch.Generator().manual_seed(8)
     uniforms = torch.rand(2, 2, draws, 1, model.units, dtype=torch.float64, generator=g)
     x = x[:, :1]
     with torch.no_grad():
-        terms = objective(model, x, uniforms, log_z, prior_beta, torch.tensor(1.0), 5)
+        terms = objective(model, x, uniforms, log_z, torch.tensor(1.0))
         for r in range(2):
             machine = BipartiteBoltzmann(model.prior_parameters.bias[r], model.prior_parameters.weight[r], log_z[r])
             first = net_alone(model.encoder[0], r, x[r, 0] - model.mean)
@@ -210,10 +221,10 @@ def ready(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Engine, dict[str,
         made.model.prior_parameters.bias.uniform_(-1, 1, generator=torch.Generator().manual_seed(0))
         made.model.prior_parameters.weight.uniform_(-1, 1, generator=torch.Generator().manual_seed(1))
     machine = made.model.prior()
-    made.log_z.copy_(machine.exact_log_z().detach())
+    made.update.log_z.copy_(machine.exact_log_z().detach())
     moments = machine.moments
     phase = NegativePhase(moments.mean.float(), moments.pair[:, :3, 3:].float())
-    monkeypatch.setattr("softspin.training.engine.negative_phase", lambda *_: phase)
+    monkeypatch.setattr("softspin.training.update.negative_phase", lambda *_: phase)
     before = {n: p.detach().clone() for n, p in made.model.named_parameters()}
     return made, before
 
@@ -227,19 +238,20 @@ def test_a_step_goes_down_the_gradient_of_an_explicit_loss(name: str, monkeypatc
     made, before = ready(name, monkeypatch)
     model = made.model
     given: list[Any] = []
+    own = model.method.objective
 
-    def told(*arguments: Any) -> Terms:
+    def watched(*arguments: Any) -> Terms:
         given.extend(arguments)
-        return objective(*arguments)
+        return own(*arguments)
 
-    monkeypatch.setattr("softspin.training.engine.objective", told)
+    monkeypatch.setattr(model.method, "objective", watched)
     statistics = {n: b.clone() for n, b in model.named_buffers()}
     made.step()
     after = {n: p.detach().clone() for n, p in model.named_parameters()}
     model.load_state_dict(before | statistics)
-    _, x, uniforms, _, prior_beta, warmup, _ = given
-    assert warmup == 1
-    terms = objective(model, x, uniforms, model.prior().exact_log_z(), prior_beta, warmup, 5)
+    _, x, uniforms, _, kl_weight = given
+    assert kl_weight == 1
+    terms = objective(model, x, uniforms, model.prior().exact_log_z(), kl_weight)
     squares = [m.weight.square().sum() for m in model.modules() if isinstance(m, Linear)]
     squares += [m.scale.square().sum() for m in model.modules() if isinstance(m, BatchNorm)]
     squares.append(model.prior_parameters.weight.square().sum())
@@ -255,7 +267,7 @@ def test_the_decay_of_the_recipe_leaves_biases_alone() -> None:
     start = 0
     for name, parameter in made.model.named_parameters():
         size = parameter.numel()
-        decayed[name] = set(made.adam.decay[start : start + size].tolist())
+        decayed[name] = set(made.update.adam.decay[start : start + size].tolist())
         start += size
     small_decay = torch.tensor(1e-4).item()
     for name, values in decayed.items():
@@ -269,8 +281,8 @@ def test_the_warm_up_weighs_the_kl_and_the_negative_phase(monkeypatch: pytest.Mo
     moves = {}
     for weight in (0.0, 0.5, 1.0):
         made, before = ready("dvae++-exp", monkeypatch)
-        monkeypatch.setattr(made.schedules, "warmup", lambda _, w=weight: torch.tensor(w))
-        made.adam.decay.zero_()
+        monkeypatch.setattr(made.update.schedules, "warmup", lambda _, w=weight: torch.tensor(w))
+        made.update.adam.decay.zero_()
         made.step()
         moves[weight] = made.model.prior_parameters.bias.detach() - before["prior_parameters.bias"]
     assert not moves[0.0].any()

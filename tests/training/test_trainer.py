@@ -42,10 +42,10 @@ from softspin.errors import (
 )
 from softspin.files import write_synced
 from softspin.training import checkpoint, journal
-from softspin.training.engine import TERMS
 from softspin.training.process import STOPPING, interrupts_wait, is_training
+from softspin.training.record import TERMS
 from softspin.training.results import RESULT, read_result
-from softspin.training.trainer import LONG, Trainer
+from softspin.training.trainer import AIS_REPORT_INTERVAL, Trainer
 
 TIMES = ("seconds", "training_seconds", "provenance", "start_commit")
 
@@ -143,17 +143,23 @@ def test_reports_that_are_far_apart_know_log_z(
     sampler: str, chains: int, rate: float, near: float, tmp_path: Path
 ) -> None:
     """The bounds of a run are those of a twin that is told the exact log Z before every step."""
-    every = {"report_every": LONG, "evaluate_every": 3 * LONG, "checkpoint_every": LONG - 30}
-    config = small(sampler=sampler, seeds=(0, 1), chains=chains, steps=3 * LONG, rate=rate, warmup=0.0, **every)
+    every = {
+        "report_every": AIS_REPORT_INTERVAL,
+        "evaluate_every": 3 * AIS_REPORT_INTERVAL,
+        "checkpoint_every": AIS_REPORT_INTERVAL - 30,
+    }
+    config = small(
+        sampler=sampler, seeds=(0, 1), chains=chains, steps=3 * AIS_REPORT_INTERVAL, rate=rate, warmup=0.0, **every
+    )
     with pytest.raises(Killed):
-        trainer(config, tmp_path, watcher=Stop(LONG + 50, kill)).train()
+        trainer(config, tmp_path, watcher=Stop(AIS_REPORT_INTERVAL + 50, kill)).train()
     trainer(config, tmp_path).train(resume=True)
     told = [line for line in journal.read(tmp_path) if line["kind"] == "train"]
-    assert [line["step"] for line in told] == [LONG, 2 * LONG, 3 * LONG]
+    assert [line["step"] for line in told] == [AIS_REPORT_INTERVAL, 2 * AIS_REPORT_INTERVAL, 3 * AIS_REPORT_INTERVAL]
     twin, naive = engine(config), engine(config)
     off = []
     for line in told:
-        for _ in range(LONG):
+        for _ in range(AIS_REPORT_INTERVAL):
             twin.set_log_z(twin.model.prior().exact_log_z().detach())
             twin.step()
             naive.step()
@@ -288,7 +294,7 @@ def test_killed_at_random_moments_a_run_goes_on_as_if_nothing_had_happened(tmp_p
             assert os.WIFSIGNALED(os.waitpid(child, 0)[1]), "the run ended by itself"
             if checkpoint.exists(broken, "last"):
                 tensors, meta = checkpoint.load(broken, "last")
-                assert tensors["done"] == meta["step"]
+                assert tensors["step_counter"] == meta["step"]
                 assert softspin.load(broken, "last").net.replicas == 1
                 seen.append(meta["step"])
             if (broken / "journal.jsonl").exists():
@@ -308,14 +314,14 @@ def test_ctrl_c_waits_for_the_step_and_saves_it(tmp_path: Path) -> None:
     config = small(checkpoint_every=100)
     trainer(config, tmp_path / "whole").train()
     made = trainer(config, tmp_path / "broken")
-    update = made.engine._update
+    update = made.engine._run
 
     def interrupted() -> None:
         if made.engine.steps == 6:
             signal.raise_signal(signal.SIGINT)
         update()
 
-    made.engine._update = interrupted  # type: ignore[method-assign]
+    made.engine._run = interrupted  # type: ignore[assignment]
     before = signal.getsignal(signal.SIGINT)  # of a shell's background jobs it is another
     with pytest.raises(KeyboardInterrupt):
         made.train()
@@ -395,7 +401,7 @@ def test_a_second_ctrl_c_stops_at_once_and_threads_are_left_alone() -> None:
 
 def break_at(step: int, made: Trainer) -> None:
     """Put NaN into the second replica's decoder before a step, counted from 1."""
-    update = made.engine._update
+    update = made.engine._run
 
     def breaks() -> None:
         if made.engine.steps == step - 1:
@@ -403,7 +409,7 @@ def break_at(step: int, made: Trainer) -> None:
                 made.engine.model.get_parameter("decoder.linears.0.bias")[1, 0] = torch.nan
         update()
 
-    made.engine._update = breaks  # type: ignore[method-assign]
+    made.engine._run = breaks  # type: ignore[assignment]
 
 
 @pytest.mark.parametrize(("step", "report_every"), [(5, 1), (5, 100), (6, 100)])
@@ -527,7 +533,7 @@ def test_other_data_are_refused(at: int, tmp_path: Path) -> None:
 def test_another_config_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(Killed):
         trainer(small(), tmp_path, watcher=Stop(7, kill)).train()
-    with pytest.raises(RunError, match=r"has rate = 0.003, not 0.01; a run goes on as it began"):
+    with pytest.raises(RunError, match=r"has rate = 0.003, not 0.01; a run continues as it began"):
         trainer(small(rate=0.01), tmp_path).train(resume=True)
     trainer(small(compile="off"), tmp_path).train(resume=True)
 
@@ -537,7 +543,7 @@ def test_data_of_another_name_do_not_change_the_recipe_s_beta(tmp_path: Path) ->
     omniglot = dataclasses.replace(bars(), name="omniglot")
     with pytest.raises(Killed):
         trainer(small(data="omniglot"), tmp_path, omniglot, watcher=Stop(3, kill)).train()
-    with pytest.raises(RunError, match=r"has beta = 20, the recipe's for 'omniglot', and not the one for 'copy.npz'"):
+    with pytest.raises(RunError, match=r"has beta = 20\.0, not 30\.0; a run continues as it began"):
         trainer(small(data="copy.npz"), tmp_path, omniglot).train(resume=True)
 
 
@@ -546,7 +552,7 @@ def test_a_run_json_that_was_edited_is_refused(tmp_path: Path) -> None:
         trainer(small(), tmp_path, watcher=Stop(7, kill)).train()
     path = tmp_path / "run.json"
     path.write_text(path.read_text().replace('"steps": 10', '"steps": 20'))
-    with pytest.raises(RunError, match=r"run.json has steps = 20, but its checkpoint was made with 10; a run goes on"):
+    with pytest.raises(RunError, match=r"run.json has steps = 20, but its checkpoint has 10; a run continues"):
         trainer(small(steps=20), tmp_path).train(resume=True)
     with pytest.raises(RunError, match=r"run.json has steps = 20, its checkpoint 10"):
         softspin.load(tmp_path)
@@ -587,7 +593,7 @@ def test_a_step_that_cannot_be_compiled_says_what_to_set(tmp_path: Path) -> None
     def fails() -> None:
         raise InductorError(ValueError("no working C++ compiler\nand much more"), None)
 
-    made.engine._update = fails  # type: ignore[method-assign]
+    made.engine._run = fails  # type: ignore[assignment]
     with pytest.raises(DeviceError, match=r"could not be compiled \(.*no working C\+\+ compiler\); set compile=off"):
         made.train()
 
@@ -663,7 +669,7 @@ def test_frozen_parameters_of_own_modules_stay_as_they_are(tmp_path: Path) -> No
 def test_own_modules_of_the_wrong_number_or_size(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="1 encoder nets for 2 groups; there is one for each"):
         softspin.fit(small(), bars(), tmp_path, encoder=[nn.Linear(9, 3)])
-    with pytest.raises(ConfigError, match="own nets serve one replica"):
+    with pytest.raises(ConfigError, match="custom networks serve one replica"):
         softspin.fit(small(seeds=(0, 1)), bars(), tmp_path, decoder=nn.Linear(6, 9))
     with pytest.raises(ShapeError, match=r"the decoder gives 8 numbers from 6; it must give 9"):
         softspin.fit(small(), bars(), tmp_path, decoder=nn.Linear(6, 8))
@@ -711,7 +717,18 @@ def test_when_log_z_was_last_annealed(tmp_path: Path) -> None:
     """At validations, and at reports that are far apart; not at the step at hand, which may be one of them."""
     for report, evaluate, expected in (
         (60, 50, {1: 0, 50: 0, 51: 50, 60: 50, 120: 100}),
-        (LONG, 250, {LONG: 0, LONG + 1: LONG, 250: 200, 251: 250, 300: 250, 301: 300}),
+        (
+            AIS_REPORT_INTERVAL,
+            250,
+            {
+                AIS_REPORT_INTERVAL: 0,
+                AIS_REPORT_INTERVAL + 1: AIS_REPORT_INTERVAL,
+                250: 200,
+                251: 250,
+                300: 250,
+                301: 300,
+            },
+        ),
     ):
         made = trainer(small(steps=1000, report_every=report, evaluate_every=evaluate), tmp_path)
         for step, since in expected.items():

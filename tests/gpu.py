@@ -1,0 +1,28 @@
+"""Tests on a GPU: how they are skipped elsewhere, and which warnings torch gives of itself when it compiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import pytest
+import torch
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+TORCH_WARNINGS = [
+    pytest.mark.filterwarnings("ignore:.torch.jit.script_method:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.torch._prims_common.check:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning"),
+]
+"""Where there is a GPU, all tests ignore these, since any may train there."""
+
+Test = TypeVar("Test", bound=Callable[..., object])
+
+
+def with_torch_warnings(test: Test) -> Test:
+    """A test that calls torch.compile on a CPU as well."""
+    for mark in TORCH_WARNINGS:
+        test = mark(test)
+    return test
