@@ -98,7 +98,7 @@ found = sort_rows(read_rows(root / "experiments/rows.jsonl"), cells)
 import softspin
 print(json.dumps({
     "home": softspin.__file__,
-    "rejected": [one.why for one in (found.rejected if hasattr(found, "rejected") else found.refused)],
+    "rejected": [one.why for one in found.rejected],
     "cells": {name: [group.mean, list(group.seeds)] for name, group in found.cells.items()},
     "others": sorted([group.cell, group.steps, len(group.rows), group.mean] for group in found.others),
 }))

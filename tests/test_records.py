@@ -156,7 +156,7 @@ def test_a_run_of_version_1_loads_and_resumes(tmp_path: Path) -> None:
         tensors, _ = checkpoint.load(folder, which)
         model = softspin.load(folder, which, device="cpu")
         weight = tensors["rbm.weight" if which == "best" else "model.rbm.weight"]
-        assert torch.equal(model.net.rbm.weight, weight)
+        assert torch.equal(model.net.prior_parameters.weight, weight)
     (folder / "result.json").unlink()
     again = trainer(read_run(folder).read_config(), folder, bars()).train(resume=True)
     for row, before in zip(again, rows, strict=True):

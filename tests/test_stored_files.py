@@ -45,9 +45,7 @@ def test_the_result_of_a_finished_run_is_known(name: str) -> None:
     rows = json.loads((V1 / MODELS[name][0] / "result.json").read_text())
     found = load_model(name).result
     assert found is not None
-    assert [(row["seed"], row["beta"], row["nll"]) for row in found] == [
-        (row["seed"], row["beta"], row["nll"]) for row in rows
-    ]
+    assert [(row.seed, row.beta, row.nll) for row in found] == [(row["seed"], row["beta"], row["nll"]) for row in rows]
 
 
 def test_settings_that_only_training_depends_on_are_kept() -> None:
@@ -70,7 +68,7 @@ def test_a_finished_run_is_resumed_to_its_own_result(tmp_path: Path) -> None:
     before = load_model("finished/best").result
     model = softspin.fit(softspin.load(folder, device="cpu").config, folder=folder, resume=True)
     assert before is not None
-    assert [row["nll"] for row in model.result or []] == pytest.approx([row["nll"] for row in before], rel=1e-6)
+    assert [row.nll for row in model.result or []] == pytest.approx([row.nll for row in before], rel=1e-6)
 
 
 def test_a_users_config_means_what_it_meant() -> None:
@@ -94,25 +92,26 @@ def test_every_row_is_read() -> None:
     assert warnings == []
     assert len(rows) == len(written) == 14
     for name in ("status", "cell", "seed", "steps", "short", "nll", "outdated", "error"):
-        assert [row.get(name) for row in rows] == [row.get(name) for row in written]
+        assert [getattr(row, name) for row in rows] == [row.get(name) for row in written]
     for row in rows:
-        replicas = softspin.Config.from_dict(row["config"]).replicas
-        assert any(one.seed == row["seed"] and row.get("beta", one.beta) == one.beta for one in replicas)
+        replicas = softspin.Config.from_dict(row.config or {}).replicas
+        assert any(one.seed == row.seed and row.beta in (None, one.beta) for one in replicas)
 
 
 def test_the_grid_counts_every_row(call: Call, tmp_path: Path) -> None:
     """A row has its place: its cell, seed, length and variant are found again, and nothing is said against it."""
     for row in read_rows(ROWS):
-        if "outdated" in row:
+        if row.outdated:
             continue
-        table = TABLE if row["cell"].startswith("bars") else PUBLISHED
-        words: list[object] = ["grid", table, "--only", row["cell"], "--seeds", row["seed"], "--steps", row["steps"]]
-        words += [word for name, value in row["variant"].items() for word in ("--set", f"{name}={value}")]
+        assert row.cell is not None
+        table = TABLE if row.cell.startswith("bars") else PUBLISHED
+        words: list[object] = ["grid", table, "--only", row.cell, "--seeds", row.seed, "--steps", row.steps]
+        words += [word for name, value in row.variant.items() for word in ("--set", f"{name}={value}")]
         ended = call(*words, "--rows", ROWS, "--folder", tmp_path, "--device", "cpu", "--dry-run", "--json")
         assert (ended.code, ended.err) == (0, "")
         (plan,) = ended.json
         assert plan["missing"] == plan["runs"] == []
-        assert plan["failed"] == ([row["seed"]] if row["status"] == "failed" else [])
+        assert plan["failed"] == ([] if row.ok else [row.seed])
 
 
 @pytest.mark.parametrize("name", sorted({path for path, _ in MODELS.values()}))

@@ -143,7 +143,7 @@ class Model:
         """
         known = self._known()
         config = known.read_config()
-        config = dataclasses.replace(config, data=file_name(config.data))
+        config = config.replace(data=file_name(config.data))
         license = known.license if license is None else license
         shared = dataclasses.replace(known, config=config.to_dict(), license=license)
         return files.write(Path(path), self.net, shared, overwrite=overwrite)

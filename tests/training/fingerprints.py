@@ -48,7 +48,7 @@ def fingerprint(config: softspin.Config, folder: Path) -> dict[str, Any]:
     digests = state_digests(folder)
     return {
         "digest": joint_digest(digests),
-        "nll": [row["nll"] for row in model.result or []],
+        "nll": [row.nll for row in model.result or []],
         "tensors": " ".join(one[:SHORT] for one in digests),
     }
 

@@ -72,11 +72,12 @@ def _result(record: ModelRecord, config: Config) -> str:
 
 def _model(record: ModelRecord, config: Config) -> dict[str, str]:
     shape, seeds = config.shape, ", ".join(str(seed) for seed in config.seeds)
+    betas = dict.fromkeys(replica.beta for replica in config.replicas if replica.beta is not None)
     rule = {"best": "lowest validation NLL", "last": "end of the checkpoint"}[record.which]
     return {
         "method": config.method,
         "structure": f"{config.structure}: {shape.groups} x {shape.bits} bits, {shape.layers} layers of {shape.width}",
-        "beta of the smoothing": ", ".join(f"{beta:g}" for beta in dict.fromkeys(r.beta for r in config.replicas)),
+        "beta of the smoothing": ", ".join(f"{beta:g}" for beta in betas) or "none",
         "K": f"{config.samples}",
         "steps": f"{config.steps:,}",
         "parameters of step": f"{', '.join(f'{step:,}' for step in record.steps)} ({rule})",

@@ -8,6 +8,7 @@ Reading runs no code from the file and follows no name in it.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -56,7 +57,7 @@ def read(path: Path) -> tuple[DiscreteVAE, Config, ModelRecord]:
         raise SharingError(f"{file} has {len(net.mean)} pixels and images of shape {list(record.data.shape)}")
     if path.is_dir():
         _check_copy(path / DESCRIPTION, text)
-    return net, config, record
+    return net, config, dataclasses.replace(record, config=config.to_dict())
 
 
 def write(path: Path, net: DiscreteVAE, record: ModelRecord, *, overwrite: bool = False) -> list[Path]:

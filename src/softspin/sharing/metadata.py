@@ -25,7 +25,7 @@ def describe_checkpoint(
     last = {"step": meta["step"], "nll": None}
     each = meta["best"] if which == "best" else [last] * len(meta["best"])
     return ModelRecord(
-        config=run.config,
+        config=run.read_config().to_dict(),
         data=run.data,
         provenance=run.provenance,
         which="best" if which == "best" else "last",
