@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from softspin.config import Config
+from softspin import paper
+from softspin.config import Config, migrate
 from softspin.records import ResultRow
 
 
@@ -81,11 +83,8 @@ def number(value: float | None, form: str = ".2f") -> str:
 
 def config_overrides(config: Config) -> dict[str, Any]:
     """The settings that differ from the published recipe; beta is compared with its default for the method."""
-    names = ("method", "structure", "net", "likelihood", "sampler")
-    usual = Config(data=config.data)
-    chosen = usual.replace(**{name: getattr(config, name) for name in names})
-    known = chosen.settings() | {name: value for name, value in usual.settings().items() if name in names}
-    return {name: value for name, value in config.settings().items() if value != known.get(name)}
+    recipe = config.defaults() | {name: json.loads(json.dumps(value)) for name, value in migrate(paper.RECIPE).items()}
+    return {name: value for name, value in config.settings().items() if value != recipe[name]}
 
 
 def overrides_text(overrides: Mapping[str, Any]) -> str:

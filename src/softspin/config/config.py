@@ -115,8 +115,13 @@ class Config(Settings):
                 raise ConfigError(f"beta cannot be set for '{self.method}', which has no relaxation")
             return
         if self.beta is None and not self.betas:
-            published = published_beta(self.data, self.structure, self.method)
-            object.__setattr__(self, "beta", method.default_beta if published is None else published)
+            object.__setattr__(self, "beta", self._default_beta())
+
+    def _default_beta(self) -> float | None:
+        """The published value for this data set, structure and method, or else the method's own."""
+        method = METHODS.get(self.method)
+        published = published_beta(self.data, self.structure, self.method)
+        return (method.default_beta if published is None else published) if method.uses_beta else None
 
     def _check_method_settings(self) -> None:
         uses = METHODS.get(self.method).used_settings()
@@ -202,6 +207,13 @@ class Config(Settings):
         unused = {name for name in _method_settings() if name not in METHODS.get(self.method).used_settings()}
         own = {name: _plain(getattr(self, name)) for name in _hints() if name not in unused}
         return own | {name: _plain(value) for name, value in self.part_settings}
+
+    def defaults(self) -> dict[str, Any]:
+        """What :meth:`settings` would be if nothing but the data and the parts had been chosen."""
+        own = {field.name: _plain(field.default) for field in dataclasses.fields(Settings)}
+        added = {name: _plain(one.default) for part in self.parts.values() for name, one in part.settings.items()}
+        found = own | added | {"data": self.data, "prior": "rbm", "beta": None if self.betas else self._default_beta()}
+        return {name: found[name] for name in self.settings()}
 
     def replace(self, **changes: Any) -> Config:
         """A copy with other settings. A beta that was not given is resolved again, unlike by `dataclasses.replace`."""
