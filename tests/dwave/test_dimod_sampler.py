@@ -188,7 +188,9 @@ def test_a_training_step_takes_its_samples_from_it() -> None:
 
 
 def test_a_sampler_and_its_name_belong_together(tmp_path: Path) -> None:
-    text = r"sampler = custom and no custom sampler; give one by softspin.fit\(config, sampler=...\), which sets sampler"
+    text = (
+        r"sampler = custom and no custom sampler; give one by softspin.fit\(config, sampler=...\), which sets sampler"
+    )
     with pytest.raises(ConfigError, match=text):
         trainer(small(sampler="custom"), tmp_path)
     with pytest.raises(ConfigError, match="sampler = pa and a custom sampler"):
