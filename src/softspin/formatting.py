@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 from softspin import paper
-from softspin.config import Config, migrate
+from softspin.config import Config, migrate, plain
 from softspin.records import ResultRow
 
 
@@ -83,7 +82,7 @@ def number(value: float | None, form: str = ".2f") -> str:
 
 def config_overrides(config: Config) -> dict[str, Any]:
     """The settings that differ from the published recipe; beta is compared with its default for the method."""
-    recipe = config.defaults() | {name: json.loads(json.dumps(value)) for name, value in migrate(paper.RECIPE).items()}
+    recipe = config.defaults() | {name: plain(value) for name, value in migrate(paper.RECIPE).items()}
     return {name: value for name, value in config.settings().items() if value != recipe[name]}
 
 

@@ -148,11 +148,11 @@ def test_a_model_learns_with_it_and_the_run_says_so(tmp_path: Path) -> None:
     )  # fmt: skip
     model = softspin.fit(config, folder=tmp_path / "run", sampler=exact_sampler())
     data = bars()
-    assert model.config.sampler == "own"
+    assert model.config.sampler == "custom"
     assert model.result is not None
     row = model.result[0]
-    assert row.sampler == "own"
-    assert row.log_z_method == "exact"
+    assert row["sampler"] == "custom"
+    assert row["log_z_method"] == "exact"
     exact = exact_nll(model.net, data.test).nll.item()
     assert exact < (row.baseline_nll or 0.0) - 2
     assert row.nll == pytest.approx(exact, abs=0.1), "the importance samples are many for 64 states"
@@ -161,7 +161,7 @@ def test_a_model_learns_with_it_and_the_run_says_so(tmp_path: Path) -> None:
 
 
 def test_a_resumed_run_equals_the_unbroken_one_bit_for_bit(tmp_path: Path) -> None:
-    config = small(sampler="own", seeds=(0, 1))
+    config = small(sampler="custom", seeds=(0, 1))
     trainer(config, tmp_path / "whole", sampler=exact_sampler()).train()
     part = trainer(config, tmp_path / "parts", sampler=exact_sampler())
     part.deadline = 0.0  # out of time after a step
@@ -176,26 +176,28 @@ def test_a_resumed_run_equals_the_unbroken_one_bit_for_bit(tmp_path: Path) -> No
 
 
 def test_a_training_step_takes_its_samples_from_it() -> None:
-    config, data, sampler = small(sampler="own", seeds=(0, 1)), bars(), exact_sampler()
+    config, data, sampler = small(sampler="custom", seeds=(0, 1)), bars(), exact_sampler()
     made = Engine(config, build(config, data.spec), data, torch.device("cpu"), sampler)
     for _ in range(3):
-        before = type(made.sampler)(*(x.clone() for x in made.sampler))
+        before = type(made.update.sampler_state)(*(x.clone() for x in made.update.sampler_state))
         assert isinstance(before, GibbsState)
         expected, _ = sampler.step(before, made.model.prior(), config.sweeps)
         made.step()
-        assert torch.equal(made.sampler.z, expected.z)
-        assert torch.equal(made.sampler.stream, expected.stream)
+        assert torch.equal(made.update.sampler_state.z, expected.z)
+        assert torch.equal(made.update.sampler_state.stream, expected.stream)
 
 
 def test_a_sampler_and_its_name_belong_together(tmp_path: Path) -> None:
-    text = r"sampler = own and no sampler of your own; softspin.fit\(config, sampler=...\) is the way to give one"
+    text = (
+        r"sampler = custom and no custom sampler; give one by softspin.fit\(config, sampler=...\), which sets sampler"
+    )
     with pytest.raises(ConfigError, match=text):
-        trainer(small(sampler="own"), tmp_path)
-    with pytest.raises(ConfigError, match="sampler = pa and a sampler of your own"):
+        trainer(small(sampler="custom"), tmp_path)
+    with pytest.raises(ConfigError, match="sampler = pa and a custom sampler"):
         trainer(small(), tmp_path, sampler=exact_sampler())
 
 
 def test_parameters_that_became_nan_end_the_run_in_one_line(tmp_path: Path) -> None:
-    made = trainer(small(sampler="own", rate=1e30, report_every=1), tmp_path, sampler=exact_sampler())
+    made = trainer(small(sampler="custom", rate=1e30, report_every=1), tmp_path, sampler=exact_sampler())
     with pytest.raises(TrainingError, match=r"training broke at step .* is not finite"):
         made.train()

@@ -10,7 +10,7 @@ from kernels.test_gpu import DEVICE, pytestmark  # noqa: F401
 from torch import Tensor
 
 from softspin.kernels import matmul
-from softspin.nn import Linear
+from softspin.nets import Linear
 
 gpu_matmul = pytest.importorskip("softspin.kernels.gpu_matmul", reason="Triton is not installed here")
 

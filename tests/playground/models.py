@@ -7,10 +7,11 @@ from torch import Tensor
 
 from softspin.api import Model
 from softspin.config import Config
+from softspin.data.dataset import DataSpec
 from softspin.evaluation.running import evaluating
-from softspin.methods import METHODS
 from softspin.model import build
 from softspin.nets import BatchNorm
+from softspin.paper import METHODS
 from softspin.structures import STRUCTURES
 
 REPLICA = 1
@@ -31,7 +32,7 @@ def random_model(method: str = "dvae#-power", structure: str = "2-nonlinear", sh
     """Two replicas, four bits in each group, in float32; statistics and parameters far from where they start."""
     config = Config(method=method, structure=structure, bits=4, width=6, seeds=(0, 1))
     pixels = torch.Size(shape).numel()
-    net = build(config, torch.linspace(0.0, 0.9, pixels))
+    net = build(config, DataSpec(shape, torch.linspace(0.0, 0.9, pixels)))
     g = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for parameter in net.parameters():

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from evaluation.models import smoothed_method
 from playground.browser import IMAGES, Browser, close, needs_browser
 from playground.models import CASES, REPLICA, given_bits, random_model, some_bits
 from samplers.laws import chi_square, probabilities, small_rbm, states
@@ -47,11 +48,12 @@ def test_the_page_computes_what_pytorch_does(browser: Browser, tmp_path: Path, m
     if method == "dvae#-gauss_int":
         close(shift, 0.5 * (torch.sigmoid(out[..., net.bits :]) - 0.5).flatten(1))
         u = torch.full((2, 2, 1, 5, net.units), 0.5)
-        posterior = net.infer(IMAGES.float().expand(2, -1, -1), u).posterior
+        posterior = smoothed_method(net).infer(net, IMAGES.float().expand(2, -1, -1), u).posterior
         first = posterior[0].smoothing
         assert isinstance(first, ShiftedGaussian)
         close([row[: net.bits] for row in shift], first.shift[REPLICA, 0])
-        close(browser("return Array.from(softspin.model.smoothing.width)"), 0.05 + (0.2 * net.width[REPLICA]).abs())  # type: ignore[index]
+        width = 0.05 + (0.2 * net.method.get_parameter("width")[REPLICA]).abs()
+        close(browser("return Array.from(softspin.model.smoothing.width)"), width)
     close(pixels, model.decode(z, replica=REPLICA))
     machine = BipartiteBoltzmann(net.prior_parameters.bias[REPLICA], net.prior_parameters.weight[REPLICA])
     close(fields, machine.field(z.float()))

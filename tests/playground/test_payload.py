@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from evaluation.models import data_spec, smoothed_method
 from playground.models import CASES, REPLICA, given_bits, random_model, some_bits
 from torch import nn
 
@@ -17,6 +18,7 @@ from softspin.config import Config
 from softspin.errors import ConfigError, SupportError
 from softspin.playground.export import packed, packed_bits
 from softspin.playground.page import page, payload
+from softspin.priors import GraphPrior
 
 Array = npt.NDArray[np.float64]
 
@@ -57,7 +59,7 @@ def test_the_smoothing_is_the_models() -> None:
     model = random_model("dvae#-gauss_int")
     about = payload(model, some_bits(1, 12), REPLICA)["smoothing"]
     x, u = some_bits(1, 12).expand(2, 1, -1), torch.full((2, 2, 1, 1, 8), 0.5)
-    posterior = model.net.infer(x.float(), u).posterior
+    posterior = smoothed_method(model.net).infer(model.net, x.float(), u).posterior
     width = torch.cat([q.smoothing.beta[REPLICA].flatten() for q in posterior]) ** -0.5
     np.testing.assert_allclose(unpacked(about["width"]), width.detach().numpy(), atol=1e-6)
     about = payload(random_model("dvae#-un_exp"), some_bits(1, 12), REPLICA)["smoothing"]
@@ -83,11 +85,13 @@ def test_any_shape_is_drawn_in_rows(shape: tuple[int, ...], drawn: tuple[int, in
 
 def test_what_cannot_be_a_page() -> None:
     config = Config(bits=4, groups=1, width=6)
-    own = Model(with_nets(config, torch.full((12,), 0.3), [nn.Linear(12, 4)], None), config, (3, 4))
-    with pytest.raises(ConfigError, match=r"a page runs the built-in nets .* this model has own ones"):
+    own = Model(with_nets(config, data_spec(torch.full((12,), 0.3)), [nn.Linear(12, 4)], None), config, (3, 4))
+    with pytest.raises(
+        ConfigError, match=r"a page runs nets of linear layers, .* \(net = mlp\); this model's 'custom' is another"
+    ):
         page(own, some_bits(1, 12))
     graph = random_model()
-    graph.net.prior_parameters = nn.Identity()  # type: ignore[assignment]
+    graph.net.prior_parameters = GraphPrior([(0, 1), (1, 2), (0, 2)], units=8, replicas=2)
     with pytest.raises(SupportError, match="this model's prior is on a graph; the page knows priors with two sides"):
         page(graph, some_bits(1, 12))
     with pytest.raises(SupportError, match="replica 2; this model has 2, counted from 0"):

@@ -535,7 +535,29 @@ def test_another_config_is_refused_by_name(tmp_path: Path) -> None:
         trainer(small(), tmp_path, watcher=Stop(7, kill)).train()
     with pytest.raises(RunError, match=r"has rate = 0.003, not 0.01; a run continues as it began"):
         trainer(small(rate=0.01), tmp_path).train(resume=True)
+    with pytest.raises(RunError, match=r"has tf32 = False, not True; a run continues as it began"):
+        trainer(small(tf32=True), tmp_path).train(resume=True)
     trainer(small(compile="off"), tmp_path).train(resume=True)
+
+
+def test_other_reports_and_checkpoints_are_no_other_run(tmp_path: Path) -> None:
+    """How often a run reports and saves does not change its result; how often it is validated does."""
+    trainer(small(), tmp_path / "whole").train()
+    with pytest.raises(Killed):
+        trainer(small(), tmp_path / "broken", watcher=Stop(8, kill)).train()
+    other = small(report_every=1, checkpoint_every=4)
+    with pytest.raises(RunError, match=r"has evaluate_every = 5, not 1; a run continues as it began"):
+        trainer(other.replace(evaluate_every=1), tmp_path / "broken").train(resume=True)
+    trainer(other, tmp_path / "broken").train(resume=True)
+    for name in ("last", "best"):
+        (whole, _), (broken, _) = (checkpoint.load(tmp_path / folder, name) for folder in ("whole", "broken"))
+        assert whole.keys() == broken.keys()
+        for key in whole.keys() - {"sums", "reported"}:
+            assert torch.equal(whole[key], broken[key]), f"{name}: {key}"
+    rows, broken_rows = (json.loads((tmp_path / folder / RESULT).read_text()) for folder in ("whole", "broken"))
+    assert [*map(timeless, rows)] == [*map(timeless, broken_rows)]
+    steps = [line["step"] for line in journal.read(tmp_path / "broken") if line["kind"] == "train"]
+    assert steps == [2, 4, 6, 7, 8, 9, 10]
 
 
 def test_data_of_another_name_do_not_change_the_recipe_s_beta(tmp_path: Path) -> None:

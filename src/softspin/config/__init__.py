@@ -29,6 +29,7 @@ __all__ = [
     "migrate_tensors",
     "migrate_variant",
     "option_settings",
+    "plain",
     "setting_info",
     "version_of",
 ]

@@ -205,13 +205,13 @@ class Config(Settings):
     def settings(self) -> dict[str, Any]:
         """All settings as plain data, those of the parts included, and those that the method does not have left out."""
         unused = {name for name in _method_settings() if name not in METHODS.get(self.method).used_settings()}
-        own = {name: _plain(getattr(self, name)) for name in _hints() if name not in unused}
-        return own | {name: _plain(value) for name, value in self.part_settings}
+        own = {name: plain(getattr(self, name)) for name in _hints() if name not in unused}
+        return own | {name: plain(value) for name, value in self.part_settings}
 
     def defaults(self) -> dict[str, Any]:
         """What :meth:`settings` would be if nothing but the data and the parts had been chosen."""
-        own = {field.name: _plain(field.default) for field in dataclasses.fields(Settings)}
-        added = {name: _plain(one.default) for part in self.parts.values() for name, one in part.settings.items()}
+        own = {field.name: plain(field.default) for field in dataclasses.fields(Settings)}
+        added = {name: plain(one.default) for part in self.parts.values() for name, one in part.settings.items()}
         found = own | added | {"data": self.data, "prior": "rbm", "beta": None if self.betas else self._default_beta()}
         return {name: found[name] for name in self.settings()}
 
@@ -355,5 +355,6 @@ def _text(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def _plain(value: Any) -> Any:
-    return [_plain(one) for one in value] if isinstance(value, tuple) else value
+def plain(value: Any) -> Any:
+    """A setting as JSON has it: lists for tuples."""
+    return [plain(one) for one in value] if isinstance(value, tuple) else value

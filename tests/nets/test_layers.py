@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import batch_norm
 
 from softspin.errors import ShapeError
-from softspin.nn import MLP, BatchNorm, Linear, PlainNet
+from softspin.nets import MLP, BatchNorm, CustomNet, Linear
 
 
 def generators(*seeds: int) -> list[torch.Generator]:
@@ -121,10 +121,10 @@ def test_mlp_without_layers_is_linear() -> None:
     assert [name for name, _ in net.named_parameters()] == ["linears.0.weight", "linears.0.bias"]
 
 
-def test_plain_net_hands_rows_to_an_ordinary_module() -> None:
+def test_custom_net_hands_rows_to_an_ordinary_module() -> None:
     inner = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 2)).double()
     x, bits = normal(1, 1, 7, 2), normal(1, 3, 7, 3, seed=1)
-    out = PlainNet(inner)(x, bits)
+    out = CustomNet(inner)(x, bits)
     torch.testing.assert_close(out, inner(torch.cat([x.expand(1, 3, 7, 2), bits], -1)))
     with pytest.raises(ShapeError, match="serves one replica, not 2"):
-        PlainNet(inner)(normal(2, 1, 7, 5))
+        CustomNet(inner)(normal(2, 1, 7, 5))
