@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
+import softspin
 from softspin.distributions import BipartiteBoltzmann, Boltzmann, GraphBoltzmann
 from softspin.distributions.graph import colour_classes
 from softspin.errors import ShapeError, SupportError, TooLargeError
@@ -250,3 +254,113 @@ def test_colouring_of_an_odd_ring_takes_three_colours() -> None:
 def test_bad_input_is_named(call: Callable[[], object], error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         call()
+
+
+# What both classes answer, so that nobody asks which one it is ------------------------------------------------------
+
+
+@machines
+def test_the_parameters_are_those_that_were_given(make: Callable[[], Boltzmann]) -> None:
+    machine = make()
+    for copy in (
+        machine.with_parameters(machine.bias, machine.couplings),
+        type(machine).from_parameters(machine.bias, machine.couplings),
+    ):
+        assert type(copy) is type(machine)
+        assert copy.bias is machine.bias
+        assert copy.couplings is machine.couplings
+        assert torch.equal(copy.coupling, machine.coupling)
+        assert not copy.validates
+    nan = torch.full_like(machine.couplings, torch.nan)
+    assert machine.with_parameters(machine.bias, nan).couplings is nan
+
+
+@machines
+def test_terms_of_the_couplings_are_those_of_the_dense_matrix(make: Callable[[], Boltzmann]) -> None:
+    machine = make()
+    dense = machine.coupling
+    torch.testing.assert_close(machine.coupling_strength(), dense.abs().sum(-1), atol=1e-13, rtol=0)
+    # Any symmetric numbers for the pairs: the dense sum has each pair twice.
+    pair = machine.with_parameters(machine.bias, torch.ones_like(machine.couplings) + 0.5 * machine.couplings)
+    expected = (dense * pair.coupling).sum() / 2
+    torch.testing.assert_close(machine.coupling_term(pair.couplings), expected, atol=1e-12, rtol=0)
+
+
+@machines
+def test_edges_are_the_coupled_pairs(make: Callable[[], Boltzmann]) -> None:
+    machine = make()
+    row, column = machine.edges()
+    assert (row < column).all()
+    found = set(zip(row.tolist(), column.tolist(), strict=True))
+    assert len(found) == len(row)
+    assert found == {tuple(pair) for pair in machine.coupling.triu().nonzero().tolist()}
+
+
+def test_edges_with_zeros_and_with_replicas() -> None:
+    """An RBM has all its pairs, zeros among them; a graph has those that some replica has."""
+    rbm = BipartiteBoltzmann(torch.zeros(2, 3), torch.zeros(2, 1, 2))
+    assert [x.tolist() for x in rbm.edges()] == [[0, 0], [1, 2]]
+    coupling = torch.zeros(2, 3, 3)
+    coupling[0, 0, 1] = coupling[0, 1, 0] = coupling[1, 1, 2] = coupling[1, 2, 1] = 1.0
+    assert [x.tolist() for x in GraphBoltzmann(torch.zeros(2, 3), coupling).edges()] == [[0, 1], [1, 2]]
+
+
+@machines
+def test_pair_moments_are_those_of_the_definition(make: Callable[[], Boltzmann]) -> None:
+    """Sample by sample and pair by pair; a graph has the means on its diagonal."""
+    machine = make()
+    z = states(machine.units)[:7]
+    means = torch.sigmoid(machine.field(z))
+    got = machine.pair_moments(z, means, means.mean(0))
+    dense = torch.diag(means.mean(0))
+    for i, j in itertools.permutations(range(machine.units), 2):
+        dense[i, j] = sum((m[i] * s[j] + s[i] * m[j]) / 2 for s, m in zip(z, means, strict=True)) / len(z)
+    expected = dense[: machine.left, machine.left :] if isinstance(machine, BipartiteBoltzmann) else dense
+    torch.testing.assert_close(got, expected, atol=1e-14, rtol=0)
+
+
+@machines
+def test_names_of_axes_and_kernels(make: Callable[[], Boltzmann]) -> None:
+    machine = make()
+    bipartite = isinstance(machine, BipartiteBoltzmann)
+    assert machine.has_kernels is bipartite
+    assert machine.axis_names == (("left unit", "right unit") if bipartite else ("unit", "unit"))
+
+
+def questions_of_class(source: str) -> list[str]:
+    """Where code asks which kind of Boltzmann machine something is."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        classes: list[ast.expr] = []
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass"):
+            classes = node.args[1:]
+        elif isinstance(node, ast.Compare):
+            classes = [node.left, *node.comparators]
+        elif isinstance(node, ast.MatchClass):
+            classes = [node.cls]
+        if any(re.search(r"Boltzmann\b", ast.unparse(one)) for one in classes):
+            found.append(ast.unparse(node))
+    return found
+
+
+def test_nobody_asks_which_class_it_is() -> None:
+    source = Path(softspin.__file__).parent
+    modules = list(source.rglob("*.py"))
+    assert len(modules) > 100
+    for path in modules:
+        assert questions_of_class(path.read_text()) == [], path.relative_to(source)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "isinstance(machine, BipartiteBoltzmann)",
+        "isinstance(machine, (int, GraphBoltzmann))",
+        "type(machine) is distributions.GraphBoltzmann or type(x) == BipartiteBoltzmann",
+        "issubclass(kind, Boltzmann)",
+        "match machine:\n    case BipartiteBoltzmann():\n        pass",
+    ],
+)
+def test_the_search_finds_such_questions(code: str) -> None:
+    assert questions_of_class(code)
+    assert not questions_of_class("machine: BipartiteBoltzmann = BipartiteBoltzmann(a, b)\nisinstance(x, int)")

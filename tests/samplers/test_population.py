@@ -23,7 +23,7 @@ from torch import Tensor
 from softspin.distributions import BipartiteBoltzmann, Boltzmann
 from softspin.random import KeyDomain
 from softspin.samplers import CollapseWarning, anneal_population, gibbs, population, resampling
-from softspin.samplers.machines import couplings, rebuild, replica_streams
+from softspin.samplers.machines import replica_streams
 from softspin.samplers.population_state import PopulationInfo, PopulationState
 from softspin.samplers.resampling import farthest, systematic
 
@@ -36,7 +36,7 @@ def exact_population(machine: Boltzmann, runs: int, members: int, seed: int = 0)
     z = exact_draws(machine, (runs, members), seed)
     log_z = torch.full((runs,), true_log_z(machine), dtype=torch.float64)
     stream = replica_streams(many, seed, KeyDomain.POPULATION)
-    return PopulationState(z, many.bias, couplings(many), log_z, everyone(z), stream)
+    return PopulationState(z, many.bias, many.couplings, log_z, everyone(z), stream)
 
 
 def everyone(z: Tensor) -> Tensor:
@@ -306,7 +306,7 @@ def test_the_error_of_log_z_covers_after_many_updates(at_once: bool) -> None:
 
 def moved(machine: Boltzmann, size: float) -> Boltzmann:
     """All parameters other ones, `size` times as large and of the other sign."""
-    return rebuild(machine, -size * machine.bias, -size * couplings(machine))
+    return machine.with_parameters(-size * machine.bias, -size * machine.couplings)
 
 
 @machines
@@ -331,7 +331,7 @@ def test_at_once_the_members_are_at_the_machine_however_far_it_is(machine: Boltz
     start, far = exact_population(machine, runs=1, members=200_000), moved(machine, 2.5)
     state, info = population.step(start, repeated(far, 1), sweeps=30, at_once=True)
     assert torch.equal(state.bias[0], far.bias)
-    assert torch.equal(state.coupling[0], couplings(far))
+    assert torch.equal(state.coupling[0], far.couplings)
     assert info.effective_sample_size < 0.3 * 200_000
     assert info.mean_square_family < 2.25, "half of the members, and 1/4 by rounding"
     assert chi_square(state.z[0], probabilities(far)).passes
@@ -344,7 +344,9 @@ def test_at_once_the_parents_are_those_of_the_farthest_part_that_the_weights_car
     start, far = exact_population(machine, runs=1, members=500), repeated(moved(machine, 2.5), 1)
     for k in range(40):
         share = 2.0 ** (-k / 4)
-        near = rebuild(far, torch.lerp(start.bias, far.bias, share), torch.lerp(start.coupling, couplings(far), share))
+        near = far.with_parameters(
+            torch.lerp(start.bias, far.bias, share), torch.lerp(start.coupling, far.couplings, share)
+        )
         whole, info = population.step(start, near, sweeps=1)
         if info.parts == 1:
             break
@@ -399,10 +401,12 @@ def test_log_z_does_not_drift_where_the_members_move_the_parameters(machine: Bol
     bias = many.bias
     for seen in data:
         bias = bias + 0.1 * (seen.mean(-2) - state.z.mean(-2))
-        target = rebuild(many, bias, couplings(many))
+        target = many.with_parameters(bias, many.couplings)
         forward = forward + population.step(state, target, sweeps=1)[1].log_z_increment
         state, _ = population.step(state, target, sweeps=5, at_once=True)
-    exact = torch.tensor([true_log_z(rebuild(machine, b, w)) for b, w in zip(state.bias, state.coupling, strict=True)])
+    exact = torch.tensor(
+        [true_log_z(machine.with_parameters(b, w)) for b, w in zip(state.bias, state.coupling, strict=True)]
+    )
     for error, drifts in ((state.log_z - exact, False), (forward - exact, True)):
         deviation = error.mean() / (error.std() / math.sqrt(runs))
         assert deviation < -15 if drifts else abs(deviation) < 6, (deviation, error.mean())
@@ -429,7 +433,7 @@ def test_what_a_long_way_forbids_is_not_forgotten() -> None:
 def test_a_replica_with_a_long_way_does_not_disturb_its_neighbours(machine: Boltzmann) -> None:
     """Three ways of different length, four updates, together and alone: the same members, weights and log Z."""
     targets = [moved(machine, size) for size in (-0.95, 0.5, 40.0)]
-    many = rebuild(machine, torch.stack([t.bias for t in targets]), torch.stack([couplings(t) for t in targets]))
+    many = machine.with_parameters(torch.stack([t.bias for t in targets]), torch.stack([t.couplings for t in targets]))
     start = exact_population(machine, runs=3, members=80)
 
     def run(state: PopulationState, target: Boltzmann) -> list[tuple[PopulationState, PopulationInfo]]:

@@ -15,7 +15,6 @@ from torch import Tensor
 from softspin.distributions import BipartiteBoltzmann, Boltzmann, GraphBoltzmann
 from softspin.errors import DeviceError, ShapeError, SupportError, UnknownNameError
 from softspin.samplers import gibbs, population, tempering
-from softspin.samplers.machines import couplings, rebuild
 
 
 class Sampler(NamedTuple):
@@ -190,7 +189,7 @@ def test_parameters_that_became_nan_are_named_by_the_next_step(
     machine.bias[2] = torch.nan
     with pytest.raises(SupportError, match="bias of a Boltzmann machine holds NaN or infinity"):
         sampler.step(state, machine, sweeps=1)
-    unseen = rebuild(machine, machine.bias, couplings(machine))
+    unseen = machine.with_parameters(machine.bias, machine.couplings)
     assert not unseen.validates
     if sampler.step is not population.step:  # it sees them in its weights
         sampler.step(state, unseen, sweeps=1)

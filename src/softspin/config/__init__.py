@@ -8,6 +8,7 @@ from softspin.config.config import (
     differing_setting,
     is_neutral,
     option_settings,
+    plain,
     setting_info,
 )
 from softspin.config.fields import Count, Natural, Positive, SettingInfo

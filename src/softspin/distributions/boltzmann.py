@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, Self, final
 
 import torch
 from torch import Tensor
@@ -26,9 +26,15 @@ class Boltzmann(Distribution, ABC):
 
     `log_z`, if given, is the log partition function to use, shape `(*replicas,)`: an estimate with the
     gradient of your choice. If not, it is computed exactly where the machine is small enough for that.
+
+    Nobody asks which of the two classes it has: what differs between them is a method or an attribute here.
     """
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
+    has_kernels: ClassVar[bool]
+    """Whether `softspin.kernels` sweeps and anneals it, and has its mean field: they take `couplings` as weight."""
+    axis_names: ClassVar[tuple[str, str]]
+    """What the last two dimensions of `couplings` count, for pictures."""
 
     bias: Tensor
 
@@ -47,10 +53,18 @@ class Boltzmann(Distribution, ABC):
 
     # What the two kinds of machine say ---------------------------------------------------------------
 
+    @classmethod
+    @abstractmethod
+    def from_parameters(cls, bias: Tensor, couplings: Tensor) -> Self:
+        """A distribution of this class from its own form of couplings, without checks of values.
+
+        A compiled function takes the class as an argument and calls this, so that nothing is guarded on an instance.
+        """
+
     @property
     @abstractmethod
-    def _couplings(self) -> Tensor:
-        """The tensor in which the couplings were given."""
+    def couplings(self) -> Tensor:
+        """The couplings as given: `(*replicas, n, m)` of an RBM, `(*replicas, D, D)` of any other graph."""
 
     @property
     @abstractmethod
@@ -79,6 +93,37 @@ class Boltzmann(Distribution, ABC):
         """The machine with `extra` `(*replicas, ..., D)` added to its biases, one machine per leading index."""
 
     @abstractmethod
+    def pair_moments(self, bits: Tensor, means: Tensor, mean: Tensor) -> Tensor:
+        """E[z_i z_j] of the coupled pairs from samples, in the form of `couplings`.
+
+        The mean over samples of (means_i z_j + z_i means_j) / 2, means_i = p(z_i = 1 | all other units). Any other
+        graph has E[z_i] on the diagonal.
+
+        Args:
+            bits: Samples z, `(*replicas, samples, D)`.
+            means: Conditional means, `(*replicas, samples, D)`.
+            mean: Their mean over the samples, `(*replicas, D)`.
+        """
+
+    @abstractmethod
+    def coupling_term(self, pair: Tensor) -> Tensor:
+        """The sum over pairs of units of W_ij pair_ij, `(*replicas,)`, for `pair` in the form of `couplings`.
+
+        With pair = E[z_i z_j] its gradient is that of log Z with respect to the couplings.
+        """
+
+    @abstractmethod
+    def coupling_strength(self) -> Tensor:
+        """The sum over j of abs(W_ij), `(*replicas, D)`: how far its neighbours can move the log odds of a unit."""
+
+    @abstractmethod
+    def edges(self) -> tuple[Tensor, Tensor]:
+        """Coupled units i < j, `(edges,)` each.
+
+        Of an RBM all pairs, also where a weight is 0; of any other graph the pairs that some replica couples.
+        """
+
+    @abstractmethod
     def lowest_eigenvalue(self) -> Tensor:
         """The most negative eigenvalue of W, `(*replicas,)`."""
 
@@ -87,6 +132,10 @@ class Boltzmann(Distribution, ABC):
         """log det(W + beta I), `(*replicas,)`; NaN where the matrix is not positive definite."""
 
     # What follows ------------------------------------------------------------------------------------
+
+    def with_parameters(self, bias: Tensor, couplings: Tensor) -> Self:
+        """A distribution of the same class with other parameters, without checks of values."""
+        return self.from_parameters(bias, couplings)
 
     @property
     def validates(self) -> bool:
@@ -140,7 +189,7 @@ class Boltzmann(Distribution, ABC):
 
     def _exact(self, want_moments: bool) -> Moments:
         """The enumeration, done once for as long as the parameters are not changed in place."""
-        version = self.bias._version, self._couplings._version
+        version = self.bias._version, self.couplings._version
         if self._known is None or self._known[0] != version or (want_moments and not self._known[1].mean.numel()):
             coupling = self.coupling.detach()
             self._known = version, exact_moments(self.bias.detach(), coupling, self._independent_set(), want_moments)
@@ -157,6 +206,7 @@ class Boltzmann(Distribution, ABC):
         return max((index[block] for block in self.blocks), key=len)
 
 
+@final
 class BipartiteBoltzmann(Boltzmann):
     """A restricted Boltzmann machine: E(z) = -a.z - l.w.r with z = (l, r), left side first.
 
@@ -166,6 +216,9 @@ class BipartiteBoltzmann(Boltzmann):
     >>> round(machine.log_z.item(), 4)  # log 2**5
     3.4657
     """
+
+    has_kernels = True
+    axis_names = "left unit", "right unit"
 
     def __init__(
         self,
@@ -185,8 +238,12 @@ class BipartiteBoltzmann(Boltzmann):
         if self.validates:
             check_finite(bias=bias, weight=weight)
 
+    @classmethod
+    def from_parameters(cls, bias: Tensor, couplings: Tensor) -> Self:
+        return cls(bias, couplings, validate_args=False)
+
     @property
-    def _couplings(self) -> Tensor:
+    def couplings(self) -> Tensor:
         return self.weight
 
     @property
@@ -220,6 +277,21 @@ class BipartiteBoltzmann(Boltzmann):
         weight = align(self.weight, extra.ndim + 1, event_dims=2)
         return BipartiteBoltzmann(bias, weight.expand(*bias.shape[:-1], -1, -1), validate_args=False)
 
+    def pair_moments(self, bits: Tensor, means: Tensor, mean: Tensor) -> Tensor:
+        n = self.left
+        both = product(means[..., :n].mT, bits[..., n:]) + product(bits[..., :n].mT, means[..., n:])
+        return both / (2 * bits.shape[-2])
+
+    def coupling_term(self, pair: Tensor) -> Tensor:
+        return (self.weight * pair).sum((-2, -1))
+
+    def coupling_strength(self) -> Tensor:
+        return torch.cat([self.weight.abs().sum(-1), self.weight.abs().sum(-2)], dim=-1)
+
+    def edges(self) -> tuple[Tensor, Tensor]:
+        row, column = torch.ones(self.left, self.right, device=self.weight.device).nonzero().T
+        return row, column + self.left
+
     def lowest_eigenvalue(self) -> Tensor:
         # W = [[0, w], [w', 0]] has the eigenvalues +-(singular values of w).
         return -torch.linalg.matrix_norm(self.weight, ord=2)
@@ -232,6 +304,7 @@ class BipartiteBoltzmann(Boltzmann):
         return self.units * torch.log(beta) + _log_det(eye - scaled.mT @ scaled)
 
 
+@final
 class GraphBoltzmann(Boltzmann):
     """A Boltzmann machine on any graph: E(z) = -a.z - z.W.z / 2, W symmetric with zero diagonal.
 
@@ -241,6 +314,9 @@ class GraphBoltzmann(Boltzmann):
     >>> GraphBoltzmann(torch.zeros(3), chain).marginals()
     tensor([0.6792, 0.7756, 0.6792])
     """
+
+    has_kernels = False
+    axis_names = "unit", "unit"
 
     def __init__(
         self,
@@ -263,8 +339,12 @@ class GraphBoltzmann(Boltzmann):
             if bool(coupling.diagonal(dim1=-2, dim2=-1).any()):
                 raise SupportError("the coupling matrix must have a zero diagonal; put z_i z_i = z_i into the bias")
 
+    @classmethod
+    def from_parameters(cls, bias: Tensor, couplings: Tensor) -> Self:
+        return cls(bias, couplings, validate_args=False)
+
     @property
-    def _couplings(self) -> Tensor:
+    def couplings(self) -> Tensor:
         return self._dense
 
     @property
@@ -291,6 +371,22 @@ class GraphBoltzmann(Boltzmann):
         bias = align(self.bias, extra.ndim) + extra
         coupling = align(self._dense, extra.ndim + 1, event_dims=2)
         return GraphBoltzmann(bias, coupling.expand(*bias.shape, -1), validate_args=False)
+
+    def pair_moments(self, bits: Tensor, means: Tensor, mean: Tensor) -> Tensor:
+        cross = means.mT @ bits / bits.shape[-2]
+        pair = (cross + cross.mT) / 2
+        return pair - torch.diag_embed(pair.diagonal(dim1=-2, dim2=-1)) + torch.diag_embed(mean)
+
+    def coupling_term(self, pair: Tensor) -> Tensor:
+        return (self._dense * pair).sum((-2, -1)) / 2
+
+    def coupling_strength(self) -> Tensor:
+        return self._dense.abs().sum(-1)
+
+    def edges(self) -> tuple[Tensor, Tensor]:
+        present = (self._dense != 0).reshape(-1, self.units, self.units).any(0)
+        row, column = present.triu().nonzero().T
+        return row, column
 
     def lowest_eigenvalue(self) -> Tensor:
         return torch.linalg.eigvalsh(self._dense)[..., 0]

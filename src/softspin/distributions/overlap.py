@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from softspin.distributions.boltzmann import BipartiteBoltzmann, Boltzmann
+from softspin.distributions.boltzmann import Boltzmann
 from softspin.distributions.relaxation import Relaxation
 from softspin.errors import SupportError
 from softspin.kernels.mean_field import is_fused, mean_field
@@ -42,8 +42,8 @@ class OverlapRelaxation(Relaxation):
         steps = self.steps if steps is None else steps
         _check_steps(steps)
         with torch.no_grad():
-            if isinstance(self.boltzmann, BipartiteBoltzmann) and is_fused(bits.log_odds):
-                return self._fused(self.boltzmann, bits.log_odds, steps)
+            if self.boltzmann.has_kernels and is_fused(bits.log_odds):
+                return self._fused(bits.log_odds, steps)
             logits = bits.log_odds.clone()
             m = torch.full_like(logits, 0.5)
             for _ in range(steps):
@@ -52,10 +52,10 @@ class OverlapRelaxation(Relaxation):
                     m[..., block] = torch.sigmoid(logits[..., block])
             return logits
 
-    def _fused(self, machine: BipartiteBoltzmann, odds: Tensor, steps: int) -> Tensor:
+    def _fused(self, odds: Tensor, steps: int) -> Tensor:
         """The same rounds as one kernel, for replicas in one dimension."""
-        n, m = machine.left, machine.right
-        bias, weight = machine.bias.reshape(-1, n + m), machine.weight.reshape(-1, n, m)
+        n, m = self.boltzmann.couplings.shape[-2:]
+        bias, weight = self.boltzmann.bias.reshape(-1, n + m), self.boltzmann.couplings.reshape(-1, n, m)
         return mean_field(odds.reshape(len(bias), -1, n + m), bias, weight, steps).reshape(odds.shape)
 
     def log_unnormalized(self, bits: SoftBits) -> Tensor:

@@ -42,11 +42,7 @@ def to_bqm(machine: Boltzmann, labels: Sequence[Hashable] | None = None) -> dimo
         )
     check_machine(machine)
     names = check_labels(labels, machine.units)
-    if isinstance(machine, BipartiteBoltzmann):
-        row, column = torch.ones_like(machine.weight).nonzero().T
-        column = column + machine.left
-    else:
-        row, column = machine.coupling.triu().nonzero().T
+    row, column = machine.edges()
     # 0 - x, because the model would show -0.0 as such.
     linear, quadratic = (
         0 - x.detach().to("cpu", torch.float64).numpy() for x in (machine.bias, machine.coupling[row, column])

@@ -9,7 +9,6 @@ from softspin.errors import TooLargeError
 from softspin.evaluation.running import MeanNLL, Running, check_images, evaluating, image_batches
 from softspin.model import DiscreteVAE
 from softspin.numerics import all_states
-from softspin.samplers.machines import couplings, rebuild
 
 LARGEST = 20
 """Bits that are enumerated at most. Each state is decoded once, so a further bit doubles the time."""
@@ -37,7 +36,7 @@ def exact_log_likelihood(
     total = torch.full((model.replicas, len(images)), -torch.inf, dtype=torch.float64, device=model.mean.device)
     with evaluating(model):
         machine = model.prior(validate=False)
-        prior = rebuild(machine, machine.bias.to(torch.float64), couplings(machine).to(torch.float64))
+        prior = machine.with_parameters(machine.bias.to(torch.float64), machine.couplings.detach().to(torch.float64))
         for states in all_states(model.units, state_chunk, model.mean.device):
             z = states.expand(model.replicas, *states.shape)
             parameters = model.decode(z[:, None].to(model.mean.dtype))[:, 0].to(torch.float64)

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from softspin.distributions import BipartiteBoltzmann
 from softspin.errors import MissingExtraError, ShapeError, SupportError
 from softspin.evaluation.draws import replica_keys, uniforms
 from softspin.evaluation.running import check_images, evaluating
 from softspin.files import atomic_writer
 from softspin.model import DiscreteVAE
-from softspin.samplers.machines import couplings as machine_couplings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -109,8 +107,8 @@ def couplings(model: DiscreteVAE, path: StrPath, *, replica: int = 0) -> Path:
     """The couplings W of the prior, red positive, blue negative, white none: of an RBM left side down, right across."""
     _check_replica(model, replica)
     machine = model.prior(validate=False)
-    down, across = ("left unit", "right unit") if isinstance(machine, BipartiteBoltzmann) else ("unit", "unit")
-    weight = machine_couplings(machine)[replica].to("cpu", torch.float64)
+    down, across = machine.axis_names
+    weight = machine.couplings.detach()[replica].to("cpu", torch.float64)
     if not bool(torch.isfinite(weight).all()):
         raise SupportError("the couplings hold NaN or infinity; there is nothing to draw")
     # An untrained machine is all zeros, and white.

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from softspin.distributions import BipartiteBoltzmann
 from softspin.errors import SupportError
 from softspin.methods import SmoothedMethod
 from softspin.model import DiscreteVAE
@@ -22,8 +21,8 @@ from softspin.nets import Affine
 
 def export(net: DiscreteVAE, replica: int) -> dict[str, Any]:
     """All that a page needs to encode, decode and sample. The nets take bits and give logits."""
-    prior = net.prior(validate=False)
-    if not isinstance(prior, BipartiteBoltzmann):
+    prior = net.prior_parameters
+    if not prior.two_sided:
         raise SupportError("this model's prior is on a graph; the page knows priors with two sides (graph = none)")
     mean = net.mean.double().cpu()
     *nets, decoder = net.nets

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor, nn
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 class Prior(Part, nn.Module):
     """Parameters `(R, ...)` of a Boltzmann distribution over D bits: a bias `(R, D)` and a weight."""
 
+    two_sided: ClassVar[bool] = False
+    """Whether it couples two sides and nothing else: weight is `(R, left, right)`."""
     bias: nn.Parameter
     weight: nn.Parameter
 

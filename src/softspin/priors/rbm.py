@@ -19,6 +19,7 @@ class RBM(Prior):
     """bias `(R, n + m)` and weight `(R, n, m)`, both from 0; :meth:`forward` gives the distribution."""
 
     name = "rbm"
+    two_sided = True
 
     def __init__(self, left: int, right: int, replicas: int) -> None:
         super().__init__()

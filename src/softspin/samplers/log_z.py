@@ -26,8 +26,6 @@ from softspin.samplers.machines import (
     check_count,
     check_implementation,
     check_machine,
-    couplings,
-    rebuild,
     replica_streams,
     worst_replica,
 )
@@ -58,7 +56,8 @@ def exact(machine: Boltzmann) -> LogZ:
     tensor(3.4657, dtype=torch.float64)
     """
     check_machine(machine)
-    precise = rebuild(machine, machine.bias.detach().to(torch.float64), couplings(machine).to(torch.float64))
+    parameters = (x.detach().to(torch.float64) for x in (machine.bias, machine.couplings))
+    precise = machine.with_parameters(*parameters)
     value = precise.exact_log_z()
     many = torch.full_like(value, torch.inf)
     return LogZ(value, torch.zeros_like(value), many, value, value, method="exact", kind="exact")

@@ -16,7 +16,7 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
-from softspin.distributions import BipartiteBoltzmann, Boltzmann, GraphBoltzmann
+from softspin.distributions import Boltzmann
 from softspin.distributions.boltzmann import check_finite
 from softspin.errors import DeviceError, ShapeError, SupportError, unknown_name
 from softspin.kernels import Implementation, choose, gibbs_sweeps
@@ -26,28 +26,13 @@ from softspin.random import DrawDomain, init_rng_state, uniforms
 from softspin.samplers.chromatic import anneal_graph, chromatic_sweeps
 
 
-def couplings(machine: Boltzmann) -> Tensor:
-    """The couplings, detached: `(*replicas, n, m)` of an RBM, `(*replicas, D, D)` of any other graph."""
-    return (machine.weight if isinstance(machine, BipartiteBoltzmann) else machine.coupling).detach()
-
-
-def rebuild(machine: Boltzmann, bias: Tensor, coupling: Tensor) -> Boltzmann:
-    """A machine of the same kind with other parameters."""
-    return kind_of(machine)(bias, coupling, validate_args=False)
-
-
-def kind_of(machine: Boltzmann) -> type[BipartiteBoltzmann | GraphBoltzmann]:
-    """Its class, of the two that there are."""
-    return BipartiteBoltzmann if isinstance(machine, BipartiteBoltzmann) else GraphBoltzmann
-
-
 def single_machines(machine: Boltzmann) -> list[Boltzmann]:
     """Each replica as a machine of its own, without gradients or checks.
 
     They are copies, because a product's rounding depends on where in memory its factors begin.
     """
-    each = zip(_flat(machine.bias.detach(), 1), _flat(couplings(machine), 2), strict=True)
-    return [rebuild(machine, bias.clone(), coupling.clone()) for bias, coupling in each]
+    each = zip(_flat(machine.bias.detach(), 1), _flat(machine.couplings.detach(), 2), strict=True)
+    return [machine.with_parameters(bias.clone(), couplings.clone()) for bias, couplings in each]
 
 
 def replica_streams(machine: Boltzmann, seed: int, domain: int) -> Tensor:
@@ -74,13 +59,13 @@ def sweep(
     implementation: Implementation = "auto",
 ) -> tuple[Tensor, Tensor]:
     """Gibbs sweeps of all chains `(*replicas, C, D)`, by blocks. t `(*replicas, C)`, base `(*replicas, D)`."""
-    if not isinstance(machine, BipartiteBoltzmann):
+    if not machine.has_kernels:
         check_implementation(machine, implementation)
         return chromatic_sweeps(machine, z, stream, sweeps, t, base)
     new, moved = gibbs_sweeps(
         _flat(z, 2),
         _flat(machine.bias.detach(), 1),
-        _flat(machine.weight.detach(), 2),
+        _flat(machine.couplings.detach(), 2),
         _flat(stream, 1),
         sweeps,
         None if t is None else _flat(t, 1),
@@ -100,13 +85,13 @@ def anneal(
     implementation: Implementation = "auto",
 ) -> tuple[Tensor, Tensor]:
     """AIS log weights `(*replicas, C)` in float64 and the chains at the end, `(*replicas, C, D)`."""
-    if not isinstance(machine, BipartiteBoltzmann):
+    if not machine.has_kernels:
         check_implementation(machine, implementation)
         log_weight, z, _ = anneal_graph(machine, base, schedule, chains, stream, start)
         return log_weight, z
     log_weight, z, _ = anneal_bipartite(
         _flat(machine.bias.detach(), 1),
-        _flat(machine.weight.detach(), 2),
+        _flat(machine.couplings.detach(), 2),
         _flat(base, 1),
         schedule,
         chains,
@@ -164,7 +149,7 @@ def worst_replica(badness: Tensor) -> tuple[tuple[int, ...], str]:
 
 def check_machine(machine: Boltzmann) -> None:
     """Raise unless all parameters are finite."""
-    check_finite(bias=machine.bias, weight=couplings(machine))
+    check_finite(bias=machine.bias, weight=machine.couplings.detach())
 
 
 def check_step(
@@ -180,7 +165,7 @@ def check_step(
 def check_implementation(machine: Boltzmann, implementation: Implementation) -> None:
     """Raise unless this implementation is there and can sweep this machine."""
     choose(implementation, machine.bias.device, machine.bias.dtype)
-    if implementation in ("cpu", "gpu") and not isinstance(machine, BipartiteBoltzmann):
+    if implementation in ("cpu", "gpu") and not machine.has_kernels:
         raise SupportError(
             f"implementation '{implementation}' sweeps bipartite machines, not general graphs; use 'auto' or 'plain', "
             "or a BipartiteBoltzmann if the couplings are those of one"

@@ -7,9 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from softspin.distributions import BipartiteBoltzmann, Boltzmann
+from softspin.distributions import Boltzmann
 from softspin.errors import ShapeError
-from softspin.kernels.matmul import product
 from softspin.numerics import carry_gradient
 from softspin.samplers.machines import check_chains
 
@@ -35,22 +34,15 @@ def negative_phase(machine: Boltzmann, z: Tensor) -> NegativePhase:
     same two formulas hold unit by unit, without regard to colours. Unbiased if the samples are the machine's; less
     noisy than z z'. Nothing is read on the host if the machine does not validate.
 
+    >>> from softspin.distributions import BipartiteBoltzmann
     >>> machine = BipartiteBoltzmann(torch.zeros(3), torch.zeros(1, 2))
     >>> negative_phase(machine, torch.tensor([[1.0, 1.0, 0.0]]))
     NegativePhase(mean=tensor([0.5000, 0.5000, 0.5000]), pair=tensor([[0.5000, 0.2500]]))
     """
     check_chains(z, machine, chain_dims=None, what="the samples")
     hard, soft = (x.reshape(*machine.batch_shape, -1, machine.units) for x in (z, torch.sigmoid(machine.field(z))))
-    count = hard.shape[-2]
     mean = soft.mean(-2)
-    if isinstance(machine, BipartiteBoltzmann):
-        n = machine.left
-        both = product(soft[..., :n].mT, hard[..., n:]) + product(hard[..., :n].mT, soft[..., n:])
-        return NegativePhase(mean, both / (2 * count))
-    cross = soft.mT @ hard / count
-    pair = (cross + cross.mT) / 2
-    pair = pair - torch.diag_embed(pair.diagonal(dim1=-2, dim2=-1)) + torch.diag_embed(mean)
-    return NegativePhase(mean, pair)
+    return NegativePhase(mean, machine.pair_moments(hard, soft, mean))
 
 
 def log_z_with_gradient(machine: Boltzmann, value: Tensor, z: Tensor) -> Tensor:
@@ -59,6 +51,7 @@ def log_z_with_gradient(machine: Boltzmann, value: Tensor, z: Tensor) -> Tensor:
     What `Boltzmann(..., log_z=...)` takes in training: d log Z / d bias = E[z], d log Z / d weight = E[left right'],
     by :func:`negative_phase`.
 
+    >>> from softspin.distributions import BipartiteBoltzmann
     >>> bias, weight = torch.zeros(3, requires_grad=True), torch.zeros(1, 2, requires_grad=True)
     >>> machine = BipartiteBoltzmann(bias, weight)
     >>> log_z = log_z_with_gradient(machine, torch.tensor(2.08), torch.tensor([[1.0, 1.0, 0.0]]))
@@ -72,8 +65,4 @@ def log_z_with_gradient(machine: Boltzmann, value: Tensor, z: Tensor) -> Tensor:
         )
     mean, pair = negative_phase(machine, z)
     linear = (machine.bias * mean).sum(-1)
-    if isinstance(machine, BipartiteBoltzmann):
-        quadratic = (machine.weight * pair).sum((-2, -1))
-    else:
-        quadratic = (machine.coupling * pair).sum((-2, -1)) / 2
-    return carry_gradient(value.to(machine.bias), linear + quadratic)
+    return carry_gradient(value.to(machine.bias), linear + machine.coupling_term(pair))

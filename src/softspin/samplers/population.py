@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from softspin.distributions import BipartiteBoltzmann, Boltzmann, GraphBoltzmann
+from softspin.distributions import Boltzmann
 from softspin.errors import ConfigError, ShapeError, SupportError
 from softspin.kernels import Implementation
 from softspin.numerics import softplus
@@ -28,10 +28,7 @@ from softspin.samplers.machines import (
     check_count,
     check_machine,
     check_step,
-    couplings,
     independent_draw,
-    kind_of,
-    rebuild,
     replica_streams,
     sweep,
 )
@@ -60,7 +57,8 @@ def init(machine: Boltzmann, members: int, seed: int, base: str | Tensor = "cent
     stream = replica_streams(machine, seed, KeyDomain.POPULATION)
     z = independent_draw(machine, biases, stream, (members,))
     log_z = softplus(biases.to(torch.float64)).sum(-1)
-    return PopulationState(z, biases.clone(), torch.zeros_like(couplings(machine)), log_z, _labels(z), stream)
+    no_couplings = torch.zeros_like(machine.couplings.detach())
+    return PopulationState(z, biases.clone(), no_couplings, log_z, _labels(z), stream)
 
 
 def reset_founders(state: PopulationState) -> PopulationState:
@@ -148,7 +146,7 @@ class _Part(NamedTuple):
 
 
 def _part(
-    kind: type[BipartiteBoltzmann | GraphBoltzmann],
+    kind: type[Boltzmann],
     state: PopulationState,
     bias: Tensor,
     coupling: Tensor,
@@ -159,7 +157,7 @@ def _part(
 
     With `at_once` only the parents are of that part; all else is of the whole way.
     """
-    gain = -kind(bias - state.bias, coupling - state.coupling, validate_args=False).energy(state.z).to(torch.float64)
+    gain = -kind.from_parameters(bias - state.bias, coupling - state.coupling).energy(state.z).to(torch.float64)
     # Relative to the largest: equal weights are all exactly 1, and the largest share is 1 / sum.
     largest = gain.amax(-1, keepdim=True)
     gain = gain - largest
@@ -197,11 +195,11 @@ def _at_once(
     compiled: bool,
 ) -> tuple[PopulationState, PopulationInfo]:
     run = _compiled_part() if compiled else _part
-    part = run(kind_of(machine), state, machine.bias.detach(), couplings(machine), least, at_once=True)
+    part = run(type(machine), state, machine.bias.detach(), machine.couplings.detach(), least, at_once=True)
     z, stream = sweep(machine, part.z, state.stream, sweeps, implementation=implementation)
     back = _compiled_way_back() if compiled else _way_back
     moved = part.bias - state.bias, part.coupling - state.coupling
-    increment = back(kind_of(machine), z, *moved, part.increment, part.weights, least)
+    increment = back(type(machine), z, *moved, part.increment, part.weights, least)
     info = PopulationInfo(
         log_z_increment=increment,
         parts=torch.ones_like(part.reached, dtype=torch.int64),
@@ -215,7 +213,7 @@ def _at_once(
 
 
 def _way_back(
-    kind: type[BipartiteBoltzmann | GraphBoltzmann],
+    kind: type[Boltzmann],
     z: Tensor,
     moved_bias: Tensor,
     moved_coupling: Tensor,
@@ -228,7 +226,7 @@ def _way_back(
     What the way has all but forbidden, no new member knows of. The old ones do: by them the weights of the way back,
     the inverse ones, are worth N / (mean w mean 1/w) members.
     """
-    loss = kind(moved_bias, moved_coupling, validate_args=False).energy(z).to(torch.float64)
+    loss = kind.from_parameters(moved_bias, moved_coupling).energy(z).to(torch.float64)
     back = math.log(z.shape[-2]) - torch.logsumexp(loss, dim=-1)
     enough = least * weights.mean(-1) * weights.reciprocal().mean(-1) <= z.shape[-2]
     return torch.where(enough, back, forth)
@@ -249,7 +247,7 @@ def _all_parts(
 ) -> tuple[PopulationState, PopulationInfo]:
     """Parts until every replica is there; one that is waits for the others, without weights, sweeps or draws."""
     replicas, members = machine.batch_shape, state.z.shape[-2]
-    kind, bias, coupling = kind_of(machine), machine.bias.detach(), couplings(machine)
+    kind, bias, coupling = type(machine), machine.bias.detach(), machine.couplings.detach()
     zero = torch.zeros(replicas, dtype=torch.float64, device=state.z.device)
     info = PopulationInfo(
         log_z_increment=zero,
@@ -265,7 +263,7 @@ def _all_parts(
         part = _part(kind, state, bias, coupling, least if number < largest_parts else 0.0)
         if not bool(torch.isfinite(part.increment).all()):
             raise SupportError("the weights of the population are not finite; every parameter must be finite")
-        here = rebuild(machine, part.bias, part.coupling)
+        here = machine.with_parameters(part.bias, part.coupling)
         z, stream = sweep(here, part.z, state.stream, sweeps, implementation=implementation)
         info = PopulationInfo(
             log_z_increment=info.log_z_increment + part.increment,
@@ -304,10 +302,10 @@ def _check_step(
     state: PopulationState, machine: Boltzmann, sweeps: int, smallest_ess: float, largest_parts: int
 ) -> None:
     check_step(machine, state.z, sweeps, what="the population's members")
-    if state.coupling.shape != couplings(machine).shape or state.bias.shape != machine.bias.shape:
+    if state.coupling.shape != machine.couplings.shape or state.bias.shape != machine.bias.shape:
         raise ShapeError(
             f"the population was at bias {tuple(state.bias.shape)} and couplings {tuple(state.coupling.shape)}, "
-            f"this machine has {tuple(machine.bias.shape)} and {tuple(couplings(machine).shape)}"
+            f"this machine has {tuple(machine.bias.shape)} and {tuple(machine.couplings.shape)}"
         )
     check_count("parts", largest_parts)
     if not 0 < smallest_ess < 1:

@@ -9,14 +9,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from softspin.distributions import BipartiteBoltzmann, OverlapRelaxation
+from softspin.distributions import Boltzmann, OverlapRelaxation
 from softspin.numerics import positive_part
 from softspin.samplers import SandwichWarning
 from softspin.samplers.log_z import exact, sandwich
 from softspin.smoothing import SoftBits
 
 EXACT = 12
-"""Units of the smaller side up to which log Z is enumerated; there are hundreds of machines at a time."""
+"""Units to list (of an RBM its smaller side) up to which log Z is enumerated; there are hundreds at a time."""
 CERTAIN = 30.0
 """Log odds that no neighbour can change: the unit is what its soft bit says, but for e^-30."""
 
@@ -31,7 +31,7 @@ class KL(NamedTuple):
 
 @torch.no_grad()
 def mean_field_kl(
-    machine: BipartiteBoltzmann,
+    machine: Boltzmann,
     bits: SoftBits,
     steps: Sequence[int],
     *,
@@ -45,10 +45,10 @@ def mean_field_kl(
     KL = log Z(zeta) - [H(m) - E(m) + b.m], with Z(zeta) of the machine whose biases are a + b(zeta). That is annealed
     in both directions, starting from the mean field itself: it is so close that the weights hardly differ.
     """
-    weight, bias = machine.weight.to(torch.float64), machine.bias.to(torch.float64)
-    precise = BipartiteBoltzmann(bias, weight, validate_args=False)
+    bias = machine.bias.to(torch.float64)
+    precise = machine.with_parameters(bias, machine.couplings.to(torch.float64))
     # Evidence of hundreds of nats says no more than this much does, and would cost the annealing its digits.
-    reach = torch.cat([weight.abs().sum(-1), weight.abs().sum(-2)], dim=-1) + bias.abs() + CERTAIN
+    reach = precise.coupling_strength() + bias.abs() + CERTAIN
     odds = bits.log_odds.to(torch.float64)
     odds = torch.minimum(torch.maximum(odds, -reach[..., None, :]), reach[..., None, :])
     # The machine that is annealed has biases in the bits' own precision; the bound is to be of that one.
@@ -60,10 +60,10 @@ def mean_field_kl(
     bounds = torch.stack([relaxed.bound(evidence, logits) for logits in fields]) + positive_part(odds).sum(-1)
 
     given = precise.with_fields(odds)
-    if min(given.left, given.right) <= enumerate_upto:
+    if given.listed_units <= enumerate_upto:
         log_z = exact(given)
     else:
-        rough = BipartiteBoltzmann(given.bias.to(bits.zeta), given.weight.to(bits.zeta), validate_args=False)
+        rough = given.with_parameters(given.bias.to(bits.zeta), given.couplings.to(bits.zeta))
         with warnings.catch_warnings():
             # Of thousands of machines a few cross by chance; their limits then cover both directions.
             warnings.simplefilter("ignore", SandwichWarning)

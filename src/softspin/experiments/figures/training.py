@@ -20,7 +20,6 @@ from torch import Tensor
 
 from softspin.config import Config
 from softspin.data import Dataset, load
-from softspin.distributions import BipartiteBoltzmann
 from softspin.errors import ConfigError, FigureError, SupportError, TrainingError
 from softspin.experiments.figures import arrays
 from softspin.experiments.figures.gradients import GradientNoise, gradient_noise
@@ -110,7 +109,6 @@ class Probe:
             soft = method.infer(self.twin, x, self.uniforms(0)).joined
         few = type(soft)(*(part[:, 0, :zetas] for part in soft))
         machine = self.twin.prior(validate=False)
-        assert isinstance(machine, BipartiteBoltzmann), "the figures are of the recipe's model"
         return mean_field_kl(machine, few, steps, seed=self.engine.steps, temperatures=temperatures, chains=chains)
 
     def gradients(self, x: Tensor, draws: int) -> GradientNoise:
