@@ -16,10 +16,10 @@ from experiments.tables import BROKEN, EXP, POWER, SETTINGS, timeless, write_tab
 
 from softspin import provenance
 from softspin.cli import console
-from softspin.cli import grid as command
 from softspin.data import Dataset
-from softspin.experiments.grid import RunSpec, train_run
+from softspin.experiments.launchers import local
 from softspin.experiments.rows import read_rows
+from softspin.experiments.runs import RunSpec, train_run
 from softspin.records import ResultRow
 from softspin.training.process import locked
 
@@ -103,7 +103,7 @@ def test_minutes_end_with_code_75_and_the_next_call_goes_on(call: Call) -> None:
 
 def test_time_may_run_out_between_two_runs(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     words = both()
-    monkeypatch.setattr(command, "train_run", lambda spec, data, **_: train_run(spec, data))
+    monkeypatch.setattr(local, "train_run", lambda spec, data, **_: train_run(spec, data))
     ended = call(*words, "--minutes", "0")
     assert (ended.code, len(rows())) == (75, 2)
     assert "out of time between two runs; 2 of 4 results" in ended.out
@@ -164,7 +164,7 @@ def test_ctrl_c(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
         raise KeyboardInterrupt
 
     words = both()
-    monkeypatch.setattr(command, "train_run", interrupt)
+    monkeypatch.setattr(local, "train_run", interrupt)
     ended = call(*words)
     assert ended.code == 130
     assert ended.out.endswith("stopped; 0 of 4 results in experiments/rows.jsonl; the same command goes on from here\n")
@@ -257,7 +257,7 @@ def test_what_another_grid_has_done_since_it_was_planned_is_taken_over(
         return train_run(spec, data)
 
     with monkeypatch.context() as patched:
-        patched.setattr(command, "train_run", meanwhile)
+        patched.setattr(local, "train_run", meanwhile)
         assert call(*words, "--only", "power", "--only", "exp").code == 0
     assert len(rows()) == 4
     (one, *_), (other, *_) = rows()[2:], read_rows(Path("other.jsonl"))

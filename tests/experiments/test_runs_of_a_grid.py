@@ -15,10 +15,11 @@ from made_rows import made_row
 
 from softspin.data import Dataset, load
 from softspin.errors import DeviceError, OutOfTimeError, RunError
-from softspin.experiments import grid
+from softspin.experiments import runs
 from softspin.experiments.cells import Cell, read_cells
-from softspin.experiments.grid import CellPlan, RunSpec, check_device, plan_cell, remaining, seeds_text, train_run
+from softspin.experiments.planning import CellPlan, plan_cell
 from softspin.experiments.rows import latest
+from softspin.experiments.runs import RunSpec, check_device, remaining, seeds_text, train_run
 from softspin.records import ResultRow
 from softspin.training.trainer import Trainer
 
@@ -38,8 +39,8 @@ def needed(cell: Cell, folder: Path, rows: list[ResultRow] | None = None, *more:
     return plan_cell(cell, config, latest(rows or []), folder, retry=retry)
 
 
-def only(runs: tuple[RunSpec, ...]) -> RunSpec:
-    (spec,) = runs
+def only(specs: tuple[RunSpec, ...]) -> RunSpec:
+    (spec,) = specs
     return spec
 
 
@@ -79,7 +80,7 @@ def test_lengths_and_variants_have_their_own_folders(cells: dict[str, Cell], tmp
         for more in ([], ["clamp=1e-7"], ["clamp=1e-6"], ["steps=9"], ["rate=0.1", "warmup=0.1", "weight_decay=0.1"])
     }
     assert len(folders) == 5
-    assert all(len(part) <= grid.MOST_LETTERS for folder in folders for part in folder.relative_to(tmp_path).parts)
+    assert all(len(part) <= runs.MOST_LETTERS for folder in folders for part in folder.relative_to(tmp_path).parts)
     assert only(needed(cells[POWER], tmp_path, [], "report_every=3").runs).folder in folders
 
 
@@ -109,7 +110,7 @@ def test_a_row_holds_all_that_it_takes_to_believe_it(cells: dict[str, Cell], dat
 def test_the_full_length_is_not_short(cells: dict[str, Cell], tmp_path: Path) -> None:
     for steps, short in ((1_000_000, False), (999_999, True)):
         config = cells[POWER].config(steps=steps)
-        row = grid._finished(RunSpec(cells[POWER], config, tmp_path), made_row())
+        row = runs._finished(RunSpec(cells[POWER], config, tmp_path), made_row())
         assert (row.short, row.variant) == (short, {})
 
 
@@ -141,7 +142,7 @@ def test_an_unfinished_run_goes_on_with_its_own_seeds(
     assert only(plan_cell(cell, config, latest(rows), tmp_path).runs) == new
     # Killed before the rows were written: they come from the result, and nothing is computed again.
     again = only(needed(cell, tmp_path).runs)
-    monkeypatch.setattr(grid, "Trainer", None)
+    monkeypatch.setattr(runs, "Trainer", None)
     assert [*map(timeless, train_run(again, data))] == [*map(timeless, rows)]
 
 
@@ -155,7 +156,7 @@ def test_a_broken_seed_is_one_row_and_the_others_begin_again(
                 with torch.no_grad():
                     self.engine.model.get_parameter("decoder.linears.0.bias")[self.seeds.index(1), 0] = torch.nan
 
-    monkeypatch.setattr(grid, "Trainer", Breaks)
+    monkeypatch.setattr(runs, "Trainer", Breaks)
     spec = only(needed(cells[POWER], tmp_path).runs)
     failed = train_run(spec, data)
     assert [(row.status, row.seed) for row in failed] == [("failed", 1)]
@@ -176,7 +177,7 @@ def test_a_broken_seed_is_one_row_and_the_others_begin_again(
     found = needed(cells[POWER], tmp_path, failed + rows, retry=True)
     assert (found.missing, found.failed) == ((1,), ())
     assert (only(found.runs).config.seeds, only(found.runs).resume) == ((1,), False)
-    monkeypatch.setattr(grid, "Trainer", Trainer)
+    monkeypatch.setattr(runs, "Trainer", Trainer)
     assert [row.status for row in train_run(only(found.runs), data)] == ["ok"]
     assert (
         needed(cells[POWER], tmp_path, failed + rows + train_run(only(found.runs)._replace(resume=True), data)).failed
@@ -204,7 +205,7 @@ def test_any_other_failure_is_a_row_for_each_seed_and_can_go_on(
 
     spec = only(needed(cells[POWER], tmp_path).runs)
     with monkeypatch.context() as patch:
-        patch.setattr(grid, "Trainer", NoMemory)
+        patch.setattr(runs, "Trainer", NoMemory)
         rows = train_run(spec, data)
     assert [row.seed for row in rows] == [0, 1, 2]
     assert {row.error for row in rows} == {"OutOfMemoryError: CUDA out of memory. Tried to allocate"}

@@ -3,39 +3,42 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
+from functools import singledispatchmethod
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from softspin import data as datasets
 from softspin.cli.console import say, say_json, warn, warn_of_rejection
 from softspin.cli.options import NOT_FINISHED, Device, Json
 from softspin.cli.plan import show_plan
 from softspin.cli.progress import Bar, Lines
-from softspin.cli.runs import RUNS
 from softspin.config import Config
-from softspin.errors import BusyError, OutOfTimeError
 from softspin.experiments.cells import check_settings, choose, find_table, read_cells
-from softspin.experiments.grid import (
-    CellPlan,
-    RunSpec,
-    check_device,
-    plan_cell,
-    refresh,
-    remaining,
-    seeds_text,
-    train_run,
+from softspin.experiments.grid import FOLDER
+from softspin.experiments.launchers.local import ThisProcess
+from softspin.experiments.planning import plan_cell
+from softspin.experiments.rows import latest, read_rows
+from softspin.experiments.runs import seeds_text
+from softspin.experiments.scheduler import (
+    Event,
+    GridEnded,
+    GridStarted,
+    GridStopped,
+    RerunQueued,
+    RowAdded,
+    RunBusy,
+    RunEnded,
+    RunStarted,
+    Scheduler,
 )
-from softspin.experiments.rows import append_rows, latest, read_rows
 from softspin.experiments.times import BENCHMARK, measured
 from softspin.formatting import result_line
-from softspin.records import ResultRow
 from softspin.report.results import rejection_reason
-from softspin.training.results import read_result
+
+EXIT_CODES = {"done": 0, "failed": 1, "unfinished": NOT_FINISHED}
 
 
 def grid(
@@ -65,7 +68,7 @@ def grid(
     rows: Annotated[
         Path | None, typer.Option(help="Where the results are.", show_default="rows.jsonl beside the table")
     ] = None,
-    folder: Annotated[Path, typer.Option(help="Of the runs.")] = RUNS / "grid",
+    folder: Annotated[Path, typer.Option(help="Of the runs.")] = FOLDER,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
@@ -100,109 +103,96 @@ def grid(
         show_plan(plans, measured(known, path.parent.parent / BENCHMARK), device, json)
         return
     deadline = None if minutes is None else began + 60 * minutes
-    code = _Grid(plans, file, json).run(deadline)
+    progress = _Progress(sum(spec.config.steps - spec.step for plan in plans for spec in plan.runs), json)
+    scheduler = Scheduler(plans, file, ThisProcess(progress), _Printer(file, progress, json))
+    try:
+        code = EXIT_CODES[scheduler.run(deadline)]
+    except KeyboardInterrupt:
+        code = 130
+    finally:
+        progress.stop()
     if code:
         raise typer.Exit(code)
 
 
-class _Grid:
-    """The runs in their order, and what is said of them."""
+class _Printer:
+    """Events of the scheduler as lines, for people or for programs; the progress bar follows them."""
 
-    def __init__(self, plans: list[CellPlan], file: Path, json: bool) -> None:
-        self.file, self.json = file, json
-        self.queue = deque(spec for one in plans for spec in one.runs)
-        self.wanted = sum(len(one.config.seeds) for one in plans)
-        self.missing = {(one.cell.id, seed) for one in plans for seed in one.missing}
-        self.failed = {(one.cell.id, seed) for one in plans for seed in one.failed}
-        self.busy = 0
-        """Runs that were left to other processes."""
-        self.number = 0
-        self.progress = _Progress(sum(spec.config.steps - spec.step for spec in self.queue), json)
+    def __init__(self, rows: Path, progress: _Progress, json: bool) -> None:
+        self.rows, self.progress, self.json = rows, progress, json
 
-    def run(self, deadline: float | None) -> int:
-        """All runs, one after another; the exit code."""
-        append_rows(self.file, [])  # a file that cannot be written is found now, not after a day
-        data = {name: datasets.load(name) for name in dict.fromkeys(spec.cell.data for spec in self.queue)}
-        if self.queue:
-            warn_of_rejection()
-            self._say(f"{self._counts()}; runs to make: {len(self.queue)}", {"kind": "grid"})
-        try:
-            while self.queue:
-                spec = refresh(self.queue.popleft())
-                self._begin(spec)
-                try:
-                    rows = train_run(spec, data[spec.cell.data], watcher=self.progress, deadline=deadline)
-                except BusyError:
-                    self._leave(spec)
-                else:
-                    self._end(spec, rows)
-                if deadline is not None and self.queue and time.monotonic() >= deadline:
-                    raise OutOfTimeError("out of time between two runs")
-        except OutOfTimeError as error:
-            return self._stopped(str(error), NOT_FINISHED)
-        except KeyboardInterrupt:
-            return self._stopped("stopped", 130)
-        finally:
-            self.progress.stop()
-        if self.busy:
-            return self._stopped(f"runs left to other processes: {self.busy}", NOT_FINISHED)
-        hint = "; to try again what failed: --retry" if self.failed else ""
-        self._say(f"{self._counts()}{hint}", {"kind": "end"})
-        return 1 if self.failed else 0
+    def __call__(self, event: Event) -> None:
+        self._show(event)
 
-    def _begin(self, spec: RunSpec) -> None:
-        self.number += 1
-        config, step = spec.config, spec.step
-        self.progress.begin(step)
-        settings = [f"{name}={value}" for name, value in spec.cell.variant(config).items()]
-        words = [spec.cell.id, _name(config.seeds), f"{config.steps:,} steps", *settings]
-        if read_result(spec.folder) is not None:
-            words += ["trained before"]
-        elif step:
-            words += [f"from step {step:,}"]
-        self._say(
-            f"[{self.number} of {self.number + len(self.queue)}] {', '.join(words)}\n  {spec.folder}",
-            {"kind": "start", "cell": spec.cell.id, "seeds": config.seeds, "folder": spec.folder, "step": step},
-        )
+    @singledispatchmethod
+    def _show(self, event: Event) -> None:
+        raise TypeError(f"there are no words for {event}")
 
-    def _leave(self, spec: RunSpec) -> None:
-        """To the process that is training it; the others can go on."""
-        self.busy += 1
-        self.progress.end(spec.config.steps)
-        self._say("  another process is training it: left to that one", {"kind": "busy", "folder": spec.folder})
+    @_show.register
+    def _(self, event: GridStarted) -> None:
+        warn_of_rejection()
+        self._say(event, f"{self._counts(event)}; runs to make: {event.runs}", {"kind": "grid"})
 
-    def _end(self, spec: RunSpec, rows: list[ResultRow]) -> None:
-        append_rows(self.file, rows)
-        self.progress.end(spec.config.steps)
-        for row in rows:
-            key = spec.cell.id, row.seed
-            self.missing.discard(key)
-            if not row.ok:
-                self.failed.add(key)
-            text = result_line(row) if row.ok else f"failed: {row.error}"
-            self._say(f"  seed {row.seed}: {text}", {"kind": "row", **row.to_json()})
-        if not all(row.ok for row in rows):
-            check_device(spec.config.device)
-        if (rest := remaining(spec, rows)) is not None:
-            seeds = rest.config.seeds
-            self._say(f"  without it, from the beginning: {_name(seeds)}", {"kind": "again", "seeds": seeds})
-            self.queue.appendleft(rest)
-            self.progress.add(rest.config.steps)
+    @_show.register
+    def _(self, event: RunStarted) -> None:
+        self.progress.begin(event.step)
+        spec = event.spec
+        line = {"cell": spec.cell.id, "seeds": spec.config.seeds, "folder": spec.folder, "step": event.step}
+        self._say(event, _start_text(event), {"kind": "start", **line})
 
-    def _stopped(self, why: str, code: int) -> int:
-        self._say(f"{why}; {self._counts()}; the same command goes on from here", {"kind": "stopped", "why": why})
-        return code
+    @_show.register
+    def _(self, event: RunBusy) -> None:
+        self.progress.end(event.spec.config.steps)
+        text = "  another process is training it: left to that one"
+        self._say(event, text, {"kind": "busy", "folder": event.spec.folder})
 
-    def _counts(self) -> str:
-        there = self.wanted - len(self.missing) - len(self.failed)
-        failed = f", {len(self.failed)} failed" if self.failed else ""
-        return f"{there} of {self.wanted} results in {self.file}{failed}"
+    @_show.register
+    def _(self, event: RunEnded) -> None:
+        self.progress.end(event.spec.config.steps)
 
-    def _say(self, text: str, line: Mapping[str, Any]) -> None:
+    @_show.register
+    def _(self, event: RowAdded) -> None:
+        row = event.row
+        text = result_line(row) if row.ok else f"failed: {row.error}"
+        self._say(event, f"  seed {row.seed}: {text}", {"kind": "row", **row.to_json()})
+
+    @_show.register
+    def _(self, event: RerunQueued) -> None:
+        seeds = event.spec.config.seeds
+        self._say(event, f"  without it, from the beginning: {_name(seeds)}", {"kind": "again", "seeds": seeds})
+        self.progress.add(event.spec.config.steps)
+
+    @_show.register
+    def _(self, event: GridStopped) -> None:
+        text = f"{event.reason}; {self._counts(event)}; the same command goes on from here"
+        self._say(event, text, {"kind": "stopped", "why": event.reason})
+
+    @_show.register
+    def _(self, event: GridEnded) -> None:
+        hint = "; to try again what failed: --retry" if event.counts.failed else ""
+        self._say(event, f"{self._counts(event)}{hint}", {"kind": "end"})
+
+    def _counts(self, event: Event) -> str:
+        counts = event.counts
+        failed = f", {counts.failed} failed" if counts.failed else ""
+        return f"{counts.results} of {counts.wanted} results in {self.rows}{failed}"
+
+    def _say(self, event: Event, text: str, line: Mapping[str, Any]) -> None:
         if self.json:
-            say_json({**line, "wanted": self.wanted, "missing": len(self.missing), "failed": len(self.failed)})
+            say_json({**line, **event.counts._asdict()})
         else:
             say(text)
+
+
+def _start_text(event: RunStarted) -> str:
+    spec, config = event.spec, event.spec.config
+    settings = [f"{name}={value}" for name, value in spec.cell.variant(config).items()]
+    words = [spec.cell.id, _name(config.seeds), f"{config.steps:,} steps", *settings]
+    if event.trained_before:
+        words += ["trained before"]
+    elif event.step:
+        words += [f"from step {event.step:,}"]
+    return f"[{event.number} of {event.total}] {', '.join(words)}\n  {spec.folder}"
 
 
 def _name(seeds: Sequence[int]) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from softspin.cli.console import say, say_json, show_table
-from softspin.experiments.grid import CellPlan, RunSpec, seeds_text
+from softspin.experiments.planning import CellPlan
+from softspin.experiments.runs import RunSpec, seeds_text
 from softspin.experiments.times import Estimate, Timing, device_of, estimate, work_of
 from softspin.provenance import find_device, provenance
 

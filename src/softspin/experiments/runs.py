@@ -1,0 +1,205 @@
+"""Runs of a grid: how one is trained, and how it becomes rows.
+
+A run has one cell and several seeds, which train as its replicas, in a folder of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import gc
+import hashlib
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from softspin.config import Config
+from softspin.data import Dataset
+from softspin.errors import (
+    CheckpointError,
+    DamagedError,
+    DataError,
+    DeviceError,
+    JournalError,
+    OutOfTimeError,
+    RunError,
+    TrainingError,
+)
+from softspin.experiments.cells import Cell
+from softspin.provenance import find_device, provenance
+from softspin.records import FULL_STEPS, ResultRow
+from softspin.training import checkpoint
+from softspin.training.results import RUN, read_result, read_run
+from softspin.training.trainer import Trainer, Watcher
+
+NOT_THE_CELLS_FAULT = (CheckpointError, DataError, DeviceError, JournalError, OutOfTimeError, RunError, OSError)
+"""What stops a grid, unless a file is damaged: the next cell would meet it as well, and this one can go on later."""
+
+MOST_LETTERS = 100
+"""In the name of a folder; a variant may have many settings."""
+
+
+class RunSpec(NamedTuple):
+    """A run to make or to resume: seeds of one cell that train as its replicas."""
+
+    cell: Cell
+    config: Config
+    folder: Path
+    resume: bool = False
+    """Whether the folder already holds this run."""
+
+    @property
+    def step(self) -> int:
+        """The step of its last checkpoint."""
+        with contextlib.suppress(DamagedError):  # the run will say so
+            saved = self.resume and checkpoint.exists(self.folder, "last")
+            return int(checkpoint.load_meta(self.folder, "last")["step"]) if saved else 0
+        return 0
+
+
+def refresh(spec: RunSpec) -> RunSpec:
+    """The run as it is now: another process may have started it since it was planned."""
+    return spec._replace(resume=(spec.folder / RUN).exists())
+
+
+def new_run(cell: Cell, config: Config, seeds: Sequence[int], place: Path) -> RunSpec:
+    """A run that starts."""
+    return RunSpec(cell, config.replace(seeds=tuple(seeds)), place / f"seeds-{seeds_text(seeds)}")
+
+
+def cell_folder(cell: Cell, config: Config, folder: Path) -> Path:
+    """Where the runs of a cell at a length and a variant are, in characters that no shell minds."""
+    variant = ",".join(f"{name}={value}" for name, value in cell.variant(config).items())
+    name = f"{config.steps}-{variant}" if variant else str(config.steps)
+    if len(name) > MOST_LETTERS:
+        name = f"{name[: MOST_LETTERS - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    method = cell.method.replace("#", "-sharp").replace("++", "-plusplus")
+    parts = (cell.data, cell.structure, f"k{cell.k}", method, cell.sampler, name)
+    return folder.joinpath(*(re.sub(r"[^A-Za-z0-9._=,-]+", "_", part) for part in parts))
+
+
+def seeds_text(seeds: Sequence[int]) -> str:
+    """Seeds as they are written on the command line.
+
+    >>> seeds_text([0, 1, 2, 4, 7, 8])
+    '0-2,4,7-8'
+    """
+    runs: list[list[int]] = []
+    for seed in sorted(seeds):
+        if runs and seed == runs[-1][-1] + 1:
+            runs[-1].append(seed)
+        else:
+            runs.append([seed])
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def train_run(
+    spec: RunSpec, data: Dataset, *, watcher: Watcher | None = None, deadline: float | None = None
+) -> list[ResultRow]:
+    """Train a run, or resume it: a row for each seed, or for those that failed.
+
+    After non-finite numbers there is one row, of the seed that had them; the folder is renamed, and the other seeds
+    have no row: see `remaining`. Any other failure is a row for each seed, and the folder stays as it is.
+    """
+    _forget_the_last_run()
+    try:
+        return [_finished(spec, row) for row in _results(spec, data, watcher, deadline)]
+    except TrainingError as error:
+        _set_aside(spec.folder)
+        seeds = spec.config.seeds if error.seed is None else (error.seed,)
+        return [_failed(spec, seed, error) for seed in seeds]
+    except Exception as error:
+        if isinstance(error, NOT_THE_CELLS_FAULT) and not isinstance(error, DamagedError):
+            raise
+        return [_failed(spec, seed, error) for seed in spec.config.seeds]
+
+
+def remaining(spec: RunSpec, rows: Iterable[ResultRow]) -> RunSpec | None:
+    """The seeds of a run that have no row, to rerun without the one that broke."""
+    have = {row.seed for row in rows}
+    seeds = [seed for seed in spec.config.seeds if seed not in have]
+    return new_run(spec.cell, spec.config, seeds, spec.folder.parent) if seeds else None
+
+
+def check_device(name: str) -> None:
+    """Raise if a device does no work any more; after some errors a GPU refuses all that follows."""
+    device = find_device(name)
+    try:
+        torch.zeros(1, device=device).add_(1).item()
+    except RuntimeError as error:
+        raise DeviceError(f"{device} does not work any more ({_line(error)}); call again to go on") from None
+
+
+def _results(spec: RunSpec, data: Dataset, watcher: Watcher | None, deadline: float | None) -> list[ResultRow]:
+    """What came out, with the commit that started the run: `result.json` of version 1 does not say."""
+    rows = read_result(spec.folder) if spec.resume else None  # there is one if a kill came before its rows
+    if rows is None:
+        trainer = Trainer(spec.config, data, spec.folder, watcher=watcher)
+        if deadline is not None:
+            trainer.deadline = deadline
+        rows = trainer.train(resume=spec.resume)
+    start_commit = read_run(spec.folder).provenance.commit
+    return [dataclasses.replace(row, start_commit=start_commit) for row in rows]
+
+
+def _finished(spec: RunSpec, row: ResultRow) -> ResultRow:
+    """A row of `result.json` as a row of the grid."""
+    return dataclasses.replace(
+        row,
+        cell=spec.cell.id,
+        steps=spec.config.steps,
+        short=spec.config.steps != FULL_STEPS,
+        variant=spec.cell.variant(spec.config),
+        config=spec.config.to_dict(),
+        date=_now(),
+    )
+
+
+def _failed(spec: RunSpec, seed: int, error: Exception) -> ResultRow:
+    origin = provenance(find_device(spec.config.device))
+    return ResultRow(
+        status="failed",
+        cell=spec.cell.id,
+        seed=seed,
+        steps=spec.config.steps,
+        short=spec.config.steps != FULL_STEPS,
+        variant=spec.cell.variant(spec.config),
+        provenance=origin,
+        start_commit=origin.commit,
+        config=spec.config.to_dict(),
+        date=_now(),
+        error=_line(error),
+    )
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def _line(error: Exception) -> str:
+    """An error on one line; the names of types that are not ours say more than their words."""
+    text = " ".join(str(error).split())
+    return text if isinstance(error, TrainingError) else f"{type(error).__name__}: {text}"
+
+
+def _set_aside(folder: Path) -> None:
+    """Rename a run that broke, so that nobody goes on with it."""
+    number, away = 1, folder.with_name(f"broken-{folder.name}")
+    while away.exists():
+        number += 1
+        away = folder.with_name(f"broken-{folder.name}-{number}")
+    folder.rename(away)
+
+
+def _forget_the_last_run() -> None:
+    """Memory of the GPU, and compiled code: torch gives up compiling one function for too many models."""
+    gc.collect()
+    if "torch._dynamo" in sys.modules:
+        torch.compiler.reset()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
