@@ -83,7 +83,7 @@ def test_wrong_input_is_named() -> None:
         made.nll(torch.zeros(2, 9), samples=0)
     with pytest.raises(SupportError, match="-1 samples; at least 1 is needed"):
         made.sample(-1)
-    with pytest.raises(SupportError, match="images must be binary"):
+    with pytest.raises(SupportError, match="images hold values other than 0 and 1"):
         made.nll(torch.full((2, 9), 0.5))
     with pytest.raises(ShapeError, match=r"bits of shape \(2, 9\); they must be \(N, 8\)"):
         made.decode(torch.zeros(2, 9))

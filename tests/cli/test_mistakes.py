@@ -26,7 +26,7 @@ from softspin.cli import main
         (["--set", "chains"], "setting 'chains' has no value; write chains=VALUE"),
         (["--steps", "0"], "steps = 0 is not possible; it must be an integer from 1"),
         (["--steps", "many"], "steps = 'many' is not possible"),
-        (["--sampler", "gibbs"], "sampler = 'gibbs' is not possible; it must be one of pcd, pa"),
+        (["--sampler", "gibbs"], "unknown sampler 'gibbs'; known: pa, pcd, pt"),
         (["--beta", "20,x"], "betas = [20, 'x'] is not possible"),
         (["--seeds", "4-0"], "seeds = '4-0' is not possible"),
         (["--device", "gpu"], "device = 'gpu' is not possible; it must be auto, cpu, cuda or cuda:N"),

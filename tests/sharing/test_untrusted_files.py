@@ -196,29 +196,29 @@ def test_absurd_sizes_cost_nothing(sizes: dict[str, Any], file: Path) -> None:
     ("change", "message"),
     [
         (lambda t: t.update({"../../../x": torch.zeros(2)}), "tensor '../../../x' is none of the model's"),
-        (lambda t: t.pop("prior_parameters.bias"), "tensor 'rbm.bias' is missing"),
+        (lambda t: t.pop("prior_parameters.bias"), "tensor 'prior_parameters.bias' is missing"),
         (lambda t: t.pop("mean"), "tensor 'mean', with one number for each pixel, is missing or has another shape"),
         (lambda t: t.update(mean=torch.zeros(0)), "tensor 'mean', with one number for each pixel, is missing"),
         (lambda t: t.update(mean=torch.zeros(3, 3)), "tensor 'mean', with one number for each pixel, is missing"),
-        (lambda t: t.clear(), "3 nets of 2 layers each need more than 0 tensors"),
+        (lambda t: t.clear(), "3 nets of 2 tensors each need more than 0 tensors"),
         (
             lambda t: t.update({"prior_parameters.weight": torch.zeros(2, 9)}),
-            "tensor 'rbm.weight' has shape (2, 9); the config's has (2, 3, 3)",
+            "tensor 'prior_parameters.weight' has shape (2, 9); the config's has (2, 3, 3)",
         ),
         (
             lambda t: t.update({"prior_parameters.bias": torch.zeros(2, 6, dtype=torch.float64)}),
-            "tensor 'rbm.bias' is float64; it must be finite float32",
+            "tensor 'prior_parameters.bias' is float64; it must be finite float32",
         ),
         (
             lambda t: t["prior_parameters.bias"].fill_(torch.nan),
-            "tensor 'rbm.bias' is not finite; it must be finite float32",
+            "tensor 'prior_parameters.bias' is not finite; it must be finite float32",
         ),
-        (lambda t: t["base_logit"].fill_(torch.inf), "tensor 'base_logit' is not finite"),
+        (lambda t: t["likelihood.base_logit"].fill_(torch.inf), "tensor 'likelihood.base_logit' is not finite"),
         (
             lambda t: t["decoder.norms.0.variance"].fill_(-1),
             "tensor 'decoder.norms.0.variance' has numbers below 0; a variance has none",
         ),
-        (lambda t: t["beta"].fill_(7), "tensor 'beta' is [7.0, 7.0]; the config's is ["),
+        (lambda t: t["method.beta"].fill_(7), "tensor 'method.beta' is [7.0, 7.0]; the config's is ["),
     ],
 )
 def test_tensors_that_do_not_fit(change: Change, message: str, file: Path) -> None:

@@ -52,10 +52,11 @@ def plan_cell(
             for row in old:
                 if row.seed in began.seeds and row.start_commit == run.provenance.commit:
                     raise RunError(f"the run in {path} made what is outdated ({row.outdated}); move it away")
-            ours = config.replace(seeds=began.seeds)
-            if name := differing_setting(ours, began):  # the recipe of another version
-                was, now = began.settings().get(name), ours.settings().get(name)
+            wanted = config.replace(seeds=began.seeds)
+            if name := differing_setting(wanted, began):  # the recipe of another version
+                was, now = began.settings().get(name), wanted.settings().get(name)
                 raise RunError(f"the run in {path} began with {name} = {was}, not {now}; move it away")
+            ours = began.replace(device=config.device, compile=config.compile)
             runs.append(RunSpec(cell, ours, path, resume=True))
             left -= set(began.seeds)
     if left:
