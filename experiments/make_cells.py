@@ -11,7 +11,7 @@ import argparse
 import csv
 from pathlib import Path
 
-from softspin import recipe
+from softspin import paper
 
 HEAD = """\
 # The cells of the paper's {title}: what to train, with the authors' beta, and the test NLL and its standard deviation
@@ -22,7 +22,7 @@ cells = [
 
 def line(row: dict[str, str]) -> str:
     """A cell, with the printed digits as they are."""
-    beta = recipe.beta(row["dataset"], row["structure"], row["method"])
+    beta = paper.published_beta(row["dataset"], row["structure"], row["method"])
     return (
         f'  {{data = "{row["dataset"]}", structure = "{row["structure"]}", k = {row["k"]}, '
         f'method = "{row["method"]}", sampler = "{row.get("sampler", "pa")}", '

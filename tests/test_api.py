@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from pathlib import Path
@@ -83,7 +82,9 @@ def test_wrong_input_is_named() -> None:
         made.nll(torch.zeros(2, 9), samples=0)
     with pytest.raises(SupportError, match="-1 samples; at least 1 is needed"):
         made.sample(-1)
-    with pytest.raises(SupportError, match="images hold values other than 0 and 1"):
+    with pytest.raises(
+        SupportError, match="images hold values other than 0 and 1; the likelihood is that of binary pixels"
+    ):
         made.nll(torch.full((2, 9), 0.5))
     with pytest.raises(ShapeError, match=r"bits of shape \(2, 9\); they must be \(N, 8\)"):
         made.decode(torch.zeros(2, 9))
@@ -94,7 +95,7 @@ def test_wrong_input_is_named() -> None:
 @pytest.mark.parametrize("given", ["bars-and-stripes-3x3", datasets.load("bars-and-stripes-3x3")])
 def test_data_that_are_given_are_those_of_the_config(given: Any, tmp_path: Path) -> None:
     """So the recipe's beta is theirs, and the folder says where they are."""
-    made = softspin.fit(dataclasses.replace(small(steps=1), data="mnist"), given, tmp_path)
+    made = softspin.fit(small(steps=1).replace(data="mnist"), given, tmp_path)
     assert made.config.data == "bars-and-stripes-3x3"
     assert softspin.load(tmp_path).config == made.config
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from softspin import recipe
-from softspin.config import Config
+from softspin import paper
+from softspin.config import VERSION, Config, differing_setting, is_neutral, setting_info
 from softspin.errors import ConfigError, SoftspinError, UnknownNameError
-from softspin.methods import METHODS
-from softspin.smoothing import smoothing_family
+from softspin.likelihoods import Bernoulli
+from softspin.methods import SmoothedMethod, method
+from softspin.nets import MLP
+from softspin.parts import LIKELIHOODS, NETS
 from softspin.structures import STRUCTURES
 
 # Values that differ from every default, one a field, so that a round trip that drops a field is seen.
@@ -27,15 +30,16 @@ OTHER: dict[str, Any] = {
     "bits": 6,
     "layers": 0,
     "width": 17,
+    "net": "other-net",
+    "likelihood": "other-likelihood",
+    "prior": "graph",
     "graph": ((0, 1), (0, 17), *((i, i + 1) for i in range(1, 17))),
     "init_scale": 1.0,
     "norm_decay": 0.5,
     "norm_epsilon": 1e-3,
     "beta": 12.5,
     "betas": (),
-    "epsilon": 0.1,
     "clamp": 1e-7,
-    "mean_field_steps": 3,
     "samples": 25,
     "warmup": 0.0,
     "weight_decay": 0.0,
@@ -64,6 +68,26 @@ OTHER: dict[str, Any] = {
     "tf32": True,
     "compile": "off",
 }
+# What the method and the sampler above do not have.
+OTHER_METHOD: dict[str, Any] = {"method": "dvae#-un_exp", "epsilon": 0.1, "mean_field_steps": 3}
+OTHER_SAMPLER: dict[str, Any] = {"sampler": "pt", "part_settings": {"temperatures": 5}}
+
+
+@pytest.fixture
+def other_parts() -> Iterator[None]:
+    """A net and a likelihood beside the only ones that there are."""
+
+    class OtherNet(MLP):
+        name = "other-net"
+
+    class OtherLikelihood(Bernoulli):
+        name = "other-likelihood"
+
+    NETS.register(OtherNet)
+    LIKELIHOODS.register(OtherLikelihood)
+    yield
+    NETS.unregister(OtherNet.name)
+    LIKELIHOODS.unregister(OtherLikelihood.name)
 
 
 def test_the_defaults_are_the_recipe() -> None:
@@ -109,12 +133,28 @@ def test_beta_comes_from_the_table() -> None:
     methods += ["dvae#-gaussian", "dvae#-exp", "dvae#-un_exp", "dvae#-power"]
     for line in TABLE.strip().splitlines()[1:]:
         data, structure, *betas = line.split()
-        for method, beta in zip(methods, betas, strict=True):
-            (replica,) = Config(data=data, structure=structure, method=method).replicas
-            assert replica.beta == float(beta), (data, structure, method)
-    assert set(methods) == set(METHODS)
+        for name, beta in zip(methods, betas, strict=True):
+            config = Config(data=data, structure=structure, method=name)
+            (replica,) = config.replicas
+            assert replica.beta == config.beta == float(beta), (data, structure, name)
+    assert set(methods) == set(paper.METHODS)
     own = Config(data="my/images.npy", structure="1-linear", method="dvae-spike_exp")
-    assert own.replicas[0].beta == recipe.beta("mnist", "1-linear", "dvae-spike_exp")
+    assert own.replicas[0].beta == own.beta == paper.published_beta("mnist", "1-linear", "dvae-spike_exp")
+
+
+def test_a_beta_that_follows_from_other_settings_follows_them() -> None:
+    """And one that was given stays; so does one that a stored config has, which is then given."""
+    default = Config(data="mnist", structure="2-nonlinear")
+    assert default.beta == 30.0
+    assert default.replace(data="omniglot").beta == 20.0
+    assert default.with_settings(["method=dvae#-exp"]).beta == 10.0
+    assert default.replace(betas=(20, 40)).beta is None
+    assert default.replace(betas=(20, 40)).replace(betas=()).beta == 30.0
+    given = Config(data="mnist", beta=30.0)
+    assert given == default
+    assert given.replace(data="omniglot").beta == 30.0
+    assert Config.from_dict(default.to_dict()).replace(data="omniglot").beta == 30.0
+    assert given.replace(beta=None, data="omniglot").beta == 20.0
 
 
 def test_replicas_are_seeds_times_betas() -> None:
@@ -129,14 +169,19 @@ def test_intervals_follow_the_steps_unless_set() -> None:
     assert Config(report_every=7, checkpoint_every=8, evaluate_every=9).intervals == (7, 8, 9)
 
 
+@pytest.mark.usefixtures("other_parts")
 def test_every_field_survives_the_round_trips(tmp_path: Path) -> None:
-    assert {f.name for f in dataclasses.fields(Config)} == set(OTHER)
+    assert {f.name for f in dataclasses.fields(Config)} == {*OTHER, *OTHER_METHOD, *OTHER_SAMPLER}
     config = Config(**OTHER)
     default = Config()
-    assert [n for n in OTHER if getattr(config, n) == getattr(default, n)] == ["betas"]
-    for one in (config, default, Config(betas=(20, 30), seeds=range_of(5))):
+    several = [config, Config(**OTHER | OTHER_SAMPLER), Config(**{**OTHER, **OTHER_METHOD, "clamp": 0.0})]
+    for one, others in zip(several, (OTHER, OTHER_SAMPLER, OTHER_METHOD), strict=True):
+        assert [n for n in others if getattr(one, n) == getattr(default, n)] == (["betas"] if others is OTHER else [])
+    for one in (*several, default, Config(betas=(20, 30), seeds=range_of(5))):
+        assert one.to_dict() == {"version": VERSION, **one.settings()}
         assert Config.from_dict(json.loads(json.dumps(one.to_dict(), allow_nan=False))) == one
-        assert default.with_settings(f"{name}={text(value)}" for name, value in one.to_dict().items()) == one
+        assert default.with_settings(f"{name}={text(value)}" for name, value in one.settings().items()) == one
+        assert one.replace() == one
     (tmp_path / "run.toml").write_text("".join(f"{n} = {json.dumps(v)}\n" for n, v in config.to_dict().items()))
     assert Config.from_toml(tmp_path / "run.toml") == config
     assert hash(config) == hash(Config(**OTHER))
@@ -216,7 +261,25 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"rate_schedule": [[1, -1]]}, "rate_schedule = [[1, -1]] is not possible"),
     ({"rate_schedule": [[1, 1, 1]]}, "rate_schedule = [[1, 1, 1]] is not possible"),
     ({"rate_schedule": [0.5, 1]}, "rate_schedule = [0.5, 1] is not possible"),
-    ({"sampler": "gibbs"}, "sampler = 'gibbs' is not possible; it must be one of pcd, pa"),
+    ({"sampler": "gibbs"}, "unknown sampler 'gibbs'; known: pa, pcd, pt"),
+    ({"sampler": "pdc"}, "unknown sampler 'pdc'; did you mean 'pcd'?"),
+    ({"net": "mpl"}, "unknown net 'mpl'; did you mean 'mlp'?"),
+    ({"likelihood": "bernouli"}, "unknown likelihood 'bernouli'; did you mean 'bernoulli'?"),
+    ({"prior": "rmb"}, "unknown prior 'rmb'; did you mean 'rbm'?"),
+    ({"prior": "graph"}, "prior = graph needs a graph, such as graph=zephyr:2 or graph=0:1,1:2"),
+    ({"prior": "rbm", "groups": 1, "bits": 2, "graph": [[0, 1]]}, "prior = rbm and a graph exclude each other; use"),
+    (
+        {"compile": "on", "groups": 1, "bits": 2, "graph": [[0, 1]]},
+        "compile = on is not possible with the prior 'graph'",
+    ),
+    ({"sampler": "pt", "temperatures": 0}, "temperatures = 0 is not possible; it must be an integer from 1 to 1000"),
+    ({"sampler": "pa", "temperatures": 3}, "unknown setting 'temperatures'; "),
+    (
+        {"sampler": "pt", "temperatures": 3, "temperature": 3},
+        "unknown setting 'temperature'; did you mean 'temperatures'?",
+    ),
+    ({"version": 3}, "this config has version 3; this softspin reads up to 2, so install a newer one"),
+    ({"version": 0}, "version = 0 of a config is not possible; it must be an integer from 1"),
     ({"compile": True}, "compile = True is not possible; it must be one of auto, on, off"),
     ({"tf32": 1}, "tf32 = 1 is not possible; it must be true or false"),
     ({"device": "gpu"}, "device = 'gpu' is not possible; it must be auto, cpu, cuda or cuda:N"),
@@ -224,7 +287,15 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"data": ""}, "data = '' is not possible; it must be a name or a path"),
     ({"data": 3}, "data = 3 is not possible; it must be a name or a path"),
     ({"method": 3}, "method = 3 is not possible; it must be text"),
-    ({"clamp": 1e-7, "method": "dvae#-exp"}, "clamp = 1e-07 is not possible for 'dvae#-exp'; only power smoothings"),
+    (
+        {"clamp": 1e-7, "method": "dvae#-exp"},
+        "clamp = 1e-07 is not possible for 'dvae#-exp', which has no such setting; it has mean_field_steps",
+    ),
+    ({"epsilon": 0.1}, "epsilon = 0.1 is not possible for 'dvae#-power', which has no such setting; it has"),
+    (
+        {"mean_field_steps": 3, "method": "dvae++-exp"},
+        "mean_field_steps = 3 is not possible for 'dvae++-exp', which has no such setting; it has none of its kind",
+    ),
     ({"groups": 3, "bits": 5}, "groups x bits = 3 x 5 is odd; an RBM of two equal halves needs it even"),
     ({"method": "dvae#-pow"}, "unknown method 'dvae#-pow'; did you mean 'dvae#-power'?"),
     ({"structure": "2-nonlinaer"}, "unknown structure '2-nonlinaer'; did you mean '2-nonlinear'?"),
@@ -291,8 +362,10 @@ def test_a_bad_file_is_named(tmp_path: Path) -> None:
 
 
 def test_the_lowest_beta_is_the_smoothing_s_own() -> None:
-    for name, method in METHODS.items():
-        lowest = smoothing_family(method.smoothing).lowest_beta
+    for name in paper.METHODS:
+        one = method(name)
+        assert issubclass(one, SmoothedMethod)
+        lowest = one.smoothing.lowest_beta
         assert Config(method=name, beta=lowest + 1e-3).beta == lowest + 1e-3
         with pytest.raises(ConfigError, match="beta = "):
             Config(method=name, beta=lowest)
@@ -301,3 +374,56 @@ def test_the_lowest_beta_is_the_smoothing_s_own() -> None:
 def test_a_config_cannot_be_changed() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         Config().beta = 3.0  # type: ignore[misc]
+
+
+def test_settings_that_a_method_does_not_have_are_left_out() -> None:
+    only = {"epsilon", "clamp", "mean_field_steps"}
+    used = {
+        "dvae-spike_exp": set(), "dvae++-exp": set(), "dvae++-power": {"clamp"}, "dvae#-gauss_int": set(),
+        "dvae#-gaussian": {"mean_field_steps"}, "dvae#-exp": {"mean_field_steps"},
+        "dvae#-un_exp": {"epsilon", "mean_field_steps"}, "dvae#-power": {"clamp", "mean_field_steps"},
+    }  # fmt: skip
+    assert set(used) == set(paper.METHODS)
+    for name, expected in used.items():
+        assert only & Config(method=name).settings().keys() == expected, name
+    fields = {field.name for field in dataclasses.fields(Config)} - {"part_settings"}
+    assert Config(method="dvae#-un_exp").settings().keys() == fields - {"clamp"}
+    assert Config(sampler="pt").settings().keys() == fields - {"epsilon"} | {"temperatures"}
+
+
+def test_a_part_takes_its_settings_with_it() -> None:
+    tempered = Config(sampler="pt").with_settings(["temperatures=5"])
+    assert (tempered.options, Config(sampler="pt").options) == ({"temperatures": 5}, {"temperatures": 16})
+    assert tempered.replace(chains=7).options == {"temperatures": 5}
+    assert tempered.replace(sampler="pa") == Config()
+    assert Config.from_dict({"version": VERSION, "sampler": "pt", "temperatures": 5}) == tempered
+
+
+def test_what_each_setting_says_of_itself() -> None:
+    """What may change when a run is resumed changes no result: where it runs, how often it reports and saves."""
+    names = [field.name for field in dataclasses.fields(Config) if field.name != "part_settings"]
+    for name in names:
+        info = setting_info(name)
+        assert info is not None, name
+        assert info.help.endswith("."), name
+    neutral = {name for name in names if is_neutral(name)}
+    assert neutral == {"data", "device", "compile", "report_every", "checkpoint_every"}
+    assert setting_info("temperatures") is None
+    assert not is_neutral("temperatures")
+    assert {name for name in names if (info := setting_info(name)) and info.method_only} == {
+        "epsilon", "clamp", "mean_field_steps",
+    }  # fmt: skip
+
+
+def test_the_setting_by_which_two_configs_differ() -> None:
+    one = Config(data="mnist", structure="2-nonlinear")
+    for same in ({"data": "copy.npz"}, {"device": "cpu"}, {"compile": "off"}, {"report_every": 3}, {"beta": 30.0}):
+        assert differing_setting(one, one.replace(**same)) is None
+    for other in ({"tf32": True}, {"steps": 7}, {"clamp": 1e-7}, {"seeds": (1,)}, {"evaluate_every": 3}):
+        assert differing_setting(one, one.replace(**other)) in other
+        assert differing_setting(one.replace(**other), one) in other
+    assert differing_setting(one, one.replace(data="omniglot")) == "beta"
+    assert differing_setting(one, one.replace(sampler="pt")) == "sampler"
+    tempered = Config(sampler="pt")
+    assert differing_setting(tempered, tempered.with_settings(["temperatures=5"])) == "temperatures"
+    assert differing_setting(Config(method="dvae#-exp", beta=9.0), Config(beta=9.0)) == "method"

@@ -151,8 +151,8 @@ def test_a_model_learns_with_it_and_the_run_says_so(tmp_path: Path) -> None:
     assert model.config.sampler == "custom"
     assert model.result is not None
     row = model.result[0]
-    assert row["sampler"] == "custom"
-    assert row["log_z_method"] == "exact"
+    assert row.sampler == "custom"
+    assert row.log_z_method == "exact"
     exact = exact_nll(model.net, data.test).nll.item()
     assert exact < (row.baseline_nll or 0.0) - 2
     assert row.nll == pytest.approx(exact, abs=0.1), "the importance samples are many for 64 states"

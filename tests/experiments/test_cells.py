@@ -10,11 +10,11 @@ import pytest
 from experiments.tables import EXP, POWER, write_table
 
 import softspin
-from softspin import recipe
+from softspin import paper
 from softspin.config import Config
 from softspin.errors import ConfigError, SoftspinError
 from softspin.experiments.cells import Cell, check_settings, choose, find_table, read_cells
-from softspin.methods import METHODS
+from softspin.structures import STRUCTURES
 
 ROOT = Path(softspin.__file__).parents[2]
 TABLES = ROOT / "experiments"
@@ -29,13 +29,13 @@ def test_table_1_is_every_combination_with_the_authors_beta() -> None:
     assert set(cells) == {
         f"{data}/{structure}/k{k}/{method}/pa"
         for data in ("mnist", "omniglot")
-        for structure in recipe.STRUCTURES
+        for structure in STRUCTURES
         for k in (1, 5, 25)
-        for method in METHODS
+        for method in paper.METHODS
     }
     assert len(cells) == 192
     for cell in cells.values():
-        assert cell.beta == recipe.beta(cell.data, cell.structure, cell.method)
+        assert cell.beta == paper.published_beta(cell.data, cell.structure, cell.method)
         assert cell.variant(cell.config()) == {}
 
 
@@ -132,7 +132,8 @@ GOOD = 'data = "mnist", structure = "1-linear", k = 1, method = "dvae#-exp", sam
         (f"cells = [{{{GOOD}}}, {{{GOOD}}}]", "has the cell mnist/1-linear/k1/dvae#-exp/pa twice"),
         (f"cells = [{{{GOOD}, nlll = 2}}]", "cell 1: unknown key 'nlll'; did you mean 'nll'?"),
         (f'cells = [{{{GOOD}, nll = "2"}}]', "cell 1: nll = '2' is not a number"),
-        (f"cells = [{{{GOOD.replace(', beta = 12', '')}}}]", "cell 1 has no 'beta'"),
+        (f"cells = [{{{GOOD.replace(', k = 1', '')}}}]", "cell 1 has no 'k'"),
+        (f"cells = [{{{GOOD.replace('beta = 12', 'beta = 0')}}}]", "beta = 0 is not possible"),
         (f"cells = [{{{GOOD.replace('-exp', '-exq')}}}]", "unknown method 'dvae#-exq'; did you mean 'dvae#-exp'?"),
         (f"cells = [{{{GOOD.replace('k = 1', 'k = 0')}}}]", "samples = 0 is not possible"),
         (f"cells = [{{{GOOD.replace('mnist', 'a/b.npy')}}}]", "data = 'a/b.npy' has a slash"),
@@ -144,6 +145,13 @@ def test_wrong_tables(tmp_path: Path, text: str, message: str) -> None:
         read_cells(tmp_path / "t.toml")
     assert str(caught.value).startswith(f"table {tmp_path / 't.toml'}")
     assert message in str(caught.value)
+
+
+def test_a_cell_without_a_beta_has_the_published_one(tmp_path: Path) -> None:
+    (tmp_path / "t.toml").write_text(f"cells = [{{{GOOD.replace(', beta = 12', '')}}}]")
+    (cell,) = read_cells(tmp_path / "t.toml")
+    assert cell.beta == cell.config().beta == paper.published_beta("mnist", "1-linear", "dvae#-exp")
+    assert cell.variant(cell.config(settings=["beta=13"])) == {"beta": 13.0}
 
 
 def test_finding_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from evaluation.models import data_spec
 from torch import Tensor
 
 from softspin import provenance
@@ -144,7 +145,7 @@ def test_annealed_kl_agrees_with_the_enumerated_one() -> None:
 def one_bit_each() -> tuple[Any, Tensor]:
     """A model of two bits that do not meet: bit i decodes into pixel i alone, no couplings, no layers."""
     config = Config(data="bars-and-stripes-3x3", method="dvae#-exp", beta=6.0, groups=1, bits=2, layers=0, batch=2)
-    model = build(config, torch.tensor([0.5, 0.5]))
+    model = build(config, data_spec(torch.tensor([0.5, 0.5])))
     with torch.no_grad():
         model.encoder[0].linears[0].weight.zero_()  # type: ignore[union-attr, index]
         model.encoder[0].linears[0].bias.copy_(torch.tensor([[0.4, -1.0]]))  # type: ignore[union-attr, index]
@@ -187,8 +188,7 @@ def test_gradient_noise_of_one_bit_agrees_with_quadrature() -> None:
         x,
         lambda number: open_uniform((1, 2, 1, images, 2), generator=generator),
         draws,
-        warmup=torch.tensor(warmup),
-        mean_field_steps=5,
+        kl_weight=torch.tensor(warmup),
     )
     bits = [(0.4, 2.0, 0.5, 1.0), (-1.0, -3.0, -0.3, 0.0)]
     true = [variance_by_quadrature(*bit, warmup) for bit in bits]

@@ -13,13 +13,17 @@ from typing import Any
 
 import pytest
 import torch
+from gpu import needs_gpu
 from samplers.capture import NoHostData, unknown
 from torch import Tensor
 
 from softspin import kernels
 from softspin.distributions import BipartiteBoltzmann
+from softspin.parts import SAMPLERS
 from softspin.samplers import (
+    Gibbs,
     GibbsState,
+    PopulationAnnealing,
     PopulationInfo,
     PopulationState,
     gibbs,
@@ -107,6 +111,29 @@ def test_persistent_chains_read_nothing(kernel: Launched, replicas: tuple[int, .
 
 
 @shapes
+@pytest.mark.parametrize("name", ["pa", "pcd"])
+def test_all_that_training_asks_of_a_sampler_reads_nothing(
+    kernel: Launched, name: str, replicas: tuple[int, ...]
+) -> None:
+    """A sampler that says it can be captured: its step, samples, quality and log Z, and a better log Z from outside."""
+    kind = SAMPLERS.get(name)
+    assert kind.capturable
+    sampler = kind()
+    chains = GibbsState(unknown(*replicas, 40, 13), unknown(*replicas, 2, dtype=torch.int64))
+    state = a_population(replicas) if name == "pa" else chains
+    with NoHostData():
+        new, info = sampler.step(state, machine(replicas), 3)
+        samples, quality, log_z = sampler.samples(new), sampler.quality(info), sampler.log_z(new)
+        better = sampler.set_log_z(new, unknown(*replicas))
+    assert kernel.times == 1
+    assert samples.shape == (*replicas, 40, 13)
+    assert (quality.shape, quality.dtype) == (replicas, torch.float32)
+    assert (log_z is None) is (name == "pcd")
+    for one in (new, better):
+        assert [(x.shape, x.dtype) for x in one] == [(x.shape, x.dtype) for x in state]
+
+
+@shapes
 @pytest.mark.usefixtures("small_chip")
 def test_sweeps_that_find_no_room_on_the_chip_read_nothing_either(replicas: tuple[int, ...]) -> None:
     state = GibbsState(unknown(*replicas, 40, 13), unknown(*replicas, 2, dtype=torch.int64))
@@ -164,23 +191,24 @@ def test_every_way_between_host_and_device_is_caught(read: Callable[[Tensor], ob
         read(x)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="a CUDA graph needs a GPU")
-@pytest.mark.parametrize("sampler", ["population", "gibbs"])
+CAPTURED = {"pcd": Gibbs(), "pa": PopulationAnnealing(), "pa, compiled": PopulationAnnealing(compiled=True)}
+
+
+@needs_gpu
+@pytest.mark.parametrize("sampler", CAPTURED.values(), ids=list(CAPTURED))
 @pytest.mark.parametrize("left", [25, gpu.LARGEST + 1])
-def test_a_captured_step_replays_as_the_eager_one(left: int, sampler: str) -> None:
-    """Five updates of moving parameters, replayed, against the same five in eager mode: bit by bit the same state."""
+def test_a_captured_step_replays_as_the_eager_one(left: int, sampler: Gibbs | PopulationAnnealing) -> None:
+    """Six updates of moving parameters, replayed, against the same six in eager mode: bit by bit the same state."""
     generator = torch.Generator().manual_seed(0)
     scale = (25 / left) ** 0.5
     bias, weight = (scale * torch.randn(*s, generator=generator) for s in ((2, left + 15), (2, left, 15)))
     path = [(bias.cuda() * x, weight.cuda() * x) for x in (0.4, 0.5, 2.0, 2.0, 2.1, 2.1)]
     now = [x.clone() for x in path[0]]
     target = BipartiteBoltzmann(now[0], now[1], validate_args=False)
-    start: Any = (population.init if sampler == "population" else gibbs.init)(target, 500, seed=0)
+    start: Any = sampler.init(target, 500, seed=0)
 
     def step(state: Any) -> tuple[Any, Any]:
-        if sampler == "population":
-            return population.step(state, target, sweeps=3, at_once=True)
-        return gibbs.step(state, target, sweeps=3)
+        return sampler.step(state, target, 3)
 
     def move(k: int) -> None:
         for mine, new in zip(now, path[k], strict=True):
@@ -191,12 +219,13 @@ def test_a_captured_step_replays_as_the_eager_one(left: int, sampler: str) -> No
         move(k)
         eager, info = step(eager)
         seen.append(SimpleNamespace(state=eager, info=info))
-    if sampler == "population":
+    if isinstance(sampler, PopulationAnnealing):
         assert min(one.info.effective_sample_size.min().item() for one in seen) < 250, "some way was too long to weigh"
     held = type(start)(*[x.clone() for x in start])
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         new, info = step(held)
+        quality = sampler.quality(info)
         for mine, moved in zip(held, new, strict=True):
             mine.copy_(moved)
     for k in range(6):
@@ -204,3 +233,5 @@ def test_a_captured_step_replays_as_the_eager_one(left: int, sampler: str) -> No
         graph.replay()
         assert all(torch.equal(a, b) for a, b in zip(held, seen[k].state, strict=True)), k
         assert all(torch.equal(a, b) for a, b in zip(info, seen[k].info, strict=True)), k
+        assert torch.equal(quality, sampler.quality(seen[k].info)), k
+        assert torch.equal(sampler.samples(held), seen[k].state.z), k

@@ -14,7 +14,9 @@ from torch import Tensor
 
 from softspin.distributions import BipartiteBoltzmann, Boltzmann, GraphBoltzmann
 from softspin.errors import DeviceError, ShapeError, SupportError, UnknownNameError
-from softspin.samplers import gibbs, population, tempering
+from softspin.parts import SAMPLERS as REGISTRY
+from softspin.samplers import Gibbs, ParallelTempering, PopulationAnnealing, gibbs, population, tempering
+from softspin.samplers import Sampler as TrainingSampler
 
 
 class Sampler(NamedTuple):
@@ -147,6 +149,62 @@ def test_no_gradient_is_recorded(sampler: Sampler) -> None:
     machine = BipartiteBoltzmann(rbm.bias.clone().requires_grad_(), rbm.weight.clone().requires_grad_())
     state, info = sampler.step(sampler.init(machine, 5, seed=0), machine, sweeps=1)
     assert not any(x.requires_grad for x in (*state, *info))
+
+
+OBJECTS: dict[str, tuple[TrainingSampler, Sampler]] = {
+    "pcd": (Gibbs(), SAMPLERS["gibbs"]),
+    "pa": (PopulationAnnealing(), SAMPLERS["population, at once"]),
+    "pt": (ParallelTempering(16), SAMPLERS["tempering"]),
+}
+
+
+@machines
+@pytest.mark.parametrize("name", OBJECTS)
+def test_training_s_samplers_are_these_functions(name: str, make: Callable[..., Boltzmann]) -> None:
+    sampler, functions = OBJECTS[name]
+    assert REGISTRY.get(name) is type(sampler)
+    machine = make(replicas=(3,))
+    state = sampler.init(machine, 50, seed=4)
+    assert same(state, functions.init(machine, 50, seed=4))
+    new, info = sampler.step(state, machine, 2)
+    expected, its_info = functions.step(state, machine, sweeps=2)
+    assert same(new, expected)
+    assert same(info, its_info)
+    z = new.z[..., -1, :] if name == "pt" else new.z
+    assert torch.equal(sampler.samples(new), z)
+    rates = {"pcd": "flip_rate", "pa": "effective_sample_size", "pt": "exchange_rate"}
+    rate = getattr(info, rates[name])
+    rate = rate / 50 if name == "pa" else rate.mean(-1) if name == "pt" else rate
+    torch.testing.assert_close(sampler.quality(info), rate.to(sampler.quality(info)))
+    assert sampler.quality(info).shape == (3,)
+    assert bool(((sampler.quality(info) > 0) & (sampler.quality(info) <= 1)).all())
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_log_z_is_kept_by_the_population_alone(name: str) -> None:
+    sampler, _ = OBJECTS[name]
+    machine = small_rbm(replicas=(2,))
+    state, _ = sampler.step(sampler.init(machine, 50, seed=0), machine, 2)
+    better = sampler.set_log_z(state, torch.tensor([3.0, 4.0]))
+    if name != "pa":
+        assert sampler.log_z(state) is sampler.log_z(better) is None
+        assert same(better, state)
+        return
+    assert torch.equal(sampler.log_z(state), state.log_z)  # type: ignore[arg-type]
+    assert better.log_z.tolist() == [3.0, 4.0]
+    assert better.log_z.dtype == state.log_z.dtype
+    assert same(better, population.reset_founders(state._replace(log_z=better.log_z)))
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_a_replica_s_state_is_its_own_seed_s(name: str) -> None:
+    sampler, _ = OBJECTS[name]
+    machines = [small_rbm(seed=1), small_rbm(seed=2)]
+    together = sampler.init_replicas(machines, 20, [5, 9])
+    for r, (machine, seed) in enumerate(zip(machines, (5, 9), strict=True)):
+        alone = sampler.init(machine, 20, seed)
+        assert type(alone) is type(together)
+        assert same([x[r] for x in together], alone)
 
 
 def test_gibbs_starts_where_it_is_told() -> None:

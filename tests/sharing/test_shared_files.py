@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
+from evaluation.models import data_spec, smoothed_method
 from sharing.shared import described, header, trained
 from torch import nn
 from training.runs import bars, small
@@ -20,8 +21,8 @@ import softspin
 from softspin.api import Model
 from softspin.config import Config
 from softspin.errors import ConfigError, SharingError, SupportError
-from softspin.methods import METHODS
 from softspin.model import build, restore
+from softspin.paper import METHODS
 from softspin.sharing import files
 from softspin.structures import STRUCTURES
 from softspin.training import checkpoint
@@ -57,7 +58,7 @@ def test_a_round_trip_is_exact(method: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_every_shape_is_restored(method: str, structure: str) -> None:
     config = Config(method=method, structure=structure, bits=4, width=5, seeds=(0, 1))
-    made = build(config, torch.linspace(0.1, 0.9, 6))
+    made = build(config, data_spec(torch.linspace(0.1, 0.9, 6)))
     again = restore(config, made.state_dict())
     for (name, one), (other_name, other) in zip(made.state_dict().items(), again.state_dict().items(), strict=True):
         assert name == other_name
@@ -112,7 +113,7 @@ def test_one_beta_of_a_grid(tmp_path: Path) -> None:
     made = trained(tmp_path / "run", betas=(20.0, 35.0), seeds=(0, 1))
     made.only(1).save(tmp_path / "one")
     one = softspin.load(tmp_path / "one", device="cpu")
-    assert (one.config.replicas, one.net.beta.tolist()) == (((0, 35.0),), [35.0])
+    assert (one.config.replicas, smoothed_method(one.net).beta.tolist()) == (((0, 35.0),), [35.0])
 
 
 def test_the_last_parameters_have_no_result(two: Model, tmp_path: Path) -> None:
@@ -219,13 +220,15 @@ def test_stopped_between_two_files_it_is_the_old_model_or_the_new(
 def test_models_that_no_file_can_hold(two: Model, tmp_path: Path) -> None:
     decoder = nn.Sequential(nn.Linear(6, 9))
     made = softspin.fit(small(steps=1), bars(), tmp_path / "run", decoder=decoder)
-    with pytest.raises(SharingError, match="a model with nets of its own cannot be shared as a file"):
+    with pytest.raises(SharingError, match="a model with custom networks cannot be shared as a file"):
         made.save(tmp_path / "m")
     with pytest.raises(SharingError, match="nothing is known of this model's data and training"):
         Model(two.net, two.config, two.shape).save(tmp_path / "m")
     double = trained(tmp_path / "other")
     double.net.double()
-    with pytest.raises(SharingError, match="this model is not what its config makes: tensor 'base_logit' is float64"):
+    with pytest.raises(
+        SharingError, match=r"this model is not what its config makes: tensor 'decoder\.linears\.0\.bias' is float64"
+    ):
         double.save(tmp_path / "m")
     with pytest.raises(SharingError, match="text with control characters"):
         two.save(tmp_path / "m", license="two\nlines")

@@ -13,7 +13,9 @@ from training.runs import bars, engine, small
 
 from softspin.config import Config
 from softspin.data import Dataset
+from softspin.errors import ConfigError
 from softspin.methods.gaussian_integral import REFRESH_EVERY, GaussianIntegral
+from softspin.model import build
 from softspin.nets import BatchNorm
 from softspin.paper import METHODS
 from softspin.structures import STRUCTURES
@@ -32,7 +34,7 @@ def run(made: Engine, steps: int) -> Engine:
     return made
 
 
-@pytest.mark.parametrize(("sampler", "replicas"), [("pcd", 1), ("pa", 3)])
+@pytest.mark.parametrize(("sampler", "replicas"), [("pcd", 1), ("pa", 3), ("pt", 2)])
 @pytest.mark.parametrize("structure", STRUCTURES)
 @pytest.mark.parametrize("method", METHODS)
 def test_twenty_steps(method: str, structure: str, sampler: str, replicas: int) -> None:
@@ -66,7 +68,7 @@ def replica_rows(made: Engine, replica: int) -> dict[str, Tensor]:
     return {name: value[replica].clone() for name, value in made.state().items() if name not in shared}
 
 
-@pytest.mark.parametrize("sampler", ["pcd", "pa"])
+@pytest.mark.parametrize("sampler", ["pcd", "pa", "pt"])
 @pytest.mark.parametrize("method", ["dvae#-power", "dvae#-gauss_int", "dvae-spike_exp"])
 def test_other_neighbours_change_nothing(method: str, sampler: str) -> None:
     """Bit for bit, with as many of them, with other seeds and betas, and in another place among them."""
@@ -391,6 +393,13 @@ def test_the_engine_leaves_global_random_numbers_alone() -> None:
     torch.manual_seed(0)
     run(engine(small()), 2)
     assert torch.equal(torch.rand(3), expected)
+
+
+def test_a_sampler_of_another_class_is_refused() -> None:
+    config, data = small(sampler="custom"), bars()
+    text = "int is not a softspin.samplers.Sampler; derive it from that class"
+    with pytest.raises(ConfigError, match=text):
+        Engine(config, build(config, data.spec), data, torch.device("cpu"), 3)  # type: ignore[arg-type]
 
 
 def test_no_image_is_left_without_a_batch() -> None:

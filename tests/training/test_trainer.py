@@ -170,7 +170,7 @@ def test_reports_that_are_far_apart_know_log_z(
     assert max(off) > 3 * near, "log Z stayed right by itself: this test then shows nothing"
 
 
-@pytest.mark.parametrize("sampler", ["pcd", "pa"])
+@pytest.mark.parametrize("sampler", ["pcd", "pa", "pt"])
 def test_a_resumed_run_equals_the_unbroken_one(sampler: str, tmp_path: Path) -> None:
     config = small(sampler=sampler, seeds=(0, 3))
     trainer(config, tmp_path / "whole").train()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -60,7 +61,7 @@ class Sampler(Part, ABC):
         """The state with a better log Z `(*replicas,)`, estimated elsewhere at its parameters."""
         return state
 
-    def init_replicas(self, boltzmanns: list[Boltzmann], chains: int, seeds: list[int]) -> State:
+    def init_replicas(self, boltzmanns: Sequence[Boltzmann], chains: int, seeds: Sequence[int]) -> State:
         """One state for all replicas, each from its own seed: what a replica draws does not depend on the others."""
         states = [self.init(one, chains, seed) for one, seed in zip(boltzmanns, seeds, strict=True)]
         return type(states[0])(*(torch.stack(parts) for parts in zip(*states, strict=True)))
