@@ -93,7 +93,7 @@ def test_other_mistakes_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     path.write_text('{"edges": 3}')
     with pytest.raises(ConfigError, match="is not possible; it must be pairs of units"):
         four(str(path))
-    with pytest.raises(ConfigError, match="compile = on is not possible with a graph"):
+    with pytest.raises(ConfigError, match="compile = on is not possible with the prior 'graph'; use auto"):
         four("0:1,1:2,2:3", compile="on")
     with pytest.raises(ConfigError, match="graph of groups x bits = 10,001 units is not possible; at most 10,000 are"):
         checked_edges([(i, i + 1) for i in range(10_000)], 10_001)

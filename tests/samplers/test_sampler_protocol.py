@@ -199,7 +199,7 @@ def test_log_z_is_kept_by_the_population_alone(name: str) -> None:
 @pytest.mark.parametrize("name", OBJECTS)
 def test_a_replica_s_state_is_its_own_seed_s(name: str) -> None:
     sampler, _ = OBJECTS[name]
-    machines = [small_rbm(seed=1), small_rbm(seed=2)]
+    machines: list[Boltzmann] = [small_rbm(seed=1), small_rbm(seed=2)]
     together = sampler.init_replicas(machines, 20, [5, 9])
     for r, (machine, seed) in enumerate(zip(machines, (5, 9), strict=True)):
         alone = sampler.init(machine, 20, seed)
