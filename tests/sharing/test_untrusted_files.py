@@ -140,7 +140,7 @@ def test_each_part_of_the_description_is_needed_and_typed(name: str, file: Path,
         (lambda a: a["result"].pop(), "does not have one row of results for each of 2 replicas"),
         (lambda a: a.update(result=5), "has 'result' = 5; it must be a list of rows"),
         (lambda a: a["result"][0].update(seed=7), "has a result of seed 7, beta"),
-        (lambda a: a["config"].update(betas=[20.0]), "has a result of seed 0, beta"),
+        (lambda a: a["config"].update(beta=None, betas=[20.0]), "has a result of seed 0, beta"),
     ],
 )
 def test_a_description_that_is_wrong(change: Change, message: str, file: Path) -> None:
