@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,11 @@ import softspin
 from softspin.config import Config
 from softspin.errors import ConfigError, OutOfTimeError, UnknownNameError
 from softspin.evaluation.exact import exact_nll
+from softspin.experiments.cells import read_cells
+from softspin.experiments.rows import read_rows
 from softspin.model import build
 from softspin.parts import LIKELIHOODS, METHODS, NETS, SAMPLERS, Registry
+from softspin.report.content import gather
 from softspin.training.engine import Engine
 
 REGISTRIES: dict[str, Registry[Any]] = {
@@ -55,7 +59,10 @@ def json_lines(text: str) -> list[dict[str, Any]]:
 
 
 @toys
-def test_train_resume_evaluate_save_load_card(kind: str, tmp_path: Path, call: Call) -> None:
+def test_train_resume_evaluate_save_load_card(
+    kind: str, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)  # no pictures, which take longer than all else here
     config = config_of(kind)
     settings = [f"{name}={text(value)}" for name, value in config.settings().items() if value not in (None, [], "")]
     options = [word for one in settings for word in ("--set", one)]
@@ -105,16 +112,17 @@ def test_grid_and_report(kind: str, tmp_path: Path, call: Call, monkeypatch: pyt
     assert ended.code == 0, ended.err
     assert "2 of 2 results" in ended.out
 
-    usual = call("report", "--rows", EXPERIMENTS / "rows.jsonl", "--json").json
     with Path("rows.jsonl").open("a") as rows:
         rows.write((EXPERIMENTS / "rows.jsonl").read_text())
     found = call("report", "--rows", "rows.jsonl", "--json").json
     assert TOYS[kind].name in Path("docs/results.md").read_text()
-    assert found["other_runs"] == usual["other_runs"] + 1
-    assert [found[name] for name in ("summary", "cells", "observations", "failed")] == [
-        usual[name] for name in ("summary", "cells", "observations", "failed")
-    ]
-    assert found["rejected"] == usual["rejected"]
+    # What the paper's cells and observations come to is what it was without the toy.
+    tables = {name: read_cells(experiments / f"{name}.toml") for name in ("table1", "table2")}
+    usual = gather(tables, read_rows(EXPERIMENTS / "rows.jsonl"), Path("no-figures"))
+    assert found["summary"] == usual.summary
+    assert found["other_runs"] == len(usual.results.others) + 1
+    assert [one["verdict"] for one in found["observations"]] == [one.verdict for one in usual.judged]
+    assert (found["rejected"], found["failed"]) == ([], [])
 
 
 def text(value: Any) -> str:
@@ -171,7 +179,7 @@ def test_installed_packages_announce_parts(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_score_function_learns() -> None:
     """Bars and stripes: 14 patterns, log 14 = 2.64 nats at best; independent pixels reach 6.24."""
-    config = config_of("method", groups=1, bits=6, layers=1, width=16, batch=20, samples=8, steps=1500, chains=50,
+    config = config_of("method", groups=1, bits=6, layers=1, width=16, batch=20, samples=8, steps=500, chains=50,
                        sweeps=3, seeds=(0,), rate=0.01, report_every=500)  # fmt: skip
     made = Engine(config, build(config, bars().spec), bars(), torch.device("cpu"))
     before = exact_nll(made.model, bars().test).nll.item()
@@ -179,4 +187,4 @@ def test_the_score_function_learns() -> None:
         made.step()
     after = exact_nll(made.model, bars().test).nll.item()
     assert before > 6
-    assert after < 5
+    assert after < 3.5

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from softspin import paper
-from softspin.config import Config, is_neutral, migrate, setting_info
+from softspin.config import VERSION, Config, is_neutral, migrate, setting_info
 from softspin.errors import ConfigError, SoftspinError, unknown_name
 from softspin.methods import method
 
@@ -83,7 +83,8 @@ def _recipe(own: Mapping[str, Any]) -> Config:
     settings = migrate(paper.RECIPE)
     used = method(str(own["method"])).used_settings()
     other = {name for name in settings if (info := setting_info(name)) and info.method_only and name not in used}
-    return Config(**{name: value for name, value in settings.items() if name not in other} | dict(own))
+    kept = {name: value for name, value in settings.items() if name not in other}
+    return Config.from_dict({"version": VERSION, **kept, **own})
 
 
 def _part_matches(part: str, wanted: str) -> bool:
