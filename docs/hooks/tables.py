@@ -41,32 +41,35 @@ def _row(one: Any) -> str:
     return f"| `{names}` | {_cell(default)} | {_cell(getattr(one, 'help', None) or '')} |"
 
 
+HEAD = ["| key | default | meaning | must be |", "|---|---|---|---|"]
+
+
 def settings_table() -> str:
-    """Every key of a config by section: default, what it must be, what it means, whether it changes the result."""
+    """Every key of a config, a table for each section: default, meaning, what it must be."""
     hints = get_type_hints(Config, include_extras=True)
-    lines = ["| key | default | must be | meaning | changes the result |", "|---|---|---|---|---|"]
-    section = ""
+    sections: dict[str, list[str]] = {}
     for field in dataclasses.fields(Config):
         info = setting_info(field.name)
-        if info is None:
-            continue
-        if info.section != section:
-            section = info.section
-            lines.append(f"| **{section}** | | | | |")
-        right, changes = _cell(_right(hints[field.name])), "no" if info.neutral else "yes"
-        lines.append(f"| `{field.name}` | {_default(field.default)} | {right} | {_cell(info.help)} | {changes} |")
-    return "\n".join([*lines, *_part_settings()])
+        if info is not None:
+            meaning = f"{info.help} *May differ when a run is resumed.*" if info.neutral else info.help
+            lines = sections.setdefault(info.section, [])
+            lines.append(_setting(field.name, field.default, meaning, hints[field.name]))
+    sections["single parts"] = _part_settings()
+    return "\n".join(line for name, rows in sections.items() for line in ["", f"## {name.title()}", "", *HEAD, *rows])
 
 
 def _part_settings() -> list[str]:
     """Settings that single parts add."""
-    lines = []
-    for registry in (METHODS, NETS, LIKELIHOODS, PRIORS, SAMPLERS):
-        for name in registry:
-            for key, one in registry.get(name).settings.items():
-                text = f"With {registry.kind} = {name}: {one.help}"
-                lines.append(f"| `{key}` | {_default(one.default)} | {_cell(_right(one.hint))} | {_cell(text)} | yes |")
-    return ["| **of single parts** | | | | |", *lines] if lines else []
+    return [
+        _setting(key, one.default, f"With {registry.kind} = {name}: {one.help}", one.hint)
+        for registry in (METHODS, NETS, LIKELIHOODS, PRIORS, SAMPLERS)
+        for name in registry
+        for key, one in registry.get(name).settings.items()
+    ]
+
+
+def _setting(name: str, default: Any, meaning: str, hint: Any) -> str:
+    return f"| `{name}` | {_default(default)} | {_cell(meaning)} | {_cell(_right(hint))} |"
 
 
 def _right(hint: Any) -> str:
