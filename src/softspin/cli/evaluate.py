@@ -7,18 +7,13 @@ from typing import Annotated
 
 import typer
 
-from softspin.api import Model
 from softspin.cli.console import say, say_json
 from softspin.cli.options import Chains, Data, Device, Json, Run, Temperatures, Which
 from softspin.cli.progress import counting
 from softspin.cli.runs import check_split, open_data, open_model
-from softspin.data import Dataset
 from softspin.errors import ConfigError
-from softspin.evaluation import bernoulli_nll, exact_nll
 from softspin.formatting import detail_lines, replica_name, result_line
-from softspin.provenance import provenance
-from softspin.records import FULL_STEPS, ResultRow
-from softspin.training.results import finite, result_rows
+from softspin.training.results import exact_result_rows, result_rows
 
 
 def evaluate(
@@ -47,7 +42,7 @@ def evaluate(
         images = dataclasses.replace(images, test=images.valid)
     config = model.config.with_settings(f"test_{name}={value}" for name, value in given.items())
     if exact:
-        rows = exact_rows(model, images)
+        rows = exact_result_rows(model.net, images, config, model.log_z())
     else:
         with counting(len(images.test)) as progress:
             rows = result_rows(model.net, images, config, progress)
@@ -60,38 +55,3 @@ def evaluate(
         if not exact:
             for line in detail_lines(row):
                 say(f"  {line}")
-
-
-def exact_rows(model: Model, data: Dataset) -> list[ResultRow]:
-    """Exact NLL of every replica; the standard error is over images alone."""
-    config = model.config
-    found = exact_nll(model.net, data.test)
-    log_z = model.log_z()
-    baseline = float(bernoulli_nll(data.train, data.test).nll)
-    return [
-        ResultRow(
-            status="ok",
-            seed=replica.seed,
-            beta=replica.beta,
-            steps=config.steps,
-            short=config.steps != FULL_STEPS,
-            variant={},
-            data=data.name,
-            method=config.method,
-            structure=config.structure,
-            samples=config.samples,
-            sampler=config.sampler,
-            nll=float(found.nll[i]),
-            standard_error=finite(found.standard_error[i]),
-            log_z=float(log_z.value[i]),
-            log_z_low=float(log_z.lower[i]),
-            log_z_high=float(log_z.upper[i]),
-            log_z_method=log_z.method,
-            images=len(data.test),
-            baseline_nll=baseline,
-            source=data.source,
-            fingerprint=data.fingerprint,
-            provenance=provenance(model.net.mean.device),
-        )
-        for i, replica in enumerate(config.replicas)
-    ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,11 @@ from softspin import __version__, files
 from softspin.config import Config
 from softspin.data import Dataset
 from softspin.errors import ConfigError, RecordError, RunError, UnknownNameError
-from softspin.evaluation import bernoulli_nll, evaluate, log_z_for
+from softspin.evaluation import MeanNLL, bernoulli_nll, evaluate, exact_nll, log_z_for
 from softspin.model import DiscreteVAE
 from softspin.provenance import provenance
 from softspin.records import FULL_STEPS, DataRecord, ResultRow, RunRecord
+from softspin.samplers import LogZ
 
 RUN, RESULT = "run.json", "result.json"
 
@@ -28,7 +29,37 @@ def result_rows(
     seeds = [replica.seed for replica in config.replicas]
     log_z = log_z_for(model, temperatures=config.test_temperatures, chains=config.test_chains, seed=seeds)
     found = evaluate(model, data.test, log_z=log_z, samples=config.test_samples, seed=seeds, progress=progress)
-    baseline = bernoulli_nll(data.train, data.test)
+    numbers = [
+        {
+            "nll_low": finite(found.lower[i]),
+            "nll_high": finite(found.upper[i]),
+            "elbo": found.elbo[i].item(),
+            "kl": found.kl[i].item(),
+            "reconstruction": found.reconstruction[i].item(),
+            "effective_sample_size": found.effective_sample_size[i].item(),
+            "active_bits": finite(found.active_bits[i]),
+            "importance_samples": found.samples,
+        }
+        for i in range(model.replicas)
+    ]
+    return _rows(model, data, config, MeanNLL(found.nll, found.standard_error), log_z, numbers)
+
+
+def exact_result_rows(model: DiscreteVAE, data: Dataset, config: Config, log_z: LogZ) -> list[ResultRow]:
+    """The exact NLL of every replica, by a sum over all states; the standard error is over images alone."""
+    return _rows(model, data, config, exact_nll(model, data.test), log_z, [{}] * model.replicas)
+
+
+def _rows(
+    model: DiscreteVAE,
+    data: Dataset,
+    config: Config,
+    found: MeanNLL,
+    log_z: LogZ,
+    numbers: Sequence[Mapping[str, Any]],
+) -> list[ResultRow]:
+    """A row for each replica: what it was, its NLL and log Z, and the other numbers of its evaluation."""
+    baseline = float(bernoulli_nll(data.train, data.test).nll)
     origin = provenance(model.mean.device)
     return [
         ResultRow(
@@ -45,23 +76,16 @@ def result_rows(
             sampler=config.sampler,
             nll=found.nll[i].item(),
             standard_error=finite(found.standard_error[i]),
-            nll_low=finite(found.lower[i]),
-            nll_high=finite(found.upper[i]),
             log_z=log_z.value[i].item(),
             log_z_low=finite(log_z.lower[i]),
             log_z_high=finite(log_z.upper[i]),
             log_z_method=log_z.method,
-            elbo=found.elbo[i].item(),
-            kl=found.kl[i].item(),
-            reconstruction=found.reconstruction[i].item(),
-            effective_sample_size=found.effective_sample_size[i].item(),
-            active_bits=finite(found.active_bits[i]),
-            images=found.images,
-            importance_samples=found.samples,
-            baseline_nll=float(baseline.nll),
+            images=len(data.test),
+            baseline_nll=baseline,
             source=data.source,
             fingerprint=data.fingerprint,
             provenance=origin,
+            **numbers[i],
         )
         for i, replica in enumerate(config.replicas)
     ]
