@@ -264,17 +264,14 @@ def option_settings() -> dict[str, SettingInfo]:
 @cache
 def _method_settings() -> dict[str, Any]:
     """The settings that only some methods have, with their defaults."""
-    return {
-        f.name: f.default
-        for f in dataclasses.fields(Config)
-        if "setting" in f.metadata and f.metadata["setting"].method_only
-    }
+    fields = [(field, setting_info(field.name)) for field in dataclasses.fields(Settings)]
+    return {field.name: field.default for field, info in fields if info is not None and info.method_only}
 
 
 def is_neutral(name: str) -> bool:
     """Whether a setting leaves the result as it is."""
     info = setting_info(name)
-    return name == "version" or (info is not None and info.neutral)
+    return info is not None and info.neutral
 
 
 def differing_setting(one: Config, other: Config) -> str | None:
@@ -306,9 +303,13 @@ def _declared_by(values: Mapping[str, Any]) -> dict[str, PartSetting]:
 
 def _part_settings(given: Any, parts: Mapping[str, type[Part]]) -> PartSettings:
     """Settings of parts, converted and complete; ones that no part has are an error that names the nearest."""
-    declared = {name: one for part in parts.values() for name, one in part.settings.items()}
-    if taken := declared.keys() & _hints().keys():
-        raise ConfigError(f"a part adds the setting '{min(taken)}', which every config has; give it another name")
+    declared: dict[str, PartSetting] = {}
+    for kind, part in parts.items():
+        if taken := part.settings.keys() & (_hints().keys() | declared.keys()):
+            raise ConfigError(
+                f"the {kind} '{part.name}' adds the setting '{min(taken)}', which is there already; give it another name"
+            )
+        declared |= part.settings
     values = dict(given)
     for name in values:
         if name not in declared:
