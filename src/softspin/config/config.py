@@ -307,7 +307,7 @@ def _part_settings(given: Any, parts: Mapping[str, type[Part]]) -> PartSettings:
     for kind, part in parts.items():
         if taken := part.settings.keys() & (_hints().keys() | declared.keys()):
             raise ConfigError(
-                f"the {kind} '{part.name}' adds the setting '{min(taken)}', which is there already; give it another name"
+                f"the {kind} '{part.name}' adds the setting '{min(taken)}', which is taken; give it another name"
             )
         declared |= part.settings
     values = dict(given)
