@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from gpu import TORCH_WARNINGS
 from torch.distributions import Distribution
+
+from gpu import TORCH_WARNINGS
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from softspin import data as datasets
-from softspin.config import CUSTOM, Config, differing_setting, migrate_tensors
+from softspin.config import CUSTOM, Config
 from softspin.data import Dataset
 from softspin.data.dataset import DataSpec
 from softspin.distributions import Boltzmann
@@ -30,7 +30,7 @@ from softspin.sharing import files, hub
 from softspin.sharing.choice import one_replica
 from softspin.sharing.metadata import describe_checkpoint, file_name
 from softspin.training import checkpoint
-from softspin.training.results import RUN, read_result, read_run
+from softspin.training.results import RUN, check_checkpoint, read_result, read_run
 from softspin.training.trainer import Trainer, Watcher
 
 ROWS = 1024
@@ -256,12 +256,7 @@ def load(path: str | os.PathLike[str], which: str = "best", *, device: str = "au
             hint = "training has not written one; go on with it: softspin train --resume"
         raise RunError(f"no checkpoint '{which}' in {path} yet; {hint}")
     tensors, meta = checkpoint.load(path, which)
-    stored = meta.get("config", {})
-    theirs = Config.from_dict(stored)
-    if name := differing_setting(config, theirs):
-        ours, other = config.settings().get(name), theirs.settings().get(name)
-        raise RunError(f"{path / RUN} has {name} = {ours}, its checkpoint {other}")
-    tensors = migrate_tensors(tensors, stored)
+    check_checkpoint(config, meta, path)
     if which == "last":
         tensors = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
     try:

@@ -82,7 +82,13 @@ class DiscreteVAE(nn.Module):
         for group, net in enumerate(self.encoder):
             own = noise[..., group * self.bits : (group + 1) * self.bits]
             before = [torch.cat(seen, dim=-1)] if seen else []
-            seen.append(draw(group, net(centred, *before), own))
+            out = net(centred, *before)
+            if out.shape[-1] != self.bits * self.method.outputs_per_bit:
+                raise ShapeError(
+                    f"the encoder net of group {group + 1} gives {out.shape[-1]} outputs; {self.bits} bits with "
+                    f"{self.method.outputs_per_bit} each are needed"
+                )
+            seen.append(draw(group, out, own))
 
     def sample_posterior(self, x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Bits z ~ q(z|x) `(R, K, batch, D)` and log q(z|x) `(R, K, batch)`, from uniforms `(R, K, batch, D)`."""
@@ -101,7 +107,12 @@ class DiscreteVAE(nn.Module):
 
     def decode(self, bits: Tensor) -> Tensor:
         """Parameters of the likelihood `(R, K, batch, outputs)` from bits, hard or soft, `(R, K, batch, D)`."""
-        return self.likelihood.parameters_of(self.decoder(bits))
+        out: Tensor = self.decoder(bits)
+        if out.shape[-1] != self.likelihood.outputs:
+            raise ShapeError(
+                f"the decoder gives {out.shape[-1]} outputs; the likelihood needs {self.likelihood.outputs}"
+            )
+        return self.likelihood.parameters_of(out)
 
     def log_likelihood(self, x: Tensor, parameters: Tensor) -> Tensor:
         """log p(x|z) `(R, K, batch)` of data `(R, batch, features)`."""
@@ -143,8 +154,8 @@ def restore(config: Config, tensors: Mapping[str, Tensor], shape: tuple[int, ...
     `shape` is that of an image; without it the data are taken for one row of features. Config and tensors may be
     untrusted, so no size in the config is believed before the tensors confirm it: the model is first built without
     memory, and no loop is longer than there are tensors. Raises ShapeError where names or
-    shapes are not those of the model, SupportError where numbers are not float32 or not finite, a variance is below 0,
-    or beta is another.
+    shapes are not those of the model, SupportError where numbers are of another type or not finite, a variance is
+    below 0, or beta is another.
     """
     groups, fewest = config.shape.groups, NETS.get(config.net).fewest_tensors(config)
     if (groups + 1) * fewest > len(tensors):
@@ -154,27 +165,34 @@ def restore(config: Config, tensors: Mapping[str, Tensor], shape: tuple[int, ...
         raise ShapeError("tensor 'mean', with one number for each pixel, is missing or has another shape")
     try:
         with torch.device("meta"):
-            model = build(config, DataSpec(shape or (len(mean),), torch.zeros(len(mean), device="cpu")))
-    except RuntimeError:  # sizes whose product is beyond 64 bits
-        bits, width = config.shape.bits, config.shape.width
-        raise ShapeError(f"{groups} groups of {bits} bits and a width of {width} are more than anyone has") from None
-    wanted = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+            model = build(config, DataSpec(shape or (len(mean),), mean.detach().cpu()))
+    except RuntimeError as error:  # such as sizes whose product is beyond 64 bits
+        what = str(error).strip().splitlines()[0]
+        raise ShapeError(f"a model of {groups} groups of {config.shape.bits} bits cannot be built: {what}") from None
+    wanted = model.state_dict()
     for name in sorted(wanted.keys() | tensors.keys()):
         if name not in wanted:
             raise ShapeError(f"tensor '{name}' is none of the model's")
         if name not in tensors:
             raise ShapeError(f"tensor '{name}' is missing")
-        came = tensors[name]
-        if came.shape != wanted[name]:
-            raise ShapeError(f"tensor '{name}' has shape {tuple(came.shape)}; the config's has {wanted[name]}")
-        if came.dtype != torch.float32 or not bool(came.isfinite().all()):
-            what = str(came.dtype)[6:] if came.dtype != torch.float32 else "not finite"
-            raise SupportError(f"tensor '{name}' is {what}; it must be finite float32")
-        if name.endswith(".variance") and bool((came < 0).any()):
-            raise SupportError(f"tensor '{name}' has numbers below 0; a variance has none")
+        _check_tensor(name, tensors[name], wanted[name])
     betas = [replica.beta for replica in config.replicas]
     stored = tensors.get("method.beta")
     if stored is not None and not torch.equal(stored.cpu(), torch.tensor(betas)):
         raise SupportError(f"tensor 'method.beta' is {stored.tolist()}; the config's is {betas}")
     model.load_state_dict({name: value.clone() for name, value in tensors.items()}, assign=True)
+    for name, buffer in model.named_buffers():
+        if buffer.is_meta:
+            raise ShapeError(f"buffer '{name}' is not saved; make it persistent, or make it on the CPU by device='cpu'")
     return model
+
+
+def _check_tensor(name: str, came: Tensor, wanted: Tensor) -> None:
+    """Raise unless a stored tensor can take the place of the model's own."""
+    if came.shape != wanted.shape:
+        raise ShapeError(f"tensor '{name}' has shape {tuple(came.shape)}; the config's has {tuple(wanted.shape)}")
+    if came.dtype != wanted.dtype or not bool(came.isfinite().all()):
+        what = str(came.dtype)[6:] if came.dtype != wanted.dtype else "not finite"
+        raise SupportError(f"tensor '{name}' is {what}; it must be finite {str(wanted.dtype)[6:]}")
+    if name.endswith(".variance") and bool((came < 0).any()):
+        raise SupportError(f"tensor '{name}' has numbers below 0; a variance has none")

@@ -8,11 +8,13 @@ parts as entry points of the groups `softspin.methods`, `softspin.nets`, `softsp
 from __future__ import annotations
 
 import importlib
+from abc import ABC
 from collections.abc import Iterator, Mapping
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from softspin.errors import ConfigError, unknown_name
+from softspin.typed import convert
 
 if TYPE_CHECKING:
     from softspin.config import Config
@@ -27,7 +29,7 @@ class PartSetting(NamedTuple):
     help: str = ""
 
 
-class Part:
+class Part(ABC):
     """Base of all parts: what the config, the command line, the model card and the engine ask of each of them."""
 
     name: ClassVar[str]
@@ -42,7 +44,7 @@ class Part:
 
     @classmethod
     def check_config(cls, config: Config) -> None:
-        """Raise ConfigError for settings that are not possible with this part."""
+        """Raise ConfigError for settings that are not possible with this part; most have nothing to check."""
 
 
 P = TypeVar("P", bound=Part)
@@ -55,19 +57,18 @@ class Registry(Generic[P]):
     ['graph', 'rbm']
     """
 
-    def __init__(self, kind: str, builtin: Mapping[str, str]) -> None:
+    def __init__(self, kind: str, base: str, builtin: Mapping[str, str]) -> None:
         self.kind = kind
-        self._parts: dict[str, type[P] | str] = dict(builtin)
-        self._plugins_loaded = False
+        self._base = base
+        self._parts: dict[str, type[P] | str | EntryPoint] = dict(builtin)
+        self._plugins_found = False
 
     def register(self, part: type[P]) -> type[P]:
         """Add a part under its name; also a class decorator. A name that is taken is an error."""
-        name = getattr(part, "name", None)
-        if not isinstance(name, str) or not name.strip() or "/" in name:
-            raise ConfigError(f"a {self.kind} needs a class attribute name, a text without slashes, not {name!r}")
-        if name in self._parts and self._parts[name] is not part:
-            raise ConfigError(f"the name '{name}' is taken by another {self.kind}; choose another one")
-        self._parts[name] = part
+        self._check(part)
+        if part.name in self._parts and self._parts[part.name] is not part:
+            raise ConfigError(f"the name '{part.name}' is taken by another {self.kind}; choose another one")
+        self._parts[part.name] = part
         return part
 
     def unregister(self, name: str) -> None:
@@ -77,18 +78,19 @@ class Registry(Generic[P]):
     def get(self, name: str) -> type[P]:
         """The class of that name; UnknownNameError, with the nearest name, if there is none."""
         if name not in self._parts:
-            self._load_plugins()
+            self._find_plugins()
         if name not in self._parts:
             raise unknown_name(self.kind, name, self._parts)
         part = self._parts[name]
-        if isinstance(part, str):
-            module, _, attribute = part.partition(":")
-            part = self._parts[name] = getattr(importlib.import_module(module), attribute)
+        if isinstance(part, EntryPoint):
+            part = self._parts[name] = self._load_plugin(part)
+        elif isinstance(part, str):
+            part = self._parts[name] = _imported(part)
         return part
 
     def names(self) -> list[str]:
         """All names, those of installed packages included."""
-        self._load_plugins()
+        self._find_plugins()
         return sorted(self._parts)
 
     def __contains__(self, name: object) -> bool:
@@ -97,16 +99,59 @@ class Registry(Generic[P]):
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())
 
-    def _load_plugins(self) -> None:
-        if self._plugins_loaded:
-            return
-        self._plugins_loaded = True
-        for point in entry_points(group=f"softspin.{self.kind}s"):
-            self._parts.setdefault(point.name, point.value)
+    def _find_plugins(self) -> None:
+        if not self._plugins_found:
+            self._plugins_found = True
+            for point in entry_points(group=f"softspin.{self.kind}s"):
+                self._parts.setdefault(point.name, point)
+
+    def _load_plugin(self, point: EntryPoint) -> type[P]:
+        """The class behind an entry point, checked like any other; whatever is wrong with it is named."""
+        where = f"the {self.kind} '{point.name}', announced by an installed package as {point.value},"
+        try:
+            part: type[P] = point.load()
+        except Exception as error:  # any code of others may run here
+            raise ConfigError(f"{where} cannot be loaded: {type(error).__name__}: {error}") from error
+        self._check(part)
+        if part.name != point.name:
+            raise ConfigError(f"{where} calls itself '{part.name}'; both names must be the same")
+        return part
+
+    def _check(self, part: Any) -> None:
+        """Raise for a class that could not be used: of another kind, incomplete, or with settings that are none."""
+        place = self._base.replace(":", ".")
+        if not isinstance(part, type) or not issubclass(part, _imported(self._base)):
+            shown = getattr(part, "__name__", repr(part))
+            raise ConfigError(f"{shown} is not a {self.kind}; derive it from {place}")
+        self._check_class(part, place)
+
+    def _check_class(self, part: type[Part], place: str) -> None:
+        name = getattr(part, "name", None)
+        if not isinstance(name, str) or not name.strip() or "/" in name:
+            raise ConfigError(f"a {self.kind} needs a class attribute name, a text without slashes, not {name!r}")
+        if missing := sorted(part.__abstractmethods__):
+            raise ConfigError(f"the {self.kind} '{name}' lacks {', '.join(missing)}; see {place}")
+        for key, one in part.settings.items():
+            if not isinstance(one, PartSetting) or not key.isidentifier() or key in RESERVED:
+                raise ConfigError(f"the {self.kind} '{name}': '{key}' is not a PartSetting, or its name is reserved")
+            try:
+                convert(one.hint, one.default)
+            except (KeyError, TypeError, ValueError) as error:
+                raise ConfigError(f"the {self.kind} '{name}': the default of '{key}' does not fit: {error}") from None
+
+
+RESERVED = ("version", "part_settings")
+"""Names that no setting can have."""
+
+
+def _imported(path: str) -> Any:
+    module, _, attribute = path.partition(":")
+    return getattr(importlib.import_module(module), attribute)
 
 
 METHODS: Registry[Any] = Registry(
     "method",
+    "softspin.methods.base:Method",
     {
         "dvae-spike_exp": "softspin.methods.discrete_kl:SpikeExponentialDVAE",
         "dvae++-exp": "softspin.methods.discrete_kl:ExponentialDVAE",
@@ -118,13 +163,18 @@ METHODS: Registry[Any] = Registry(
         "dvae#-power": "softspin.methods.relaxed:PowerRelaxed",
     },
 )
-NETS: Registry[Any] = Registry("net", {"mlp": "softspin.nets.mlp:MLP"})
-LIKELIHOODS: Registry[Any] = Registry("likelihood", {"bernoulli": "softspin.likelihoods.bernoulli:Bernoulli"})
+NETS: Registry[Any] = Registry("net", "softspin.nets.base:Net", {"mlp": "softspin.nets.mlp:MLP"})
+LIKELIHOODS: Registry[Any] = Registry(
+    "likelihood", "softspin.likelihoods.base:Likelihood", {"bernoulli": "softspin.likelihoods.bernoulli:Bernoulli"}
+)
 PRIORS: Registry[Any] = Registry(
-    "prior", {"rbm": "softspin.priors.rbm:RBM", "graph": "softspin.priors.graph:GraphPrior"}
+    "prior",
+    "softspin.priors.base:Prior",
+    {"rbm": "softspin.priors.rbm:RBM", "graph": "softspin.priors.graph:GraphPrior"},
 )
 SAMPLERS: Registry[Any] = Registry(
     "sampler",
+    "softspin.samplers.base:Sampler",
     {
         "pcd": "softspin.samplers.gibbs:Gibbs",
         "pa": "softspin.samplers.population:PopulationAnnealing",

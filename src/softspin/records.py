@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, Self, TypeVar, Union, get_args, get
 
 from softspin import __version__, paper
 from softspin.config import Config, Count, Natural, Positive, migrate_variant
-from softspin.errors import RecordError
+from softspin.errors import ConfigError, RecordError
 from softspin.typed import convert
 
 VERSION = 2
@@ -180,6 +180,18 @@ class ResultRow(Record):
         wrong: list[str] = []
         row = _read(cls, cls._migrated(values), wrong=wrong)
         return dataclasses.replace(row, invalid=wrong[0]) if wrong else row
+
+    @classmethod
+    def _migrated(cls, values: object) -> dict[str, Any]:
+        found = super()._migrated(values)
+        # The names of settings have a version of their own, that of the row's config.
+        if isinstance(variant := found.get("variant"), Mapping):
+            config = found.get("config")
+            try:
+                found["variant"] = migrate_variant(variant, config if isinstance(config, Mapping) else {})
+            except ConfigError as error:
+                raise RecordError(f"has a config that cannot be read: {error}") from None
+        return found
 
     @classmethod
     def _from_version_1(cls, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -383,6 +395,4 @@ def _row_from_version_1(values: Mapping[str, Any]) -> dict[str, Any]:
     else:
         found |= {"cell": None, "start_commit": None, "variant": {}, "status": "ok"}
         found["short"] = values.get("steps") != FULL_STEPS
-    if isinstance(variant := found.get("variant"), Mapping):
-        found["variant"] = migrate_variant(variant, 1)
     return found

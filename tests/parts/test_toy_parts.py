@@ -151,32 +151,6 @@ def test_a_toys_settings_are_checked_like_any_other() -> None:
     assert config.replace(method="dvae#-power").options == {}
 
 
-def test_registering_takes_a_new_name() -> None:
-    class Taken(ScoreFunction):
-        name = "dvae#-power"
-
-    class Nameless(ScoreFunction):
-        name = ""
-
-    METHODS.register(ScoreFunction)  # the same again is no harm
-    with pytest.raises(ConfigError, match="the name 'dvae#-power' is taken by another method"):
-        METHODS.register(Taken)
-    with pytest.raises(ConfigError, match="a method needs a class attribute name"):
-        METHODS.register(Nameless)
-    with pytest.raises(UnknownNameError, match=r"unknown method 'toy-scor'; did you mean 'toy-score'\?"):
-        METHODS.get("toy-scor")
-
-
-def test_installed_packages_announce_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Point:
-        name, value = "announced", "parts.toys:ScoreFunction"
-
-    monkeypatch.setattr("softspin.parts.entry_points", lambda group: [Point()] if group == "softspin.methods" else [])
-    registry: Registry[Any] = Registry("method", {})
-    assert registry.names() == ["announced"]
-    assert registry.get("announced") is ScoreFunction
-
-
 def test_the_score_function_learns() -> None:
     """Bars and stripes: 14 patterns, log 14 = 2.64 nats at best; independent pixels reach 6.24."""
     config = config_of("method", groups=1, bits=6, layers=1, width=16, batch=20, samples=8, steps=500, chains=50,

@@ -39,9 +39,9 @@ def bars() -> Dataset:
     return load("bars-and-stripes-3x3")
 
 
-def engine(config: Config, data: Dataset | None = None) -> Engine:
+def engine(config: Config, data: Dataset | None = None, sampler: Any = None) -> Engine:
     data = data or bars()
-    return Engine(config, build(config, data.spec), data, torch.device("cpu"))
+    return Engine(config, build(config, data.spec), data, torch.device("cpu"), sampler)
 
 
 def trainer(config: Config, folder: Any, data: Dataset | None = None, **options: Any) -> Trainer:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 from evaluation.models import smoothed_method
-from gpu import with_torch_warnings
 from torch import Tensor
 from training.runs import bars, engine, small
 
+from gpu import with_torch_warnings
 from softspin.config import Config
 from softspin.data import Dataset
 from softspin.errors import ConfigError
@@ -397,7 +397,7 @@ def test_the_engine_leaves_global_random_numbers_alone() -> None:
 
 def test_a_sampler_of_another_class_is_refused() -> None:
     config, data = small(sampler="custom"), bars()
-    text = "int is not a softspin.samplers.Sampler; derive it from that class"
+    text = "sampler = a int is not an object of a class derived from softspin.samplers.Sampler"
     with pytest.raises(ConfigError, match=text):
         Engine(config, build(config, data.spec), data, torch.device("cpu"), 3)  # type: ignore[arg-type]
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, get_type_hints
 from softspin.config.fields import Pairs, SettingInfo
 from softspin.config.migrations import VERSION, migrate
 from softspin.config.settings import Settings
-from softspin.errors import ConfigError, UnknownNameError, unknown_name
+from softspin.errors import ConfigError, SoftspinError, UnknownNameError, unknown_name
 from softspin.graphs import Edges, checked_edges, read_edges
 from softspin.paper import published_beta
 from softspin.parts import LIKELIHOODS, METHODS, NETS, PRIORS, SAMPLERS, Part, PartSetting
@@ -83,15 +83,21 @@ class Config(Settings):
             object.__setattr__(self, "graph", self._edges(self.graph))
         self._resolve_beta()
         self._check_method_settings()
-        if self.compile == "on":
-            for kind, part in parts.items():
-                if not part.compilable:
-                    raise ConfigError(f"compile = on is not possible with the {kind} '{part.name}'; use auto")
         if len(self.seeds) * max(1, len(self.betas)) > MOST_REPLICAS:
             count = f"{len(self.seeds):,} seeds x {len(self.betas):,} betas"
             raise ConfigError(f"{count} are too many replicas for one run; at most {MOST_REPLICAS:,} are possible")
-        for part in parts.values():
-            part.check_config(self)
+        self._check_parts(parts)
+
+    def _check_parts(self, parts: Mapping[str, type[Part]]) -> None:
+        for kind, part in parts.items():
+            if self.compile == "on" and not part.compilable:
+                raise ConfigError(f"compile = on is not possible with the {kind} '{part.name}'; use auto")
+            try:
+                part.check_config(self)
+            except SoftspinError:
+                raise
+            except ValueError as error:
+                raise ConfigError(str(error)) from error
 
     @property
     def parts(self) -> dict[str, type[Part]]:
@@ -188,7 +194,8 @@ class Config(Settings):
         """
         try:
             values = migrate(tomllib.loads(Path(path).read_text(encoding="utf-8")))
-            return cls(**_sorted_out({k: _parsed(k, v) if isinstance(v, str) else v for k, v in values.items()}))
+            texts = {name: value for name, value in values.items() if isinstance(value, str)}
+            return cls(**_sorted_out(values | _parsed(texts, _defaults())))
         except FileNotFoundError:
             raise ConfigError(f"no config file {path}") from None
         except OSError as error:
@@ -230,14 +237,13 @@ class Config(Settings):
 
     def with_settings(self, settings: Iterable[str]) -> Config:
         """A copy with `key=value` texts applied: `beta=30`, `seeds=0-4`, `betas=20,30,40`, `beta=none`."""
-        changes = {}
+        texts = {}
         for text in settings:
             name, equals, value = text.partition("=")
-            name = name.strip()
             if not equals:
-                raise ConfigError(f"setting '{text}' has no value; write {name}=VALUE")
-            changes[name] = _parsed(name, value)
-        return self.replace(**changes)
+                raise ConfigError(f"setting '{text}' has no value; write {name.strip()}=VALUE")
+            texts[name.strip()] = value
+        return self.replace(**_parsed(texts, {name: getattr(self, name) for name in _hints()}))
 
 
 @cache
@@ -295,9 +301,9 @@ def _declared_by(values: Mapping[str, Any]) -> dict[str, PartSetting]:
     kinds = {"method": METHODS, "net": NETS, "likelihood": LIKELIHOODS, "prior": PRIORS, "sampler": SAMPLERS}
     found: dict[str, PartSetting] = {}
     for kind, registry in kinds.items():
-        name = values.get(kind)
+        name = str(values.get(kind)).strip()
         if name in registry:
-            found |= registry.get(str(name)).settings
+            found |= registry.get(name).settings
     return found
 
 
@@ -323,25 +329,25 @@ def _part_settings(given: Any, parts: Mapping[str, type[Part]]) -> PartSettings:
     return tuple(sorted(converted.items()))
 
 
-def _part_hint(name: str) -> Any:
-    """The type of a setting that some registered part has, whichever is chosen."""
-    for registry in (METHODS, NETS, LIKELIHOODS, PRIORS, SAMPLERS):
-        for part in registry:
-            if (one := registry.get(part).settings.get(name)) is not None:
-                return one.hint
-    return None
+def _defaults() -> dict[str, Any]:
+    return {field.name: field.default for field in dataclasses.fields(Settings)}
 
 
-def _parsed(name: str, text: str) -> Any:
-    if name == "graph":
-        return None if text.strip().lower() == "none" else text
-    hint = _hints().get(name) or _part_hint(name)
-    if hint is None:
-        raise unknown_name("setting", name, _hints())
-    try:
-        return parse(hint, text)
-    except ValueError as error:
-        raise _impossible(name, text, str(error)) from None
+def _parsed(texts: Mapping[str, str], others: Mapping[str, Any]) -> dict[str, Any]:
+    """Texts as values; which settings there are depends on the parts, among the texts or among the other settings."""
+    hints = _hints() | {name: one.hint for name, one in _declared_by({**others, **texts}).items()}
+    found: dict[str, Any] = {}
+    for name, text in texts.items():
+        if name not in hints:
+            raise unknown_name("setting", name, hints)
+        if name == "graph":
+            found[name] = None if text.strip().lower() == "none" else text
+            continue
+        try:
+            found[name] = parse(hints[name], text)
+        except ValueError as error:
+            raise _impossible(name, text, str(error)) from None
+    return found
 
 
 def _impossible(name: str, value: object, right: str) -> ConfigError:

@@ -44,7 +44,7 @@ class SettingInfo(NamedTuple):
     help: str
     section: str
     neutral: bool
-    """It does not change the result: a resumed run may have another value, and it makes no variant of a recipe."""
+    """It does not change the result but for rounding: a resumed run may have another value, it makes no variant."""
     in_grid: str | None
     """For a setting that the cells of a table own: what to do in a grid instead of setting it."""
     option: str | None

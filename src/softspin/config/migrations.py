@@ -33,7 +33,7 @@ class Migration(NamedTuple):
 def migrate(values: Mapping[str, Any]) -> Settings:
     """Settings as this version has them, without their version.
 
-    >>> stored = {"data": "mnist", "structure": "1-linear", "method": "dvae#-power", "graph": None, "beta": None}
+    >>> stored = {"data": "mnist", "structure": "1-linear", "method": "dvae#-power", "beta": None, "seeds": [0]}
     >>> new = migrate(stored)
     >>> new["beta"], new["prior"]
     (40.0, 'rbm')
@@ -44,12 +44,16 @@ def migrate(values: Mapping[str, Any]) -> Settings:
     return settings
 
 
-def migrate_variant(variant: Mapping[str, Any], version: int) -> Settings:
-    """Some settings of a stored result row, by their present names."""
-    settings = dict(variant)
-    for migration in _since(version):
-        settings = {migration.setting(name): value for name, value in settings.items()}
-    return settings
+def migrate_variant(variant: Mapping[str, Any], config: Mapping[str, Any]) -> Settings:
+    """Some settings of a stored result row, from the config stored with it, as this version has them."""
+    found, settings = dict(variant), dict(config)
+    for migration in _since(settings.pop("version", 1)):
+        new = migration.config(settings)
+        renamed = {name: migration.setting(name) for name in found}
+        # A setting that the config loses, because its method never had it, is no variant either.
+        found = {renamed[name]: v for name, v in found.items() if renamed[name] in new or name not in settings}
+        settings = new
+    return found
 
 
 def migrate_tensors(tensors: Mapping[str, T], config: Mapping[str, Any]) -> dict[str, T]:
@@ -97,12 +101,15 @@ _V1_TENSORS = {
 }
 
 
+_V1_STORED = {"data", "structure", "method", "beta", "seeds"}
+"""Settings that every stored config has; one with fewer was written by hand."""
+
+
 def _config_1_to_2(settings: Settings) -> Settings:
-    """A user's file may have some settings only; what a run stored has all of them."""
     new = dict(settings)
     if new.get("sampler") == "own":
         new["sampler"] = "custom"
-    if not {"data", "structure", "method", "beta", "graph"} <= new.keys():
+    if not new.keys() >= _V1_STORED:
         return new
     method = str(new["method"])
     if new["beta"] is None and not new.get("betas"):
@@ -110,7 +117,8 @@ def _config_1_to_2(settings: Settings) -> Settings:
     for name, is_used in _V1_USED.items():
         if not is_used(method):
             new.pop(name, None)
-    return {**new, "net": "mlp", "likelihood": "bernoulli", "prior": "rbm" if new["graph"] is None else "graph"}
+    prior = "rbm" if new.get("graph") in (None, "none") else "graph"
+    return {"net": "mlp", "likelihood": "bernoulli", "prior": prior, **new}
 
 
 def _tensor_1_to_2(name: str, settings: Settings) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -19,7 +19,7 @@ State = Any
 """A NamedTuple of tensors, all that the next step needs: it is saved in checkpoints under the names of its fields."""
 
 
-class Sampler(Part, ABC):
+class Sampler(Part):
     """Samples for the negative phase: `(state, info) = step(state, boltzmann, sweeps)`.
 
     A subclass has :meth:`init` and :meth:`step`; a state with chains `z` `(*replicas, chains, D)` and an info with a

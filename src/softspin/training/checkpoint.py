@@ -24,7 +24,8 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from softspin import __version__
-from softspin.errors import CheckpointError, DamagedError
+from softspin.config import migrate_tensors
+from softspin.errors import CheckpointError, ConfigError, DamagedError
 from softspin.files import sync_folder, write_synced
 
 FORMAT = 1
@@ -66,7 +67,8 @@ def save(folder: Folder, name: str, tensors: Mapping[str, Tensor], meta: Mapping
 def load(folder: Folder, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors, on the host, and meta of the checkpoint `name`; runs no code from the files.
 
-    Raises CheckpointError where it is missing, damaged, or of another format.
+    Of an earlier version, the tensors have the names that they have now. Raises CheckpointError where it is missing,
+    damaged, or of another format.
     """
     manifest = _read_manifest(Path(folder), name)
     while True:
@@ -85,7 +87,10 @@ def load(folder: Folder, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if hashlib.sha256(content).hexdigest() != manifest.get("sha256"):
         raise _damaged(folder, name, f"{manifest['tensors']} does not have the SHA-256 that was written")
     try:
-        return safetensors.torch.load(content), manifest["meta"]
+        tensors, meta = safetensors.torch.load(content), manifest["meta"]
+        return migrate_tensors(tensors, meta["config"]) if "config" in meta else tensors, meta
+    except ConfigError as error:  # a ValueError too
+        raise CheckpointError(f"checkpoint '{name}' in {folder} cannot be used: {error}") from None
     except (SafetensorError, KeyError, ValueError) as error:
         raise _damaged(folder, name, f"{manifest['tensors']} holds no tensors: {error}") from None
 

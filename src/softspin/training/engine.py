@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from softspin.config import Config
+from softspin.config import CUSTOM, Config
 from softspin.data import Dataset
 from softspin.errors import CheckpointError, ConfigError
 from softspin.model import DiscreteVAE
@@ -28,13 +28,14 @@ class Engine:
         device: torch.device,
         sampler: Sampler | None = None,
     ) -> None:
-        if (config.sampler == "custom") != (sampler is not None):
+        if (config.sampler == CUSTOM) != (sampler is not None):
             raise ConfigError(
                 f"sampler = {config.sampler} and {'a' if sampler else 'no'} custom sampler; "
                 "give one by softspin.fit(config, sampler=...), which sets sampler = custom"
             )
         if sampler is not None and not isinstance(sampler, Sampler):
-            raise ConfigError(f"{type(sampler).__name__} is not a softspin.samplers.Sampler; derive it from that class")
+            what = f"the class {sampler.__name__}" if isinstance(sampler, type) else f"a {type(sampler).__name__}"
+            raise ConfigError(f"sampler = {what} is not an object of a class derived from softspin.samplers.Sampler")
         kind: type[Sampler] | Sampler = SAMPLERS.get(config.sampler) if sampler is None else sampler
         plan = plan_capture(config, model, kind, device)
         chosen = kind if isinstance(kind, Sampler) else kind.build(config, compiled=plan.compiled)

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from softspin import __version__, files
-from softspin.config import Config
+from softspin.config import Config, differing_setting, version_of
 from softspin.data import Dataset
 from softspin.errors import ConfigError, RecordError, RunError, UnknownNameError
 from softspin.evaluation import MeanNLL, bernoulli_nll, evaluate, exact_nll, log_z_for
@@ -95,6 +95,20 @@ def finite(value: Tensor) -> float | None:
     """A number, or None where JSON has none."""
     number = float(value)
     return number if abs(number) < float("inf") else None
+
+
+def check_checkpoint(config: Config, meta: Mapping[str, Any], folder: Path) -> None:
+    """Raise unless the checkpoint with this meta was made with the config of its run."""
+    stored = meta.get("config", {})
+    if version_of(stored) == 1:  # version 1 let a resumed run change this, and wrote it to the checkpoint alone
+        stored = {**stored, "tf32": config.tf32}
+    theirs = Config.from_dict(stored)
+    if name := differing_setting(config, theirs):
+        ours, other = config.settings().get(name), theirs.settings().get(name)
+        raise RunError(
+            f"{folder / RUN} has {name} = {ours}, but its checkpoint has {other}; a run continues as it began, so "
+            "restore that value"
+        )
 
 
 def describe(data: Dataset) -> DataRecord:

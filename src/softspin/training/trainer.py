@@ -2,7 +2,7 @@
 
 A run is a folder: `run.json` (what it is), `journal.jsonl` (how it goes), checkpoints `last` and `best`, `result.json`
 (what came out) and pictures. Killed at any moment, it goes on from `last`; on a CPU, bit for bit as if nothing had
-happened, unless own nets draw from torch's global generator.
+happened, unless custom networks draw from torch's global generator.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from softspin.config import Config, differing_setting, migrate_tensors
+from softspin.config import Config, differing_setting
 from softspin.data import Dataset
 from softspin.errors import CheckpointError, DeviceError, OutOfTimeError, RunError, SupportError, TrainingError
 from softspin.evaluation import evaluate, log_z_for
@@ -32,7 +32,7 @@ from softspin.training.engine import Engine
 from softspin.training.journal import NAME, Journal, summary_writer
 from softspin.training.process import interrupts_wait, locked
 from softspin.training.record import TERMS
-from softspin.training.results import RESULT, RUN, describe, read_run, result_rows, write_json
+from softspin.training.results import RESULT, RUN, check_checkpoint, describe, read_run, result_rows, write_json
 
 AIS_REPORT_INTERVAL = 100
 """Minimum report interval that triggers AIS; below it the drift of log Z is negligible."""
@@ -163,7 +163,7 @@ class Trainer:
         return {"step": self.engine.steps, "kind": "train", "seconds": round(self.seconds, 3), **means}
 
     def _check(self, broken: Tensor) -> None:
-        """Stop at a number that is not one."""
+        """Stop at a non-finite number."""
         if bool((broken < 0).all()):
             return
         at = torch.where(broken < 0, torch.iinfo(torch.int64).max, broken)
@@ -274,17 +274,10 @@ class Trainer:
 
     def _load(self) -> None:
         tensors, meta = checkpoint.load(self.folder, "last")
-        stored = meta.get("config", {})
-        theirs = Config.from_dict(stored)
-        if name := differing_setting(self.config, theirs):
-            raise RunError(
-                f"{self.folder / RUN} has {name} = {self.config.settings().get(name)}, but its checkpoint has "
-                f"{theirs.settings().get(name)}; a run continues as it began, so restore that value"
-            )
-        self.engine.load(migrate_tensors(tensors, stored))
+        check_checkpoint(self.config, meta, self.folder)
+        self.engine.load(tensors)
         self.seconds, self.best = meta["seconds"], meta["best"]
         if any(best is not None for best in self.best):
             # `best` is saved before `last`; killed between the two, it is ahead, and says of what step it is.
-            tensors, meta = checkpoint.load(self.folder, "best")
-            self.best_model = migrate_tensors(tensors, meta.get("config", {}))
+            self.best_model, meta = checkpoint.load(self.folder, "best")
             self.best = meta["best"]

@@ -18,7 +18,9 @@ from torch import Tensor
 from softspin.config import Config
 from softspin.data import Dataset
 from softspin.distributions import Boltzmann
+from softspin.errors import ShapeError
 from softspin.kernels.noise import noise
+from softspin.methods import Terms
 from softspin.model import DiscreteVAE
 from softspin.random import DrawDomain, KeyDomain, init_rng_state
 from softspin.samplers import NegativePhase, Sampler, negative_phase
@@ -44,6 +46,7 @@ class Update:
         self, config: Config, model: DiscreteVAE, data: Dataset, device: torch.device, sampler: Sampler
     ) -> None:
         self.config, self.device, self.sampler = config, device, sampler
+        check_replica_dimension(model)
         self.model = model.to(device).train()
         self.model.method.begin_training()
         self.train_images = data.train.to(device)
@@ -119,7 +122,18 @@ class Update:
         x = (rows if binarization_noise is None else binarization_noise < rows).to(torch.float32)
         prior = self.model.prior(self.log_z, validate=False)
         terms = self.model.method.objective(self.model, x, uniforms, prior, kl_weight)
+        self._check_terms(terms)
         return terms.loss.sum(), torch.stack(terms[1:], dim=-1).detach()
+
+    def _check_terms(self, terms: Terms) -> None:
+        """Raise unless a method returned what it must; of shapes alone, so nothing is read on the host."""
+        name = self.model.method.name
+        if not isinstance(terms, Terms):
+            raise ShapeError(f"the objective of '{name}' returned {type(terms).__name__}; it must return Terms")
+        for part, value in zip(Terms._fields, terms, strict=True):
+            if value.shape != (self.model.replicas,):
+                shape = tuple(value.shape)
+                raise ShapeError(f"'{part}' of '{name}' has shape {shape}; it must have one number for each replica")
 
     def descend(
         self, gradients: list[Tensor], moments: NegativePhase, kl_weight: Tensor, terms: Tensor, quality: Tensor
@@ -170,6 +184,16 @@ class Update:
         sampler = {f"sampler.{name}": value for name, value in self.sampler_state._asdict().items()}
         model = {f"model.{name}": value for name, value in self.model.state_dict().items()}
         return own | self.record.state() | method | sampler | model
+
+
+def check_replica_dimension(model: DiscreteVAE) -> None:
+    """Raise unless each parameter and buffer of several replicas has a row for each; one replica may have any shape."""
+    for name, value in model.state_dict().items():
+        if model.replicas > 1 and model.is_replicated(name) and value.shape[:1] != (model.replicas,):
+            raise ShapeError(
+                f"'{name}' has shape {tuple(value.shape)}; its first dimension must be that of the {model.replicas} "
+                "replicas"
+            )
 
 
 @contextlib.contextmanager
