@@ -21,7 +21,8 @@ ROOT = SOURCE.parents[1]
 # Bottom to top. A module may import its own layer's folder and what stands before it, nothing after.
 LAYERS = [
     {"errors"},
-    {"numerics", "paper", "structures", "parts", "typed", "graphs", "random", "files"},
+    {"numerics", "paper", "structures", "typed", "graphs", "random", "files"},
+    {"parts"},
     {"smoothing", "data", "config"},
     {"records"},
     {"provenance", "formatting"},

@@ -39,7 +39,7 @@ class Convolutional(nn.Module):
 # The second group sees the image and the first group's 16 bits, so its net has 784 + 16 inputs.
 
 # %%
-torch.manual_seed(0)  # own nets take their first weights from torch's generator
+torch.manual_seed(0)  # custom networks take their first weights from torch's generator
 encoder = [Convolutional(16), nn.Sequential(nn.Linear(784 + 16, 64), nn.ReLU(), nn.Linear(64, 16))]
 config = softspin.Config(
     structure="2-nonlinear", bits=16, width=64, steps=60, batch=50, chains=50, sweeps=3,
@@ -59,5 +59,5 @@ except softspin.SoftspinError as error:
     print(error)
 
 # %% [markdown]
-# Own nets serve one replica, and a run with own nets cannot be loaded from its folder alone: see [Bring your own
+# Custom networks serve one replica, and a run with them cannot be loaded from its folder alone: see [Bring your own
 # encoder](../howto/own-encoder.md).

@@ -7,13 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from softspin import paper
 from softspin.cli.runs import RUNS
 from softspin.config import Config, differing_setting, is_neutral
 from softspin.errors import ConfigError, RunError
 from softspin.training.results import read_run
-
-PUBLISHED = ("mnist", "omniglot")
-"""Data of the published experiments: these get the recipe as it is."""
 
 QUICK: dict[str, Any] = {
     "steps": 2000,
@@ -36,7 +34,7 @@ def make_config(
     settings = _settings(flags, sets)
     base = Config() if file is None else Config.from_toml(file)
     config = base.with_settings(settings)
-    if recipe or file is not None or config.data in PUBLISHED:
+    if recipe or file is not None or config.data in paper.DATA:
         return _found_from_anywhere(config), []
     chosen = {setting.partition("=")[0].strip() for setting in settings}
     quick = {name: value for name, value in QUICK.items() if name not in chosen}

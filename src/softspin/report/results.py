@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
+from softspin import paper
 from softspin.config import Config
 from softspin.errors import SoftspinError
 from softspin.experiments.cells import Cell
 from softspin.experiments.rows import key_of, latest
 from softspin.records import FULL_STEPS, ResultRow
 
-SEEDS = 5
+SEEDS = paper.SEEDS
 """Training runs behind each value in print; fewer seeds of ours are flagged."""
 
 RECONSTRUCTED = "f0835aecff37e6d8457f8420b187d29f00913ed65134dd247d5bb2b9c1d4e5d3"

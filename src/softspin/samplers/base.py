@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -27,8 +27,6 @@ class Sampler(Part):
     """
 
     capturable = False
-    quality_name: ClassVar[str] = "share of bits flipped"
-    """What :meth:`quality` measures."""
 
     @classmethod
     def build(cls, config: Config, *, compiled: bool = False) -> Sampler:

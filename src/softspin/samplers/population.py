@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -318,7 +318,6 @@ class PopulationAnnealing(Sampler):
     name = "pa"
     citation = "K. Hukushima and Y. Iba, Population Annealing and Its Application to a Spin Glass, 2003"
     capturable = True
-    quality_name: ClassVar[str] = "effective share of the population"
 
     def __init__(self, compiled: bool = False) -> None:
         self.compiled = compiled

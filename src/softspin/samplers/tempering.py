@@ -204,7 +204,6 @@ class ParallelTempering(Sampler):
             "Steps of the ladder between independent units and the prior; every chain is a ladder of that many + 1.",
         )
     }
-    quality_name: ClassVar[str] = "mean exchange rate of neighbouring temperatures"
 
     def __init__(self, temperatures: int = 16) -> None:
         self.temperatures = temperatures
