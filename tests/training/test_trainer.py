@@ -576,7 +576,7 @@ def test_a_run_json_that_was_edited_is_refused(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace('"steps": 10', '"steps": 20'))
     with pytest.raises(RunError, match=r"run.json has steps = 20, but its checkpoint has 10; a run continues"):
         trainer(small(steps=20), tmp_path).train(resume=True)
-    with pytest.raises(RunError, match=r"run.json has steps = 20, its checkpoint 10"):
+    with pytest.raises(RunError, match=r"run.json has steps = 20, but its checkpoint has 10"):
         softspin.load(tmp_path)
 
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from functools import cached_property
-from typing import ClassVar, Self, final
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
 from softspin.distributions.enumeration import Moments, exact_moments
-from softspin.distributions.graph import colour_classes
 from softspin.errors import ShapeError, SupportError
-from softspin.kernels.matmul import product
-from softspin.numerics import align, carry_gradient, replica_matmul
+from softspin.numerics import align, carry_gradient
 
 
 class Boltzmann(Distribution, ABC):
@@ -206,197 +203,7 @@ class Boltzmann(Distribution, ABC):
         return max((index[block] for block in self.blocks), key=len)
 
 
-@final
-class BipartiteBoltzmann(Boltzmann):
-    """A restricted Boltzmann machine: E(z) = -a.z - l.w.r with z = (l, r), left side first.
-
-    bias `(*replicas, n + m)`, weight `(*replicas, n, m)`.
-
-    >>> machine = BipartiteBoltzmann(torch.zeros(5), torch.zeros(2, 3))
-    >>> round(machine.log_z.item(), 4)  # log 2**5
-    3.4657
-    """
-
-    has_kernels = True
-    axis_names = "left unit", "right unit"
-
-    def __init__(
-        self,
-        bias: Tensor,
-        weight: Tensor,
-        log_z: Tensor | None = None,
-        validate_args: bool | None = None,
-    ) -> None:
-        if weight.ndim < 2 or bias.shape != (*weight.shape[:-2], sum(weight.shape[-2:])):
-            raise ShapeError(
-                f"bias {tuple(bias.shape)} and weight {tuple(weight.shape)} do not fit; "
-                "a bipartite machine takes bias (*replicas, n + m) and weight (*replicas, n, m)"
-            )
-        self.weight = weight
-        self.left, self.right = int(weight.shape[-2]), int(weight.shape[-1])
-        super().__init__(bias, log_z, validate_args)
-        if self.validates:
-            check_finite(bias=bias, weight=weight)
-
-    @classmethod
-    def from_parameters(cls, bias: Tensor, couplings: Tensor) -> Self:
-        return cls(bias, couplings, validate_args=False)
-
-    @property
-    def couplings(self) -> Tensor:
-        return self.weight
-
-    @property
-    def coupling(self) -> Tensor:
-        n, m = self.left, self.right
-        top = torch.cat([self.weight.new_zeros(*self.batch_shape, n, n), self.weight], dim=-1)
-        bottom = torch.cat([self.weight.mT, self.weight.new_zeros(*self.batch_shape, m, m)], dim=-1)
-        return torch.cat([top, bottom], dim=-2)
-
-    @property
-    def blocks(self) -> Sequence[slice]:
-        """The right side, then the left: the paper's order."""
-        return slice(self.left, None), slice(0, self.left)
-
-    def block_field(self, block: int, z: Tensor) -> Tensor:
-        if block == 0:
-            return align(self.bias[..., self.left :], z.ndim) + replica_matmul(
-                z[..., : self.left], self.weight, product
-            )
-        return align(self.bias[..., : self.left], z.ndim) + replica_matmul(z[..., self.left :], self.weight.mT, product)
-
-    def energy(self, z: Tensor) -> Tensor:
-        driven = replica_matmul(z[..., : self.left], self.weight, product)
-        return -(align(self.bias, z.ndim) * z).sum(-1) - (driven * z[..., self.left :]).sum(-1)
-
-    def field(self, z: Tensor) -> Tensor:
-        return torch.cat([self.block_field(1, z), self.block_field(0, z)], dim=-1)
-
-    def with_fields(self, extra: Tensor) -> BipartiteBoltzmann:
-        bias = align(self.bias, extra.ndim) + extra
-        weight = align(self.weight, extra.ndim + 1, event_dims=2)
-        return BipartiteBoltzmann(bias, weight.expand(*bias.shape[:-1], -1, -1), validate_args=False)
-
-    def pair_moments(self, bits: Tensor, means: Tensor, mean: Tensor) -> Tensor:
-        n = self.left
-        both = product(means[..., :n].mT, bits[..., n:]) + product(bits[..., :n].mT, means[..., n:])
-        return both / (2 * bits.shape[-2])
-
-    def coupling_term(self, pair: Tensor) -> Tensor:
-        return (self.weight * pair).sum((-2, -1))
-
-    def coupling_strength(self) -> Tensor:
-        return torch.cat([self.weight.abs().sum(-1), self.weight.abs().sum(-2)], dim=-1)
-
-    def edges(self) -> tuple[Tensor, Tensor]:
-        row, column = torch.ones(self.left, self.right, device=self.weight.device).nonzero().T
-        return row, column + self.left
-
-    def lowest_eigenvalue(self) -> Tensor:
-        # W = [[0, w], [w', 0]] has the eigenvalues +-(singular values of w).
-        return -torch.linalg.matrix_norm(self.weight, ord=2)
-
-    def log_det(self, beta: Tensor) -> Tensor:
-        # Through the smaller side: det(W + beta I) = beta^D det(I - w'w / beta^2).
-        w = self.weight if self.left >= self.right else self.weight.mT
-        scaled = w / beta[..., None, None]
-        eye = torch.eye(w.shape[-1], dtype=w.dtype, device=w.device)
-        return self.units * torch.log(beta) + _log_det(eye - scaled.mT @ scaled)
-
-
-@final
-class GraphBoltzmann(Boltzmann):
-    """A Boltzmann machine on any graph: E(z) = -a.z - z.W.z / 2, W symmetric with zero diagonal.
-
-    bias `(*replicas, D)`, coupling `(*replicas, D, D)`.
-
-    >>> chain = torch.diag(torch.ones(2), 1); chain = chain + chain.T
-    >>> GraphBoltzmann(torch.zeros(3), chain).marginals()
-    tensor([0.6792, 0.7756, 0.6792])
-    """
-
-    has_kernels = False
-    axis_names = "unit", "unit"
-
-    def __init__(
-        self,
-        bias: Tensor,
-        coupling: Tensor,
-        log_z: Tensor | None = None,
-        validate_args: bool | None = None,
-    ) -> None:
-        if coupling.shape != (*bias.shape, bias.shape[-1]):
-            raise ShapeError(
-                f"bias {tuple(bias.shape)} and coupling {tuple(coupling.shape)} do not fit; "
-                "a machine on a graph takes bias (*replicas, D) and coupling (*replicas, D, D)"
-            )
-        self._dense = coupling
-        super().__init__(bias, log_z, validate_args)
-        if self.validates:
-            check_finite(bias=bias, coupling=coupling)
-            if not torch.equal(coupling, coupling.mT):
-                raise SupportError("the coupling matrix must be symmetric; use (W + W.T) / 2")
-            if bool(coupling.diagonal(dim1=-2, dim2=-1).any()):
-                raise SupportError("the coupling matrix must have a zero diagonal; put z_i z_i = z_i into the bias")
-
-    @classmethod
-    def from_parameters(cls, bias: Tensor, couplings: Tensor) -> Self:
-        return cls(bias, couplings, validate_args=False)
-
-    @property
-    def couplings(self) -> Tensor:
-        return self._dense
-
-    @property
-    def coupling(self) -> Tensor:
-        return self._dense
-
-    @cached_property
-    def blocks(self) -> Sequence[Tensor]:
-        """The colour classes of the graph, largest first."""
-        present = (self._dense != 0).reshape(-1, self.units, self.units).any(0)
-        return colour_classes(present)
-
-    def block_field(self, block: int, z: Tensor) -> Tensor:
-        index = self.blocks[block]
-        return align(self.bias[..., index], z.ndim) + replica_matmul(z, self._dense[..., index])
-
-    def energy(self, z: Tensor) -> Tensor:
-        return -(z * (align(self.bias, z.ndim) + 0.5 * replica_matmul(z, self._dense))).sum(-1)
-
-    def field(self, z: Tensor) -> Tensor:
-        return align(self.bias, z.ndim) + replica_matmul(z, self._dense)
-
-    def with_fields(self, extra: Tensor) -> GraphBoltzmann:
-        bias = align(self.bias, extra.ndim) + extra
-        coupling = align(self._dense, extra.ndim + 1, event_dims=2)
-        return GraphBoltzmann(bias, coupling.expand(*bias.shape, -1), validate_args=False)
-
-    def pair_moments(self, bits: Tensor, means: Tensor, mean: Tensor) -> Tensor:
-        cross = means.mT @ bits / bits.shape[-2]
-        pair = (cross + cross.mT) / 2
-        return pair - torch.diag_embed(pair.diagonal(dim1=-2, dim2=-1)) + torch.diag_embed(mean)
-
-    def coupling_term(self, pair: Tensor) -> Tensor:
-        return (self._dense * pair).sum((-2, -1)) / 2
-
-    def coupling_strength(self) -> Tensor:
-        return self._dense.abs().sum(-1)
-
-    def edges(self) -> tuple[Tensor, Tensor]:
-        present = (self._dense != 0).reshape(-1, self.units, self.units).any(0)
-        row, column = present.triu().nonzero().T
-        return row, column
-
-    def lowest_eigenvalue(self) -> Tensor:
-        return torch.linalg.eigvalsh(self._dense)[..., 0]
-
-    def log_det(self, beta: Tensor) -> Tensor:
-        eye = torch.eye(self.units, dtype=self.bias.dtype, device=self.bias.device)
-        return _log_det(self._dense + beta[..., None, None] * eye)
-
-
-def _log_det(matrix: Tensor) -> Tensor:
+def log_det(matrix: Tensor) -> Tensor:
     """log det of a symmetric positive definite matrix; NaN where it is not one."""
     factor, failed = torch.linalg.cholesky_ex(matrix)
     value = 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)

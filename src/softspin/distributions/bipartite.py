@@ -1,0 +1,112 @@
+"""Restricted Boltzmann machines: two sides, with couplings between them alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self, final
+
+import torch
+from torch import Tensor
+
+from softspin.distributions.boltzmann import Boltzmann, check_finite, log_det
+from softspin.errors import ShapeError
+from softspin.kernels.matmul import product
+from softspin.numerics import align, replica_matmul
+
+
+@final
+class BipartiteBoltzmann(Boltzmann):
+    """A restricted Boltzmann machine: E(z) = -a.z - l.w.r with z = (l, r), left side first.
+
+    bias `(*replicas, n + m)`, weight `(*replicas, n, m)`.
+
+    >>> machine = BipartiteBoltzmann(torch.zeros(5), torch.zeros(2, 3))
+    >>> round(machine.log_z.item(), 4)  # log 2**5
+    3.4657
+    """
+
+    has_kernels = True
+    axis_names = "left unit", "right unit"
+
+    def __init__(
+        self,
+        bias: Tensor,
+        weight: Tensor,
+        log_z: Tensor | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        if weight.ndim < 2 or bias.shape != (*weight.shape[:-2], sum(weight.shape[-2:])):
+            raise ShapeError(
+                f"bias {tuple(bias.shape)} and weight {tuple(weight.shape)} do not fit; "
+                "a bipartite machine takes bias (*replicas, n + m) and weight (*replicas, n, m)"
+            )
+        self.weight = weight
+        self.left, self.right = int(weight.shape[-2]), int(weight.shape[-1])
+        super().__init__(bias, log_z, validate_args)
+        if self.validates:
+            check_finite(bias=bias, weight=weight)
+
+    @classmethod
+    def from_parameters(cls, bias: Tensor, couplings: Tensor) -> Self:
+        return cls(bias, couplings, validate_args=False)
+
+    @property
+    def couplings(self) -> Tensor:
+        return self.weight
+
+    @property
+    def coupling(self) -> Tensor:
+        n, m = self.left, self.right
+        top = torch.cat([self.weight.new_zeros(*self.batch_shape, n, n), self.weight], dim=-1)
+        bottom = torch.cat([self.weight.mT, self.weight.new_zeros(*self.batch_shape, m, m)], dim=-1)
+        return torch.cat([top, bottom], dim=-2)
+
+    @property
+    def blocks(self) -> Sequence[slice]:
+        """The right side, then the left: the paper's order."""
+        return slice(self.left, None), slice(0, self.left)
+
+    def block_field(self, block: int, z: Tensor) -> Tensor:
+        if block == 0:
+            return align(self.bias[..., self.left :], z.ndim) + replica_matmul(
+                z[..., : self.left], self.weight, product
+            )
+        return align(self.bias[..., : self.left], z.ndim) + replica_matmul(z[..., self.left :], self.weight.mT, product)
+
+    def energy(self, z: Tensor) -> Tensor:
+        driven = replica_matmul(z[..., : self.left], self.weight, product)
+        return -(align(self.bias, z.ndim) * z).sum(-1) - (driven * z[..., self.left :]).sum(-1)
+
+    def field(self, z: Tensor) -> Tensor:
+        return torch.cat([self.block_field(1, z), self.block_field(0, z)], dim=-1)
+
+    def with_fields(self, extra: Tensor) -> BipartiteBoltzmann:
+        bias = align(self.bias, extra.ndim) + extra
+        weight = align(self.weight, extra.ndim + 1, event_dims=2)
+        return BipartiteBoltzmann(bias, weight.expand(*bias.shape[:-1], -1, -1), validate_args=False)
+
+    def pair_moments(self, bits: Tensor, means: Tensor, mean: Tensor) -> Tensor:
+        n = self.left
+        both = product(means[..., :n].mT, bits[..., n:]) + product(bits[..., :n].mT, means[..., n:])
+        return both / (2 * bits.shape[-2])
+
+    def coupling_term(self, pair: Tensor) -> Tensor:
+        return (self.weight * pair).sum((-2, -1))
+
+    def coupling_strength(self) -> Tensor:
+        return torch.cat([self.weight.abs().sum(-1), self.weight.abs().sum(-2)], dim=-1)
+
+    def edges(self) -> tuple[Tensor, Tensor]:
+        row, column = torch.ones(self.left, self.right, device=self.weight.device).nonzero().T
+        return row, column + self.left
+
+    def lowest_eigenvalue(self) -> Tensor:
+        # W = [[0, w], [w', 0]] has the eigenvalues +-(singular values of w).
+        return -torch.linalg.matrix_norm(self.weight, ord=2)
+
+    def log_det(self, beta: Tensor) -> Tensor:
+        # Through the smaller side: det(W + beta I) = beta^D det(I - w'w / beta^2).
+        w = self.weight if self.left >= self.right else self.weight.mT
+        scaled = w / beta[..., None, None]
+        eye = torch.eye(w.shape[-1], dtype=w.dtype, device=w.device)
+        return self.units * torch.log(beta) + log_det(eye - scaled.mT @ scaled)

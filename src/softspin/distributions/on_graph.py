@@ -1,0 +1,107 @@
+"""Boltzmann machines on any graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Self, final
+
+import torch
+from torch import Tensor
+
+from softspin.distributions.boltzmann import Boltzmann, check_finite, log_det
+from softspin.distributions.graph import colour_classes
+from softspin.errors import ShapeError, SupportError
+from softspin.numerics import align, replica_matmul
+
+
+@final
+class GraphBoltzmann(Boltzmann):
+    """A Boltzmann machine on any graph: E(z) = -a.z - z.W.z / 2, W symmetric with zero diagonal.
+
+    bias `(*replicas, D)`, coupling `(*replicas, D, D)`.
+
+    >>> chain = torch.diag(torch.ones(2), 1); chain = chain + chain.T
+    >>> GraphBoltzmann(torch.zeros(3), chain).marginals()
+    tensor([0.6792, 0.7756, 0.6792])
+    """
+
+    has_kernels = False
+    axis_names = "unit", "unit"
+
+    def __init__(
+        self,
+        bias: Tensor,
+        coupling: Tensor,
+        log_z: Tensor | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        if coupling.shape != (*bias.shape, bias.shape[-1]):
+            raise ShapeError(
+                f"bias {tuple(bias.shape)} and coupling {tuple(coupling.shape)} do not fit; "
+                "a machine on a graph takes bias (*replicas, D) and coupling (*replicas, D, D)"
+            )
+        self._dense = coupling
+        super().__init__(bias, log_z, validate_args)
+        if self.validates:
+            check_finite(bias=bias, coupling=coupling)
+            if not torch.equal(coupling, coupling.mT):
+                raise SupportError("the coupling matrix must be symmetric; use (W + W.T) / 2")
+            if bool(coupling.diagonal(dim1=-2, dim2=-1).any()):
+                raise SupportError("the coupling matrix must have a zero diagonal; put z_i z_i = z_i into the bias")
+
+    @classmethod
+    def from_parameters(cls, bias: Tensor, couplings: Tensor) -> Self:
+        return cls(bias, couplings, validate_args=False)
+
+    @property
+    def couplings(self) -> Tensor:
+        return self._dense
+
+    @property
+    def coupling(self) -> Tensor:
+        return self._dense
+
+    @cached_property
+    def blocks(self) -> Sequence[Tensor]:
+        """The colour classes of the graph, largest first."""
+        present = (self._dense != 0).reshape(-1, self.units, self.units).any(0)
+        return colour_classes(present)
+
+    def block_field(self, block: int, z: Tensor) -> Tensor:
+        index = self.blocks[block]
+        return align(self.bias[..., index], z.ndim) + replica_matmul(z, self._dense[..., index])
+
+    def energy(self, z: Tensor) -> Tensor:
+        return -(z * (align(self.bias, z.ndim) + 0.5 * replica_matmul(z, self._dense))).sum(-1)
+
+    def field(self, z: Tensor) -> Tensor:
+        return align(self.bias, z.ndim) + replica_matmul(z, self._dense)
+
+    def with_fields(self, extra: Tensor) -> GraphBoltzmann:
+        bias = align(self.bias, extra.ndim) + extra
+        coupling = align(self._dense, extra.ndim + 1, event_dims=2)
+        return GraphBoltzmann(bias, coupling.expand(*bias.shape, -1), validate_args=False)
+
+    def pair_moments(self, bits: Tensor, means: Tensor, mean: Tensor) -> Tensor:
+        cross = means.mT @ bits / bits.shape[-2]
+        pair = (cross + cross.mT) / 2
+        return pair - torch.diag_embed(pair.diagonal(dim1=-2, dim2=-1)) + torch.diag_embed(mean)
+
+    def coupling_term(self, pair: Tensor) -> Tensor:
+        return (self._dense * pair).sum((-2, -1)) / 2
+
+    def coupling_strength(self) -> Tensor:
+        return self._dense.abs().sum(-1)
+
+    def edges(self) -> tuple[Tensor, Tensor]:
+        present = (self._dense != 0).reshape(-1, self.units, self.units).any(0)
+        row, column = present.triu().nonzero().T
+        return row, column
+
+    def lowest_eigenvalue(self) -> Tensor:
+        return torch.linalg.eigvalsh(self._dense)[..., 0]
+
+    def log_det(self, beta: Tensor) -> Tensor:
+        eye = torch.eye(self.units, dtype=self.bias.dtype, device=self.bias.device)
+        return log_det(self._dense + beta[..., None, None] * eye)
