@@ -1,4 +1,7 @@
-"""Files that commit 7cc1184 wrote can be read, and mean what they meant: `fixtures/v1`, by `fixtures/make_v1.py`."""
+"""Files that commit 7cc1184 wrote can be read, and mean what they meant: `fixtures/v1`, by `fixtures/make_v1.py`.
+
+That interrupted runs resume to the same bits is in `training/test_bit_for_bit.py`.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,7 @@ from typing import Any
 
 import pytest
 from cli.command import Call, caller
-from fixtures import stored
-from fixtures.stored import INTERRUPTED, MODELS, V1, leaves, load_model, outputs
-from reproducible import no_digests_here, run_pinned
+from fixtures.stored import MODELS, V1, leaves, load_model, outputs
 
 import softspin
 from softspin.experiments.rows import read_rows
@@ -51,16 +52,6 @@ def test_the_result_of_a_finished_run_is_known(name: str) -> None:
 def test_settings_that_only_training_depends_on_are_kept() -> None:
     assert 0.2 in leaves(load_model("un_exp/best").config.to_dict()), "epsilon"
     assert [[0, 1], [0, 5], [1, 2], [2, 3], [3, 4], [4, 5]] in leaves(load_model("graph/best").config.to_dict())
-
-
-def test_interrupted_runs_resume_and_end_as_if_never_interrupted(tmp_path: Path) -> None:
-    pytest.importorskip("numba", reason="the stored digests are those of the compiled samplers")
-    if reason := no_digests_here():
-        pytest.skip(reason)
-    for name in INTERRUPTED:
-        shutil.copytree(V1 / name, tmp_path / name)
-    found = run_pinned(Path(stored.__file__), *(tmp_path / name for name in INTERRUPTED))
-    assert found == json.loads((V1 / "interrupted_end.json").read_text())
 
 
 def test_a_finished_run_is_resumed_to_its_own_result(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from fixtures.stored import resume
 from reproducible import check_pinned, joint_digest, state_digests
 
 import softspin
@@ -63,8 +64,8 @@ def main() -> None:
         }
     if "--write" in sys.argv:
         STORED.write_text(json.dumps({"config": stored["config"], "runs": found}, indent=1) + "\n")
-    else:
-        print(json.dumps(found))
+    else:  # and runs to resume, in the same process, as loading takes longer than either
+        print(json.dumps({"runs": found, "resumed": {Path(one).name: resume(Path(one)) for one in sys.argv[1:]}}))
 
 
 if __name__ == "__main__":

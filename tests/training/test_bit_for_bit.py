@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
+from fixtures.stored import INTERRUPTED, V1
 from reproducible import no_digests_here, run_pinned
 from training import fingerprints
 
@@ -22,11 +25,15 @@ def changes(old: dict[str, Any], new: dict[str, Any]) -> str | None:
     return f"{count}; test NLL {old['nll']} -> {new['nll']}"
 
 
-def test_training_gives_the_stored_bits() -> None:
+def test_training_and_resuming_give_the_stored_bits(tmp_path: Path) -> None:
+    """All runs in one process: loading the package takes longer than most of them."""
     if reason := no_digests_here():
         pytest.skip(reason)
     stored = json.loads(fingerprints.STORED.read_text())["runs"]
-    found = run_pinned(fingerprints.STORED.with_suffix(".py"))
+    folders = [shutil.copytree(V1 / name, tmp_path / name) for name in INTERRUPTED]
+    pinned = run_pinned(fingerprints.STORED.with_suffix(".py"), *folders)
+    assert pinned["resumed"] == json.loads((V1 / "interrupted_end.json").read_text()), "an interrupted run of 7cc1184"
+    found = pinned["runs"]
     assert found.keys() == stored.keys() == fingerprints.cases().keys()
     assert len(found) == 32
     differ = {name: text for name in stored if (text := changes(stored[name], found[name])) is not None}
