@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch.distributions import Distribution
-
 from gpu import TORCH_WARNINGS
+from torch.distributions import Distribution
 
 
 @pytest.fixture(autouse=True)

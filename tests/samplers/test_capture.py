@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 import torch
+from gpu import needs_gpu
 from samplers.capture import NoHostData, unknown
 from torch import Tensor
 
-from gpu import needs_gpu
 from softspin import kernels
 from softspin.distributions import BipartiteBoltzmann
 from softspin.parts import SAMPLERS

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 from evaluation.models import smoothed_method
+from gpu import with_torch_warnings
 from torch import Tensor
 from training.runs import bars, engine, small
 
-from gpu import with_torch_warnings
 from softspin.config import Config
 from softspin.data import Dataset
 from softspin.errors import ConfigError

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import torch
 from evaluation.models import objective
+from gpu import needs_gpu
 from samplers.capture import NoHostData, unknown
 from torch import Tensor
 from training.runs import bars, small
 
-from gpu import needs_gpu
 from softspin.methods.gaussian_integral import REFRESH_EVERY, GaussianIntegral
 from softspin.model import build
 from softspin.paper import METHODS
