@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -353,6 +354,7 @@ def _rows_value(cls: type[Record], value: object, name: str, complete: bool) -> 
         raise RecordError(f"has a '{name}' that {error}") from None
 
 
+@functools.cache
 def _is_structured(hint: Any) -> bool:
     """Whether a type is none that `typed` knows: a dataclass, a mapping, or a tuple of records."""
     origin, args = get_origin(hint), get_args(hint)

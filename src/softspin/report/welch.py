@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable
 from statistics import NormalDist
@@ -21,6 +22,7 @@ def freedom(means: Iterable[tuple[float, int]]) -> float:
     return total**2 / math.fsum((error / largest) ** 4 / (runs - 1) for error, runs in pairs)
 
 
+@functools.lru_cache(maxsize=1 << 14)  # a report asks for the same published differences again and again
 def as_normal(t: float, freedom: float) -> float:
     """The standard errors, had the spreads been known, that are as unlikely by chance as t is.
 
