@@ -138,11 +138,13 @@ def test_every_public_name_is_there() -> None:
 
 def test_extras_are_imported_only_where_they_are_used() -> None:
     code = """
-import sys, softspin.data, softspin.objectives, softspin.cli.app
-extras = 'matplotlib', 'sklearn', 'scipy', 'mlxtend', 'pandas', 'triton', 'dimod', 'dwave_networkx'
-print([m for m in extras if m in sys.modules])
+import sys, softspin.data, softspin.objectives, softspin.kernels.cpu
+extras = 'matplotlib', 'sklearn', 'scipy', 'mlxtend', 'pandas', 'triton', 'dimod', 'dwave_networkx', 'numba'
+library = [m for m in (*extras, 'rich', 'typer') if m in sys.modules]
+import softspin.cli.app
+print(library, [m for m in extras if m in sys.modules])
 """
-    assert python(code) == "[]"
+    assert python(code) == "[] []"
 
 
 @pytest.mark.parametrize("number", [0, 1])

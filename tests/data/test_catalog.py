@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from softspin.data import DEFAULT, available, load
@@ -47,13 +44,3 @@ def test_unknown_names(name: str, text: str) -> None:
     with pytest.raises(UnknownNameError) as caught:
         load(name)
     assert text in str(caught.value)
-
-
-def test_importing_changes_nothing_and_brings_in_nothing_optional() -> None:
-    program = (
-        "import sys, torch; state = torch.random.get_rng_state(); import softspin.data; "
-        "assert torch.equal(state, torch.random.get_rng_state()); "
-        "print([m for m in ('mlxtend', 'sklearn', 'scipy', 'rich') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
