@@ -42,7 +42,7 @@ def milliseconds(engine: Engine) -> float:
 def row(rounds: int = 15, **settings: Any) -> dict[str, Any]:
     config = Config(structure="2-nonlinear", **({"sampler": "pcd"} | settings))
     data = some_data()
-    torch.compiler.reset()  # as a grid does between runs: else the shapes of earlier cases make this one's dynamic
+    torch.compiler.reset()  # as a grid does between runs: a case took 7% longer after one of another shape
     torch.cuda.reset_peak_memory_stats()
     engine = Engine(config, build(config, data.spec), data, torch.device("cuda"))
     for _ in range(10):

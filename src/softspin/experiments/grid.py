@@ -38,7 +38,7 @@ def run(
 ) -> Outcome:
     """Make the results of cells that a file of rows lacks, and append one row for each cell and seed.
 
-    Stopped or killed, the same call goes on. Several processes may work on one file.
+    After a stop or a crash, the same call resumes. Several processes may work on one file.
 
     Args:
         cells: Of a table, see `softspin.experiments.cells`.

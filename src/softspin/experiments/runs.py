@@ -188,7 +188,7 @@ def _line(error: Exception) -> str:
 
 
 def _set_aside(folder: Path) -> None:
-    """Rename a run that broke, so that nobody goes on with it."""
+    """Rename a run that broke, so that it is not resumed."""
     number, away = 1, folder.with_name(f"broken-{folder.name}")
     while away.exists():
         number += 1

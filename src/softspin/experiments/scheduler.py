@@ -95,7 +95,7 @@ class RerunQueued(Event):
 
 @dataclass(frozen=True)
 class GridStopped(Event):
-    """It ends before all is done; the same call goes on from here."""
+    """It ends before all is done; the same call resumes from here."""
 
     reason: str
 

@@ -19,7 +19,7 @@ from softspin.experiments.rows import key_of, latest
 from softspin.records import FULL_STEPS, ResultRow
 
 SEEDS = paper.SEEDS
-"""Training runs behind each value in print; fewer seeds of ours are flagged."""
+"""Training runs behind each published value; fewer seeds of ours are flagged."""
 
 RECONSTRUCTED = "f0835aecff37e6d8457f8420b187d29f00913ed65134dd247d5bb2b9c1d4e5d3"
 """Fingerprint of the OMNIGLOT that was rebuilt from the official drawings; rows that name their source need it not."""
