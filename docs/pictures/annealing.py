@@ -48,8 +48,8 @@ def modes() -> Figure:
     axis.plot(updates, stuck, color=ORANGE, ls="--", label="Gibbs, from all bits 0")
     axis.plot(updates, annealed, color=BLUE, label="population annealing")
     axis.plot(updates, tempered, color=GREEN, ls="-.", label="parallel tempering, from all bits 0")
-    axis.set(xlabel="updates of one sweep", ylabel="share in the upper mode", ylim=(-0.03, 1.03))
-    axis.set_title("Two modes, and who finds both")
+    axis.set(xlabel="updates of one sweep", ylabel="fraction in the upper mode", ylim=(-0.03, 1.03))
+    axis.set_title("Which sampler finds both modes")
     axis.legend(frameon=False, loc="center right", bbox_to_anchor=(1, 0.28))
     return figure
 
@@ -73,7 +73,7 @@ def ais() -> Figure:
         axis.fill_between(
             temperatures, both.quantile(0.1, dim=1), both.quantile(0.9, dim=1), color=colour, alpha=0.2, lw=0
         )
-        axis.semilogx(temperatures, both.mean(1), color=colour, marker=mark, label=f"{name} AIS: mean, middle 80%")
+        axis.semilogx(temperatures, both.mean(1), color=colour, marker=mark, label=f"{name} AIS: mean, central 80%")
         for steps, mean in list(zip(temperatures, both.mean(1).tolist(), strict=True))[::2]:
             above = colour == ORANGE
             axis.annotate(
@@ -83,7 +83,7 @@ def ais() -> Figure:
     axis.set(xlabel=f"temperatures ({runs} runs of {chains} chains)", ylabel="log Z - exact, nats", xticks=temperatures)
     axis.set_xticklabels([str(steps) for steps in temperatures])
     axis.minorticks_off()
-    axis.set_title("Forward, log Z comes out too low: the likelihood flatters")
+    axis.set_title("Forward AIS underestimates log Z, reverse AIS overestimates it")
     axis.legend(frameon=False)
     axis.margins(y=0.15)
     return figure
@@ -115,5 +115,5 @@ def replicas() -> Figure:
         axis.annotate(f"{time:.3f} ms", (time, place), (4, 0), textcoords="offset points", va="center")
     axis.invert_yaxis()
     axis.margins(x=0.15)
-    axis.set(xlabel=f"ms an update, for each replica ({plain[0]['device']})", title="A replica among twenty is cheaper")
+    axis.set(xlabel=f"ms per update and replica ({plain[0]['device']})", title="One replica and twenty at once")
     return figure

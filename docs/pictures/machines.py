@@ -77,8 +77,8 @@ def mean_field() -> Figure:
     left.plot(zeta[:, 0], exact, color=GREY, lw=4, alpha=0.5, label="exact, by enumeration")
     for steps, colour, line in zip((1, 2, 5), COLOURS, STYLES, strict=False):
         bound = exact - prior.kl(bits, steps)
-        left.plot(zeta[:, 0], bound, color=colour, ls=line, label=f"{steps} round{'s' if steps > 1 else ''}")
-    left.set(xlabel="first of 12 soft bits", ylabel="log p(ζ), relative", title="A lower bound everywhere")
+        left.plot(zeta[:, 0], bound, color=colour, ls=line, label=f"{steps} iteration{'s' if steps > 1 else ''}")
+    left.set(xlabel="first of 12 soft bits", ylabel="log p(ζ), relative", title="Mean-field lower bound")
     left.legend(frameon=False, fontsize=8)
     rounds = range(1, 9)
     for scale, colour, line in zip((0.5, 1.5, 3.0), COLOURS, STYLES, strict=False):
@@ -86,8 +86,8 @@ def mean_field() -> Figure:
         logits = torch.zeros(500, 12, dtype=torch.float64)
         drawn = SmoothedBernoulli(logits, smoothing).draw(generator=torch.Generator().manual_seed(1))
         gaps = [OverlapRelaxation(machine).kl(drawn, steps).mean() for steps in rounds]
-        right.plot(rounds, gaps, color=colour, ls=line, marker="o", ms=4, label=f"couplings of size {scale:g}")
-    right.set(xlabel="rounds of mean field", ylabel="KL(m ‖ p(z|ζ)), nats", title="It settles in a few rounds")
+        right.plot(rounds, gaps, color=colour, ls=line, marker="o", ms=4, label=f"couplings of scale {scale:g}")
+    right.set(xlabel="mean-field iterations", ylabel="KL(m ‖ p(z|ζ)), nats", title="Gap after each iteration")
     right.set_ylim(bottom=0)
     right.legend(frameon=False, fontsize=8)
     return figure
@@ -116,10 +116,10 @@ def bounds() -> Figure:
     w = log_weights(flat, machine.log_prob(z.reshape(-1, 8)).reshape(z.shape[:2]), log_q)
     found = [importance_bound(w[:, :k], dim=1) for k in counts]
     low, high = (torch.stack([one.quantile(share) for one in found]) for share in (0.1, 0.9))
-    axis.fill_between(counts, low, high, color=BLUE, alpha=0.2, lw=0, label="middle 80% of single bounds")
-    axis.semilogx(counts, [one.mean() for one in found], color=BLUE, marker="o", label="their mean, E[L_K]")
-    axis.axhline(exact, color=ORANGE, ls="--", label="log p(x), exact: 256 states summed")
-    axis.set(xlabel="samples K", ylabel="nats", title="More samples, a tighter bound", xticks=counts)
+    axis.fill_between(counts, low, high, color=BLUE, alpha=0.2, lw=0, label="central 80% of L_K")
+    axis.semilogx(counts, [one.mean() for one in found], color=BLUE, marker="o", label="mean, E[L_K]")
+    axis.axhline(exact, color=ORANGE, ls="--", label="log p(x), exact (256 states)")
+    axis.set(xlabel="samples K", ylabel="nats", title="More samples tighten the bound", xticks=counts)
     axis.set_xticklabels([str(k) for k in counts])
     axis.minorticks_off()
     axis.legend(frameon=False)
