@@ -1,4 +1,4 @@
-"""Samplers between two modes, and log Z by annealing in both directions against the exact value."""
+"""Pictures of samplers on two modes, of forward and reverse AIS, and of the time per replica."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def modes() -> Figure:
-    """How three samplers share their chains between two modes; Gibbs and tempering begin with all bits 0."""
+    """Fraction of chains in one of two modes, for three samplers; Gibbs and tempering start with all bits 0."""
     side, coupling = 8, 1.2
     weight = torch.full((side, side), coupling, dtype=torch.float64)
     boltzmann = BipartiteBoltzmann(torch.full((2 * side,), -coupling * side / 2 + 0.08, dtype=torch.float64), weight)
@@ -90,7 +90,7 @@ def ais() -> Figure:
 
 
 def _exact_samples(boltzmann: BipartiteBoltzmann, count: int) -> Tensor:
-    """Independent samples: the left side from the list of all its states, the right side given it."""
+    """Independent samples: the left side from its enumerated marginal, the right side given the left."""
     side = boltzmann.left
     (left,) = all_states(side, 2**side)
     field = boltzmann.bias[side:] + left @ boltzmann.weight
@@ -102,7 +102,7 @@ def _exact_samples(boltzmann: BipartiteBoltzmann, count: int) -> Tensor:
 
 
 def replicas() -> Figure:
-    """Time of a training update for each replica, as the benchmark's rows have it."""
+    """Time of a training update per replica, from the stored benchmark."""
     rows = json.loads((ROOT / "benchmarks/results/gpu_step.json").read_text())
     plain = [row for row in rows if set(row["what"]) == {"replicas", "samples", "seeds"}]
     plain.sort(key=lambda row: (row["what"]["samples"], row["what"]["replicas"]))

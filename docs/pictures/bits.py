@@ -1,4 +1,4 @@
-"""One bit: how it is made soft, what beta does, and how the families differ."""
+"""Pictures of one soft bit, of the effect of beta, of all smoothings, and of the whole model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NOISE = torch.linspace(0.001, 0.999, 250, dtype=torch.float64)
 
 
 def soft_bit() -> Figure:
-    """Density of a soft bit, and its value as a function of the noise, beside the hard bit's."""
+    """Density of a soft bit, and its value as a function of the noise, compared with the bit."""
     figure, (left, right) = panels(2)
     smoothing = Exponential(8.0)
     posterior = SmoothedBernoulli(Q.expand(INSIDE.shape), smoothing)
@@ -45,7 +45,7 @@ def soft_bit() -> Figure:
 
 
 def beta() -> Figure:
-    """The mixture's density for growing beta, of two families."""
+    """Density of the mixture for increasing beta, for two families."""
     figure, axes = panels(2, sharey=True)
     for axis, family, values in zip(axes, (Exponential, Power), ((3.0, 8.0, 20.0), (2.0, 8.0, 40.0)), strict=True):
         for value, colour, line in zip(values, COLOURS, STYLES, strict=False):
@@ -92,7 +92,7 @@ def _components(axis: Any, zeta: Tensor, smoothing: Smoothing) -> None:
 
 
 def flow() -> Figure:
-    """One image on its way through the model."""
+    """Diagram of the model: one image and its bound."""
     figure, axis = panels(1, height=3.1)
     axis.set(xlim=(0, 10), ylim=(0, 4.2))
     axis.axis("off")
