@@ -292,7 +292,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
         {"sampler": "pt", "temperatures": 3, "temperature": 3},
         "unknown setting 'temperature'; did you mean 'temperatures'?",
     ),
-    ({"version": 3}, "this config has version 3; this softspin reads up to 2, so install a newer one"),
+    ({"version": 4}, "this config has version 4; this softspin reads versions up to 3; install a newer softspin"),
     ({"version": 0}, "version = 0 of a config is not possible; it must be an integer from 1"),
     ({"compile": True}, "compile = True is not possible; it must be one of auto, on, off"),
     ({"tf32": 1}, "tf32 = 1 is not possible; it must be true or false"),
@@ -317,7 +317,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"method": "dvae#-pow"}, "unknown method 'dvae#-pow'; did you mean 'dvae#-power'?"),
     ({"structure": "2-nonlinaer"}, "unknown structure '2-nonlinaer'; did you mean '2-nonlinear'?"),
     ({"betta": 3}, "unknown setting 'betta'; did you mean 'beta'?"),
-    ({"learning_rate": 3}, "unknown setting 'learning_rate'; "),
+    ({"momentum": 3}, "unknown setting 'momentum'; "),
 ]
 
 

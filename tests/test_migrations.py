@@ -177,7 +177,8 @@ def other_defaults(source: Path) -> None:
     """Settings of every kind have other defaults: of nets, of single methods, sizes, intervals, of the evaluation."""
     others = {
         "norm_decay": ("0.8", "0.7"), "epsilon": ("0.05", "0.06"), "mean_field_steps": ("5", "6"),
-        "bits_per_group": ("None", "50"), "evaluate_every": ("None", "7"), "chains": ("1000", "900"), "tf32": ("False", "True"),
+        "bits_per_group": ("None", "50"), "evaluate_every": ("None", "7"), "chains": ("1000", "900"),
+        "tf32": ("False", "True"),
         "test_samples": ("4000", "3000"), "init_scale": ("2.6", "2.5"), "warmup": ("0.3", "0.2"),
     }  # fmt: skip
     for name, (old, new) in others.items():

@@ -36,7 +36,7 @@ def test_it_says_what_it_wrote(call: Call, tiny: Path, tmp_path: Path) -> None:
     best = min(rows, key=lambda row: row["valid_nll"])
     assert call("export", tiny, "--out", tmp_path / "best", "--replica", "best", "--json").json["result"] == [best]
     last = call("export", tiny, "--out", tmp_path / "last", "--which", "last")
-    assert "not evaluated on test images; the card says so" in last.out
+    assert "not evaluated on test data; the model card says so" in last.out
 
 
 def test_without_a_place_it_goes_beside_the_run(call: Call, tiny: Path, tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_own_data_are_asked_for(call: Call, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path / "run")
     ended = call("evaluate", tmp_path / "m")
     assert (ended.code, ended.err) == (
-        1, "error: there is no file own.npy; if the images are elsewhere, say where: --data FILE\n",
+        1, "error: there is no file own.npy; if the data are in another place, give it by --data FILE\n",
     )  # fmt: skip
     assert (
         call("evaluate", tmp_path / "m", "--data", tmp_path / "own.npy").out == call("evaluate", tmp_path / "run").out
@@ -117,7 +117,7 @@ def test_mistakes(call: Call, tiny: Path, tmp_path: Path, monkeypatch: pytest.Mo
         (["sample", tmp_path / "x.safetensors"], f"{tmp_path / 'x.safetensors'} is damaged, or no safetensors file"),
         (["info", tmp_path / "x.safetensors"], f"{tmp_path / 'x.safetensors'} is damaged, or no safetensors file"),
         (["sample", tmp_path / "empty"], f"no run in {tmp_path / 'empty'}; "),
-        (["sample", tmp_path / "no.safetensors"], f"no folder {tmp_path / 'no.safetensors'}; "),
+        (["sample", tmp_path / "no.safetensors"], f"no directory {tmp_path / 'no.safetensors'}; "),
     ):
         ended = call(*words)
         assert ended.code == 1, ended

@@ -48,9 +48,11 @@ def test_runs_what_is_missing_and_then_nothing(call: Call) -> None:
     ended = call(*words, "--only", "power")
     assert (ended.code, ended.err) == (0, "")
     lines = ended.out.splitlines()
-    assert lines[0] == "0 of 2 results in experiments/rows.jsonl; runs to make: 1"
-    assert lines[1].startswith(f"[1 of 1] {POWER}, seeds 0-1, 8 steps, bits=6, ")
-    assert lines[2].startswith("  runs/grid/bars-and-stripes-3x3/1-nonlinear/k1/dvae-sharp-power/pa/8-bits=6,")
+    assert lines[0] == "0 of 2 results in experiments/rows.jsonl; runs to train: 1"
+    assert lines[1].startswith(f"[1 of 1] {POWER}, seeds 0-1, 8 steps, bits_per_group=6, ")
+    assert lines[2].startswith(
+        "  runs/grid/bars-and-stripes-3x3/1-nonlinear/k1/dvae-sharp-power/pa/8-bits_per_group=6,"
+    )
     assert lines[-4].startswith("step 8 of 8  bound ")
     assert all(re.match(rf"  seed {seed}: test NLL \d\.\d\d \+- ", lines[seed - 3]) for seed in (0, 1))
     assert lines[-1] == "2 of 2 results in experiments/rows.jsonl"
@@ -67,10 +69,10 @@ def test_a_dry_run_says_what_there_is_to_do_and_does_nothing(call: Call) -> None
     words = both()
     ended = call(*words, "--dry-run")
     assert ended.out.splitlines() == [
-        "cell                                                beta  printed       seeds to run  time   ",
+        "cell                                                beta  published     seeds to run  time   ",
         f"{POWER}  30    5.10 +- 0.25  0-1           unknown",
         f"{EXP}   10    -             0-1           unknown",
-        "rows missing: 4; runs to make: 2; unknown for 2 of 2 cells",
+        "missing rows: 4; runs to train: 2; unknown for 2 of 2 cells",
     ]
     assert sorted(path.name for path in Path().rglob("*")) == ["experiments", "own.toml"]
     assert call(*words, "--only", "power").code == 0
@@ -82,9 +84,9 @@ def test_a_dry_run_says_what_there_is_to_do_and_does_nothing(call: Call) -> None
     (first,) = call(*words, "--dry-run", "--seeds", "0-5", "--steps", "80", "--only", "power", "--json").json
     assert (first["seconds"], first["exact_match"]) == (pytest.approx((took or 0.0) * 3 * 10), False)
     *_, total, source, high = call(*words, "--dry-run", "--seeds", "0-5", "--steps", "80").out.splitlines()
-    assert re.fullmatch(r"rows missing: 12; runs to make: 2; \d+ (s|min \d+ s) \+ unknown for 1 of 2 cells", total)
-    assert source == f"times of training, without the test at its end, as measured on {rows()[0].provenance.device}"
-    assert high.startswith("~: scaled from runs of other methods")
+    assert re.fullmatch(r"missing rows: 12; runs to train: 2; \d+ (s|min \d+ s) \+ unknown for 1 of 2 cells", total)
+    assert source == f"times are of training without the final test, measured on {rows()[0].provenance.device}"
+    assert high.startswith("~: scaled from other methods")
 
 
 def test_minutes_end_with_code_75_and_the_next_call_goes_on(call: Call) -> None:
@@ -92,7 +94,7 @@ def test_minutes_end_with_code_75_and_the_next_call_goes_on(call: Call) -> None:
     ended = call(*words, "--minutes", "0")
     assert ended.code == 75
     last = "out of time at step 1 of 8, with a checkpoint; 0 of 4 results in experiments/rows.jsonl; "
-    assert ended.out.splitlines()[-1] == f"{last}the same command goes on from here"
+    assert ended.out.splitlines()[-1] == f"{last}run the same command to resume"
     ended = call(*words, "--minutes", "1000", "--only", "power")
     assert ended.code == 0
     assert ", from step 1\n" in ended.out
@@ -130,18 +132,18 @@ def wait_for_a_checkpoint() -> None:
 
 
 @pytest.mark.parametrize(
-    ("commit", "why"),
+    ("commit", "reason"),
     [
-        (None, "this is no git checkout, so its commit is unknown"),
-        ("abc+", "the code has changes that are not committed"),
+        (None, "the commit is unknown, because this is not a git checkout"),
+        ("abc+", "the code has uncommitted changes"),
     ],
 )
 def test_a_grid_whose_rows_will_be_rejected_says_so_first(
-    call: Call, monkeypatch: pytest.MonkeyPatch, commit: str | None, why: str
+    call: Call, monkeypatch: pytest.MonkeyPatch, commit: str | None, reason: str
 ) -> None:
     monkeypatch.setattr(console, "commit", lambda: commit)
     ended = call(*both(), "--minutes", "0")
-    assert ended.err == f"softspin report will reject what is made now: {why}\n"
+    assert ended.err == f"softspin report will reject these results: {reason}\n"
 
 
 def test_outdated_results_are_reported_and_rerun(call: Call) -> None:
@@ -154,7 +156,7 @@ def test_outdated_results_are_reported_and_rerun(call: Call) -> None:
     assert "seeds-0-1 made what is outdated (it rounded down); move it away" in refused.err
     Path("runs").rename("old-runs")
     again = call(*words)
-    assert again.err == "results that experiments/rows.jsonl marks as outdated, to be rerun: 2\n"
+    assert again.err == "2 results in experiments/rows.jsonl are marked as outdated and will be rerun\n"
     assert [row.outdated for row in rows()] == ["it rounded down"] * 2 + [None] * 2
     assert call(*words).err == ""
 
@@ -167,7 +169,7 @@ def test_ctrl_c(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "train_run", interrupt)
     ended = call(*words)
     assert ended.code == 130
-    assert ended.out.endswith("stopped; 0 of 4 results in experiments/rows.jsonl; the same command goes on from here\n")
+    assert ended.out.endswith("stopped; 0 of 4 results in experiments/rows.jsonl; run the same command to resume\n")
 
 
 def test_a_failed_cell_is_a_row_and_the_others_go_on(call: Call) -> None:
@@ -176,9 +178,9 @@ def test_a_failed_cell_is_a_row_and_the_others_go_on(call: Call) -> None:
     ended = call(*words)
     assert ended.code == 1
     assert "  seed 0: failed: training broke at step 1: 'bound' of the replica with seed 0 is not finite" in ended.out
-    assert "  without it, from the beginning: seed 1\n" in ended.out
+    assert "  rerun without the failed seed: seed 1\n" in ended.out
     assert f"[3 of 3] {POWER}, seeds 0-1" in ended.out
-    end = "2 of 4 results in experiments/rows.jsonl, 2 failed; to try again what failed: --retry"
+    end = "2 of 4 results in experiments/rows.jsonl, 2 failed; retry failed cells with --retry"
     assert ended.out.splitlines()[-1] == end
     assert [(row.status, row.cell) for row in rows()] == [("failed", BROKEN)] * 2 + [("ok", POWER)] * 2
     assert all(row.error is not None and row.nll is None for row in rows()[:2])
@@ -233,10 +235,8 @@ def test_two_grids_share_a_table(call: Call) -> None:
     with locked(folder):
         ended = call(*words)
     assert (ended.code, ended.err) == (75, "")
-    assert "  another process is training it: left to that one\n" in ended.out
-    last = (
-        "runs left to other processes: 1; 2 of 4 results in experiments/rows.jsonl; the same command goes on from here"
-    )
+    assert "  skipped: another process is training this run\n" in ended.out
+    last = "runs left to other processes: 1; 2 of 4 results in experiments/rows.jsonl; run the same command to resume"
     assert ended.out.splitlines()[-1] == last
     assert [row.cell for row in rows()] == [EXP, EXP]
     with locked(folder):

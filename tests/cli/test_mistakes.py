@@ -49,15 +49,15 @@ def test_wrong_places(call: Call, tiny: Path, tmp_path: Path, monkeypatch: pytes
     file.write_text("")
     for words, message in (
         (["train", tiny], f"{tiny} already holds a run; resume with: softspin train --resume {tiny}"),
-        (["train", file], f"{file} is a file; a run needs a folder"),
+        (["train", file], f"{file} is a file; a run needs a directory"),
         (["train", file / "run", *TINY], f"folder {file / 'run'} cannot be written"),
         (["train", "--resume", tmp_path], f"no run in {tmp_path}"),
-        (["info", tiny.with_name("tinny")], f"no folder {tiny.with_name('tinny')}; did you mean {tiny}?"),
-        (["evaluate", "nowhere"], "no folder nowhere; make one with: softspin train"),
+        (["info", tiny.with_name("tinny")], f"no directory {tiny.with_name('tinny')}; did you mean {tiny}?"),
+        (["evaluate", "nowhere"], "no directory nowhere; train one with: softspin train"),
         (["evaluate", tiny, "--split", "tset"], "unknown split 'tset'; did you mean 'test'?"),
         (["logz", tiny, "--which", "first"], "'first' is not a checkpoint; it must be best or last"),
         (["sample", tiny, "--out", "a.jpg"], "--out a.jpg ends in '.jpg'; it must be .png or .npy"),
-        (["sample", tiny, "--out", "no/a.png"], "--out no/a.png: there is no folder no"),
+        (["sample", tiny, "--out", "no/a.png"], "--out no/a.png: the directory no does not exist"),
         (["sample", tiny, "--replica", 2, "--out", "a.npy"], "replica 2; this model has 2, counted from 0"),
         (["encode", tiny, "--out", tmp_path], f"--out {tmp_path} has no ending"),
         (
@@ -105,7 +105,7 @@ def test_the_images_are_not_written_over(call: Call, tiny: Path, tmp_path: Path)
     assert call("train", run, *TINY, "--data", own).code == 0
     for words in (["encode", run], ["reconstruct", run], ["sample", run], ["encode", tiny, "--data", own]):
         ended = call(*words, "--out", own)
-        assert (ended.code, ended.err) == (1, f"error: --out {own} is the file of the images; give another name\n")
+        assert (ended.code, ended.err) == (1, f"error: --out {own} is the input data file; choose another name\n")
         assert own.read_bytes() == before
 
 
@@ -134,8 +134,8 @@ def test_wrong_usage_is_code_2_and_suggests(call: Call) -> None:
 @pytest.mark.parametrize(
     ("error", "line"),
     [
-        (MemoryError("Unable to allocate 9 GiB"), "out of memory (Unable to allocate 9 GiB); take fewer samples"),
-        (RuntimeError("can't allocate\nmemory"), "out of memory (can't allocate memory); take fewer samples"),
+        (MemoryError("Unable to allocate 9 GiB"), "out of memory (Unable to allocate 9 GiB); use fewer samples"),
+        (RuntimeError("can't allocate\nmemory"), "out of memory (can't allocate memory); use fewer samples"),
         (PermissionError(errno.EACCES, "Permission denied", "a/b"), "a/b: Permission denied\n"),
         (OSError(errno.ENOSPC, "No space left on device"), "[Errno 28] No space left on device\n"),
     ],
@@ -188,7 +188,7 @@ def test_ctrl_c_while_torch_loads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_help_groups_the_commands(call: Call) -> None:
     text = call("--help").out
-    titles = ("─ Train", "─ Judge a run", "─ Use a run", "─ Data")
+    titles = ("─ Train", "─ Inspect a run", "─ Use a run", "─ Data")
     places = [text.index(title) for title in titles]
     assert places == sorted(places)
     assert "Exit codes" in text

@@ -74,7 +74,7 @@ def test_mistakes_are_named(call: Call, tiny: Path, tmp_path: Path) -> None:
     for words, message in (
         ([tmp_path], f"no run in {tmp_path}"),
         ([tiny, "--out", pdf], f"--out {pdf} ends in '.pdf'; it must be .html"),
-        ([tiny, "--out", nowhere], f"--out {nowhere}: there is no folder"),
+        ([tiny, "--out", nowhere], f"--out {nowhere}: the directory {nowhere.parent}"),
         ([tiny, "--out", page, "--replica", 2], "replica 2; this model has 2, counted from 0"),
     ):
         ended = call("playground", *words)

@@ -108,7 +108,7 @@ def test_mistakes(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     for changes, code, message in (
         (["--rows", tmp_path / "none.jsonl"], 1, f"no rows {tmp_path / 'none.jsonl'}; make them with softspin grid"),
         (["--rows", tmp_path / "damaged.jsonl"], 1, "damaged: line 1 has no 'seed'"),
-        (["--out", tmp_path / "b.md"], 2, "it is the file of --results too"),
+        (["--out", tmp_path / "b.md"], 2, "it is the same file as --results"),
         (["--out", tmp_path / "file" / "x.html"], 1, "File exists"),
     ):
         ended = call("report", *words, *changes)

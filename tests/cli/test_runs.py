@@ -22,11 +22,11 @@ def test_info(call: Call, tiny: Path) -> None:
     assert ended.code == 0
     assert "finished" in ended.out
     assert "steps   6 of 6" in ended.out
-    assert "recipe  structure = 1-nonlinear, bits = 6" in ended.out
+    assert "recipe  structure = 1-nonlinear, bits_per_group = 6" in ended.out
     about = call("info", tiny, "--json").json
     assert about["checkpoint_step"] == 6
     assert len(about["result"]) == len(about["best"]) == 2
-    assert about["config_overrides"]["bits"] == 6
+    assert about["config_overrides"]["bits_per_group"] == 6
 
 
 def test_info_of_a_run_that_was_killed(call: Call, tiny: Path, tmp_path: Path) -> None:
@@ -122,10 +122,14 @@ def test_data(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.delenv("SOFTSPIN_DATA", raising=False)
     rows = {row["name"]: row for row in call("data", "list", "--json").json}
     assert rows["bars-and-stripes-3x3"]["images"] == "14/14/14"
-    assert rows["mnist"] == {"name": "mnist", "here": False, "why": "not here; softspin data fetch mnist"}
+    assert rows["mnist"] == {
+        "name": "mnist",
+        "available": False,
+        "reason": "not downloaded; run: softspin data fetch mnist",
+    }
     assert "omniglot" in call("data", "list").out
     assert call("data", "verify", "bars-and-stripes-2x2").out.startswith("bars-and-stripes-2x2: all 6 bars")
-    assert call("data", "fetch", "bars-and-stripes-2x2", "--json").json["here"] is True
+    assert call("data", "fetch", "bars-and-stripes-2x2", "--json").json["available"] is True
     missing = call("data", "verify", "mnist", "--folder", tmp_path)
     assert missing.code == 1
     assert missing.err.startswith(f"error: mnist is not in {tmp_path}")

@@ -1,4 +1,4 @@
-"""The command line. One file per command."""
+"""The command line, one file per command."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import sys
 
 
 def main() -> None:
-    """Entry point of `softspin`. Ctrl-C ends it with code 130, also while torch loads.
+    """Entry point of `softspin`. Ctrl-C exits with code 130, also while torch is being imported.
 
-    On small cloud machines an unset OMP_PROC_BIND can put all of torch's threads on one core, eighty times slower;
-    it is read when torch loads, so it is set here, before, and only if the user has not.
+    On small cloud machines an unset OMP_PROC_BIND can put all of torch's threads on one core, eighty times slower.
+    It is read when torch is imported, so it is set here, before that, unless the user has set it.
     """
     os.environ.setdefault("OMP_PROC_BIND", "true")
     try:
@@ -20,5 +20,5 @@ def main() -> None:
         run()
     except KeyboardInterrupt:
         sys.exit(130)
-    finally:  # one that comes while Python tidies up has nothing left to stop
+    finally:  # at interpreter shutdown there is nothing left to interrupt
         signal.signal(signal.SIGINT, signal.SIG_IGN)

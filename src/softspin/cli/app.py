@@ -1,4 +1,4 @@
-"""The `softspin` command: its subcommands, and how errors reach the user."""
+"""The `softspin` command: its subcommands and its error handling."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ from softspin.errors import SoftspinError
 app = typer.Typer(
     name="softspin",
     help="Discrete variational autoencoders with relaxed Boltzmann priors.",
-    epilog="Exit codes: 0 done, 1 an error (one line says which), 2 wrong usage, 75 out of time, 130 interrupted.",
+    epilog="Exit codes: 0 success, 1 error (one line on stderr), 2 wrong usage, 75 not finished (run the command "
+    "again), 130 interrupted.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -35,7 +36,7 @@ app = typer.Typer(
 )
 for title, commands in {
     "Train": (demo, train),
-    "Judge a run": (info, evaluate, logz),
+    "Inspect a run": (info, evaluate, logz),
     "Use a run": (sample, reconstruct, encode, playground, export),
     "Reproduce the paper": (grid, figure, report),
 }.items():
@@ -52,13 +53,15 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Show the version and exit."
+    ),
 ) -> None:
     """Discrete variational autoencoders with relaxed Boltzmann priors."""
 
 
 def run() -> None:
-    """Run the command line: mistakes, a full disk or memory end in one line and exit code 1, not in a traceback."""
+    """Run the command line. User errors, a full disk or no memory end in one line and exit code 1, not a traceback."""
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _warn
@@ -72,14 +75,14 @@ def run() -> None:
 
 
 def _one_line(error: Exception) -> str | None:
-    """What to tell the user; None of an error that is the program's own."""
+    """The message for the user; None for a bug, which keeps its traceback."""
     text = " ".join(str(error).split())
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, SoftspinError | OSError):
         return text
     if isinstance(error, MemoryError) or "allocate" in text:  # torch has a RuntimeError for it
-        return f"out of memory ({text}); take fewer samples, chains, bits, models or a smaller width or batch"
+        return f"out of memory ({text}); use fewer samples, chains, bits or replicas, or a smaller width or batch_size"
     return None
 
 

@@ -1,4 +1,4 @@
-"""What the commands say, and to whom: people on a terminal, files and pipes, or programs that read JSON."""
+"""Output of the commands: text for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from softspin.training.journal import plain
 
 
 def say(text: str) -> None:
-    """A line for people, on stdout; never wrapped, never coloured."""
+    """Print a line of text on stdout, without wrapping or colour."""
     typer.echo(text)
 
 
 def warn(text: str) -> None:
-    """A line that must not get between the results, on stderr."""
+    """Print a line on stderr."""
     typer.echo(text, err=True)
 
 
 def warn_of_rejection() -> None:
-    """Warn if a report would reject what is made now."""
+    """Warn if a report would reject the rows of this run."""
     current = commit()
     if current is None:
-        warn("softspin report will reject what is made now: this is no git checkout, so its commit is unknown")
+        warn("softspin report will reject these results: the commit is unknown, because this is not a git checkout")
     elif current.endswith("+"):
-        warn("softspin report will reject what is made now: the code has changes that are not committed")
+        warn("softspin report will reject these results: the code has uncommitted changes")
 
 
 def say_json(value: Any) -> None:
-    """A value as one line of strict JSON."""
+    """Print a value as one line of strict JSON."""
     typer.echo(json.dumps(plain(value), allow_nan=False))
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Columns of text, as wide as they need to be."""
+    """Print a table of text."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column, no_wrap=True)

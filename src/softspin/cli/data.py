@@ -1,4 +1,4 @@
-"""`softspin data`: which data sets there are, fetch one, check that it is the right one."""
+"""`softspin data`: list, download and verify data sets."""
 
 from __future__ import annotations
 
@@ -14,49 +14,52 @@ from softspin.data import Dataset
 from softspin.data.sources import PUBLIC_SETS
 from softspin.errors import DataError, MissingExtraError
 
-app = typer.Typer(help="Data sets: list, fetch, verify.", no_args_is_help=True)
+app = typer.Typer(help="List, download and verify data sets.", no_args_is_help=True)
 
 Folder = Annotated[
     Path | None,
-    typer.Option(help="Look in this folder alone.", show_default="$SOFTSPIN_DATA, then the cache"),
+    typer.Option(help="Look only in this directory.", show_default="$SOFTSPIN_DATA, then the cache"),
 ]
 
 
 @app.command("list")
 def list_sets(json: Json = False) -> None:
-    """List the data sets by name, and whether each is here."""
+    """List the data sets and whether each is available locally."""
     rows = []
     for name in datasets.available():
         try:
             rows.append(_describe(datasets.load(name, download=False)))
         except MissingExtraError as error:
-            rows.append({"name": name, "here": False, "why": str(error)})
+            rows.append({"name": name, "available": False, "reason": str(error)})
         except DataError as error:
-            rows.append({"name": name, "here": False, "why": _why(name, error)})
+            rows.append({"name": name, "available": False, "reason": _reason(name, error)})
     if json:
         say_json(rows)
         return
-    columns = [(str(row["name"]), str(row.get("images", "-")), str(row.get("source", row.get("why")))) for row in rows]
+    columns = [
+        (str(row["name"]), str(row.get("images", "-")), str(row.get("source", row.get("reason")))) for row in rows
+    ]
     show_table(("name", "images", "what"), columns)
-    say("Bars and stripes come in every size up to 16x16. Own data: --data FILE.npy or FILE.npz, shape (images, ...).")
+    say("Bars and stripes exist in every size up to 16x16.")
+    say("Train on your own data with --data FILE.npy or FILE.npz, shape (images, ...).")
 
 
 @app.command()
 def fetch(
-    name: Annotated[str, typer.Argument(help="mnist, omniglot, or another name from the list.", show_default=False)],
+    name: Annotated[str, typer.Argument(help="Name of the data set, such as mnist or omniglot.", show_default=False)],
     json: Json = False,
 ) -> None:
-    """Download a data set into the cache, unless it is here, and check it."""
+    """Download a data set into the cache if it is missing, and verify it."""
     _say(datasets.load(name), json)
 
 
 @app.command()
 def verify(
-    name: Annotated[str, typer.Argument(help="A name, a .npy or a .npz file.", show_default=False)],
+    name: Annotated[str, typer.Argument(help="Name of the data set, or a .npy or .npz file.", show_default=False)],
     folder: Folder = None,
     json: Json = False,
 ) -> None:
-    """Check the files of a data set against their digests, without network."""
+    """Verify the files of a data set against their checksums, without network access."""
     if folder is not None and name not in PUBLIC_SETS:
         raise DataError(f"--folder is for {' and '.join(PUBLIC_SETS)}; '{name}' is not looked for in folders")
     _say(datasets.load(name, folder, download=False), json)
@@ -67,14 +70,14 @@ def _say(data: Dataset, json: bool) -> None:
     if json:
         say_json(about)
     else:
-        say(f"{data.name}: {data.source}, {about['images']} images (train/valid/test) of {about['shape']}, all right")
+        say(f"{data.name}: {data.source}, {about['images']} images (train/valid/test) of {about['shape']}: verified")
         say(f"fingerprint {data.fingerprint}")
 
 
 def _describe(data: Dataset) -> dict[str, object]:
     return {
         "name": data.name,
-        "here": True,
+        "available": True,
         "images": "/".join(f"{len(part):,}" for part in (data.train, data.valid, data.test)),
         "shape": "x".join(map(str, data.shape)),
         "binarization": data.binarization,
@@ -83,6 +86,6 @@ def _describe(data: Dataset) -> dict[str, object]:
     }
 
 
-def _why(name: str, error: DataError) -> str:
-    """A missing set is no fault, it can be fetched; a damaged one is."""
-    return f"not here; softspin data fetch {name}" if "downloading is off" in str(error) else str(error)
+def _reason(name: str, error: DataError) -> str:
+    """Why a set is unavailable: missing files can be downloaded, damaged ones are an error."""
+    return f"not downloaded; run: softspin data fetch {name}" if "downloading is off" in str(error) else str(error)

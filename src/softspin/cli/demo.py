@@ -1,4 +1,4 @@
-"""`softspin demo`: a small model of real digits, trained, evaluated and drawn in about two minutes on two cores."""
+"""`softspin demo`: train, evaluate and plot a small model of digits in about two minutes on two cores."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ DEMO = Config(
     test_chains=200,
     device="cpu",
 )
-"""The paper's best method on 64 bits instead of 400, with fewer steps and chains; all else is the recipe."""
+"""The paper's best method with 64 bits instead of 400, and fewer steps and chains; otherwise the recipe."""
 
 
 def demo(
     out: Annotated[
-        Path | None, typer.Option(help="Folder of the run.", show_default="runs/demo, numbered if it exists")
+        Path | None, typer.Option(help="Run directory.", show_default="runs/demo, with a number if it exists")
     ] = None,
-    steps: Annotated[int, typer.Option(help="Updates to make.", min=1)] = DEMO.steps,
+    steps: Annotated[int, typer.Option(help="Set the number of training steps.", min=1)] = DEMO.steps,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
-    """Train a small model on real digits in about two minutes, evaluate it, and draw what it learned."""
+    """Train a small model of handwritten digits in about two minutes, evaluate it, and plot samples."""
     config = DEMO.with_settings([f"steps={steps}", f"seeds={seed}"])
     folder = free_folder(RUNS / "demo") if out is None else new_folder(out, config)
     (row,) = run_training(config, folder, json=json)
@@ -56,5 +56,5 @@ def demo(
     if not json:
         gain = (row.baseline_nll or 0.0) - row.test_nll
         say(f"That is {gain:.1f} nats better than independent pixels. Look at {folder / 'samples.png'}, and open")
-        say(f"{folder / 'playground.html'} in a browser: draw, flip bits, let it dream. Then try:")
+        say(f"{folder / 'playground.html'} in a browser: draw a digit, flip its bits, sample the prior. Then try:")
         say(f"  softspin info {folder}\n  softspin evaluate {folder} --samples 4000\n  softspin train --help")

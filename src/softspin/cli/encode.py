@@ -1,4 +1,4 @@
-"""`softspin encode`: the bits of a data set."""
+"""`softspin encode`: latent bits of a data set."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from softspin.cli.runs import check_ending, check_not_data, images_of, open_data
 
 def encode(
     run: Run,
-    out: Annotated[Path, typer.Option(help="The .npy file to write.")] = Path("bits.npy"),
+    out: Annotated[Path, typer.Option(help="Write this .npy file.")] = Path("bits.npy"),
     data: Data = None,
     split: Split = "test",
     replica: Replica = 0,
@@ -24,7 +24,7 @@ def encode(
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Draw the bits of each image from q(z|x), and write them as a .npy array (images, bits) of 0 and 1."""
+    """Sample the latent bits of each data point from q(z|x), and write them as a .npy array (images, bits)."""
     model = open_model(run, which, device)
     check_ending(out, (".npy",))
     check_not_data(out, model, data)

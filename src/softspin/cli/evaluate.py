@@ -1,4 +1,4 @@
-"""`softspin evaluate`: the likelihood of a run, with its error bars."""
+"""`softspin evaluate`: the likelihood of a run, with error bars."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ from softspin.training.results import exact_result_rows, result_rows
 def evaluate(
     run: Run,
     samples: Annotated[
-        int | None, typer.Option(help="Importance samples for each image.", min=1, show_default="the run's")
+        int | None,
+        typer.Option(help="Set the number of importance samples per data point.", min=1, show_default="the run's"),
     ] = None,
     temperatures: Temperatures = None,
     chains: Chains = None,
-    split: Annotated[str, typer.Option(help="Part of the data: test or valid.")] = "test",
-    exact: Annotated[bool, typer.Option("--exact", help="Sum over all states instead, up to 20 bits.")] = False,
+    split: Annotated[str, typer.Option(help="Choose the split: test or valid.")] = "test",
+    exact: Annotated[bool, typer.Option("--exact", help="Sum over all latent states instead, up to 20 bits.")] = False,
     data: Data = None,
     which: Which = "best",
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Estimate the likelihood of a run's model, next to that of independent pixels."""
+    """Estimate the NLL of a model with error bars, and compare it with independent pixels."""
     check_split(split, ("test", "valid"))
     wanted = {"samples": samples, "temperatures": temperatures, "chains": chains}
     given = {name: value for name, value in wanted.items() if value is not None}

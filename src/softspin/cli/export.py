@@ -1,4 +1,4 @@
-"""`softspin export`: a run's model as something to share."""
+"""`softspin export`: write a model in a form to share."""
 
 from __future__ import annotations
 
@@ -19,27 +19,31 @@ def export(
     run: Run,
     out: Annotated[
         Path | None,
-        typer.Option(help="A folder, or one file that ends in .safetensors.", show_default="RUN-shared, unless --push"),
+        typer.Option(
+            help="Write to this directory, or to one .safetensors file.", show_default="RUN-shared, unless --push"
+        ),
     ] = None,
     replica: Annotated[
-        str, typer.Option(help="all, best (by validation NLL), or a number from 0; the card says which.")
+        str, typer.Option(help="Export all replicas, the best (by validation NLL), or one by number from 0.")
     ] = "all",
     license: Annotated[
         str | None,
-        typer.Option(help="Of the model, in the Hub's words, such as apache-2.0.", show_default="none is named"),
+        typer.Option(help="Name the license of the model, such as apache-2.0.", show_default="none"),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
     push: Annotated[
         str | None,
         typer.Option(
-            metavar="OWNER/NAME", help="Send it to this repository of the Hugging Face Hub.", show_default=False
+            metavar="OWNER/NAME", help="Upload to this repository of the Hugging Face Hub.", show_default=False
         ),
     ] = None,
-    private: Annotated[bool, typer.Option("--private", help="A repository made by --push is private.")] = False,
+    private: Annotated[
+        bool, typer.Option("--private", help="Make the repository private if --push creates it.")
+    ] = False,
     which: Which = "best",
     json: Json = False,
 ) -> None:
-    """Write a model to share: tensors, description and a card with its likelihood, and where each number comes from."""
+    """Export a model to share: tensors, metadata, and a model card with its likelihood and provenance."""
     model = open_model(run, which, "cpu")
     model = chosen(model, replica)
     written, address = [], None
@@ -54,7 +58,7 @@ def export(
     for row in model.result or ():
         say(f"{replica_name(row)}: {result_line(row)}")
     if model.result is None:
-        say("not evaluated on test images; the card says so")
+        say("not evaluated on test data; the model card says so")
     for path in written:
         say(f"written: {path} ({path.stat().st_size:,} bytes)")
     if address is not None:

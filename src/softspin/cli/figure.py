@@ -1,4 +1,4 @@
-"""`softspin figure`: the paper's figures, from stored arrays, or computed anew."""
+"""`softspin figure`: the paper's figures, from stored arrays or recomputed."""
 
 from __future__ import annotations
 
@@ -22,35 +22,45 @@ def figure(
     names: Annotated[
         list[str], typer.Argument(metavar="NAME...", help=f"{', '.join(NAMES)}, or all.", show_default=False)
     ],
-    compute: Annotated[bool, typer.Option("--compute", help="Make the arrays anew before drawing.")] = False,
+    compute: Annotated[bool, typer.Option("--compute", help="Recompute the arrays before drawing.")] = False,
     steps: Annotated[
         int | None,
-        typer.Option(help="Training steps of fig2a, 2b and 2c.", min=1, show_default=f"{training.STEPS}, the paper's"),
+        typer.Option(
+            help="Set the number of training steps for fig2a, fig2b and fig2c.",
+            min=1,
+            show_default=f"{training.STEPS}, the paper's",
+        ),
     ] = None,
     minutes: Annotated[
         float | None,
         typer.Option(
-            min=0, help="End that training after so long, with what there is, and code 75.", show_default="no limit"
+            min=0,
+            help="Stop training after this many minutes with a partial result and exit code 75.",
+            show_default="no limit",
         ),
     ] = None,
     device: Device = "auto",
     sets: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Any setting of that training.", show_default=False),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Override a setting of the training; repeatable.", show_default=False
+        ),
     ] = None,
-    source: Annotated[Path, typer.Option("--arrays", help="Folder of the arrays.")] = Path("experiments/figures"),
-    out: Annotated[Path, typer.Option(help="Folder of the pictures.")] = Path("docs/figures"),
+    source: Annotated[Path, typer.Option("--arrays", help="Read and write arrays in this directory.")] = Path(
+        "experiments/figures"
+    ),
+    out: Annotated[Path, typer.Option(help="Write pictures to this directory.")] = Path("docs/figures"),
     json: Json = False,
 ) -> None:
-    """Draw figures of the paper as PNG and SVG from stored arrays; --compute makes these first.
+    """Draw figures of the paper as PNG and SVG from stored arrays; --compute recomputes the arrays first.
 
-    fig1 and appendix are computed in seconds. fig2a, 2b and 2c train models: name them together, and one training
-    serves all three. What is not as in the paper, such as fewer steps, stands in the picture.
+    fig1 and appendix take seconds to compute. fig2a, fig2b and fig2c train models; given together, they share one
+    training. Deviations from the paper, such as fewer steps, are stated in the picture.
     """
     chosen = _chosen(names)
     for option, given in {"--steps": steps, "--minutes": minutes, "--set": sets}.items():
         if given is not None and not compute:
-            raise typer.BadParameter("it is about computing, and needs --compute", param_hint=option)
+            raise typer.BadParameter("this option needs --compute", param_hint=option)
     ending = "done"
     if compute:
         warn_of_rejection()

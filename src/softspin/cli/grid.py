@@ -1,4 +1,4 @@
-"""`softspin grid`: run what a table of the paper lacks, one row for each cell and seed."""
+"""`softspin grid`: train the missing cells of a table, one result row per cell and seed."""
 
 from __future__ import annotations
 
@@ -44,38 +44,47 @@ EXIT_CODES = {"done": 0, "failed": 1, "unfinished": NOT_FINISHED}
 def grid(
     table: Annotated[
         str,
-        typer.Argument(metavar="TABLE", help="table1, table2 (of ./experiments), or a TOML file.", show_default=False),
+        typer.Argument(metavar="TABLE", help="table1, table2, or a TOML file of cells.", show_default=False),
     ],
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="PATTERN", help="Cells such as 'mnist/2-*/power*'; repeat for more.", show_default="all"),
+        typer.Option(
+            metavar="PATTERN", help="Choose cells such as 'mnist/2-*/power*'; repeatable.", show_default="all"
+        ),
     ] = None,
-    seeds: Annotated[str, typer.Option(help="Of each cell, as replicas of one run.")] = "0-4",
+    seeds: Annotated[str, typer.Option(help="Train these seeds of each cell, as replicas of one run.")] = "0-4",
     steps: Annotated[
-        str | None, typer.Option(help="A shorter schedule, scaled as a whole.", show_default="the recipe's")
+        str | None, typer.Option(help="Train fewer steps, with the whole schedule scaled.", show_default="the recipe's")
     ] = None,
     sets: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="KEY=VALUE", help="A variant of the recipe; repeat for more.", show_default=False
+            "--set", metavar="KEY=VALUE", help="Change a setting of the recipe; repeatable.", show_default=False
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what there is to do, and how long.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the plan and its estimated time, and train nothing.")
+    ] = False,
     minutes: Annotated[
-        float | None, typer.Option(help="End after these with a checkpoint, and code 75.", min=0, show_default=False)
+        float | None,
+        typer.Option(
+            help="Stop after this many minutes with a checkpoint and exit code 75.", min=0, show_default=False
+        ),
     ] = None,
-    retry: Annotated[bool, typer.Option("--retry", help="Try again what failed before.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Retry failed cells.")] = False,
     rows: Annotated[
-        Path | None, typer.Option(help="Where the results are.", show_default="rows.jsonl beside the table")
+        Path | None,
+        typer.Option(help="Read and append result rows in this file.", show_default="rows.jsonl beside the table"),
     ] = None,
-    folder: Annotated[Path, typer.Option(help="Of the runs.")] = FOLDER,
+    folder: Annotated[Path, typer.Option(help="Write run directories here.")] = FOLDER,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Run the cells of a table that have no result yet, and append one row for each cell and seed.
+    """Train the cells of a table that have no result yet, and append one result row per cell and seed.
 
-    Stopped or killed, the same command goes on. Several may work on one table: each leaves alone what another trains.
-    Exit code 1: some cell failed; 75: time was up, or runs were left to others, call again.
+    After an interruption the same command resumes. Several processes may share a table; each skips the runs that
+    another one is training. Exit code 1: a cell failed. Exit code 75: time was up, or other processes are still
+    training; run the command again.
     """
     began = time.monotonic()
     path = find_table(table)
@@ -94,11 +103,11 @@ def grid(
     done = [(row, cell) for row, cell in done if not row.outdated]
     if rejected := sum(rejection_reason(row, cell) is not None for row, cell in done):
         warn(
-            f"results that softspin report rejects, and says why: {rejected} of {len(done)}; to rerun one, delete "
+            f"{rejected} of {len(done)} results are rejected by softspin report (see there); to rerun one, delete "
             f"its line in {file} and its run in {folder}"
         )
     if outdated := sum(len(one.outdated) for one in plans):
-        warn(f"results that {file} marks as outdated, to be rerun: {outdated}")
+        warn(f"{outdated} results in {file} are marked as outdated and will be rerun")
     if dry_run:
         show_plan(plans, measured(known, path.parent.parent / BENCHMARK), device, json)
         return
@@ -116,7 +125,7 @@ def grid(
 
 
 class _Printer:
-    """Events of the scheduler as lines, for people or for programs; the progress bar follows them."""
+    """Prints the events of the scheduler as text or JSON lines, and updates the progress bar."""
 
     def __init__(self, rows: Path, progress: _Progress, json: bool) -> None:
         self.rows, self.progress, self.json = rows, progress, json
@@ -126,12 +135,12 @@ class _Printer:
 
     @singledispatchmethod
     def _show(self, event: Event) -> None:
-        raise TypeError(f"there are no words for {event}")
+        raise TypeError(f"unknown event {event}")
 
     @_show.register
     def _(self, event: GridStarted) -> None:
         warn_of_rejection()
-        self._say(event, f"{self._counts(event)}; runs to make: {event.runs}", {"kind": "grid"})
+        self._say(event, f"{self._counts(event)}; runs to train: {event.runs}", {"kind": "grid"})
 
     @_show.register
     def _(self, event: RunStarted) -> None:
@@ -143,7 +152,7 @@ class _Printer:
     @_show.register
     def _(self, event: RunBusy) -> None:
         self.progress.end(event.spec.config.steps)
-        text = "  another process is training it: left to that one"
+        text = "  skipped: another process is training this run"
         self._say(event, text, {"kind": "busy", "folder": event.spec.folder})
 
     @_show.register
@@ -159,17 +168,17 @@ class _Printer:
     @_show.register
     def _(self, event: RerunQueued) -> None:
         seeds = event.spec.config.seeds
-        self._say(event, f"  without it, from the beginning: {_name(seeds)}", {"kind": "again", "seeds": seeds})
+        self._say(event, f"  rerun without the failed seed: {_name(seeds)}", {"kind": "again", "seeds": seeds})
         self.progress.add(event.spec.config.steps)
 
     @_show.register
     def _(self, event: GridStopped) -> None:
-        text = f"{event.reason}; {self._counts(event)}; the same command goes on from here"
-        self._say(event, text, {"kind": "stopped", "why": event.reason})
+        text = f"{event.reason}; {self._counts(event)}; run the same command to resume"
+        self._say(event, text, {"kind": "stopped", "reason": event.reason})
 
     @_show.register
     def _(self, event: GridEnded) -> None:
-        hint = "; to try again what failed: --retry" if event.counts.failed else ""
+        hint = "; retry failed cells with --retry" if event.counts.failed else ""
         self._say(event, f"{self._counts(event)}{hint}", {"kind": "end"})
 
     def _counts(self, event: Event) -> str:
@@ -187,12 +196,12 @@ class _Printer:
 def _start_text(event: RunStarted) -> str:
     spec, config = event.spec, event.spec.config
     settings = [f"{name}={value}" for name, value in spec.cell.variant(config).items()]
-    words = [spec.cell.id, _name(config.seeds), f"{config.steps:,} steps", *settings]
+    labels = [spec.cell.id, _name(config.seeds), f"{config.steps:,} steps", *settings]
     if event.trained_before:
-        words += ["trained before"]
+        labels += ["already trained"]
     elif event.step:
-        words += [f"from step {event.step:,}"]
-    return f"[{event.number} of {event.total}] {', '.join(words)}\n  {spec.folder}"
+        labels += [f"from step {event.step:,}"]
+    return f"[{event.number} of {event.total}] {', '.join(labels)}\n  {spec.folder}"
 
 
 def _name(seeds: Sequence[int]) -> str:
@@ -200,14 +209,14 @@ def _name(seeds: Sequence[int]) -> str:
 
 
 class _Progress:
-    """One bar, or one count of lines, over the steps that all runs still have to make."""
+    """Progress over the remaining steps of all runs, as a bar or as lines."""
 
     def __init__(self, total: int, json: bool) -> None:
         console = Console(highlight=False)
         self.bar = Bar(console, total) if console.is_terminal and not json else None
         self.lines = None if json or self.bar else Lines(total)
         self.before = 0
-        """What to add to a run's step."""
+        """Offset of the current run's step."""
 
     def report(self, line: Mapping[str, Any]) -> None:
         if shown := self.bar or self.lines:
@@ -218,21 +227,21 @@ class _Progress:
             shown.step(step + self.before)
 
     def begin(self, step: int) -> None:
-        """A run begins, or goes on after a step."""
+        """A run starts or resumes at a step."""
         self.before -= step
 
     def end(self, step: int) -> None:
-        """A run has ended; whatever broke it, its steps are not to come any more."""
+        """A run has ended, by whatever cause; its steps no longer count as remaining."""
         self.before += step
 
     def add(self, steps: int) -> None:
-        """There is one more run to make."""
+        """One more run was queued."""
         if self.bar is not None:
             self.bar.progress.update(self.bar.task, total=(self.bar.progress.tasks[0].total or 0) + steps)
         if self.lines is not None:
             self.lines.last += steps
 
     def stop(self) -> None:
-        """Leave the line as it is."""
+        """Stop updating the bar."""
         if self.bar is not None:
             self.bar.stop()

@@ -19,7 +19,7 @@ def logz(
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Estimate log Z of a run's prior: exact for small machines, else annealed in both directions."""
+    """Estimate log Z of a run's prior: exact for small priors, else by AIS in both directions."""
     model = open_model(run, which, device)
     found = model.log_z(temperatures=temperatures, chains=chains, seed=seed)
     rows: list[dict[str, Any]] = [

@@ -1,4 +1,4 @@
-"""Options that several commands share, and those that are made from the settings of a config."""
+"""Options shared by several commands, and options generated from the settings of a config."""
 
 from __future__ import annotations
 
@@ -16,38 +16,40 @@ from softspin.deprecation import warn_renamed
 Run = Annotated[
     Path,
     typer.Argument(
-        metavar="RUN", help="Folder of a run, or a shared model: a folder or a .safetensors file.", show_default=False
+        metavar="RUN", help="Run directory, or a shared model (a directory or a .safetensors file).", show_default=False
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
-Device = Annotated[str, typer.Option(help="auto (a GPU where there is one), cpu, cuda or cuda:N.")]
-Seed = Annotated[int, typer.Option(help="Seed of every random draw.", min=0, max=2**31 - 1)]
-Replica = Annotated[int, typer.Option(help="Which model of the run, from 0.", min=0)]
-Which = Annotated[str, typer.Option(help="Checkpoint: best (by validation NLL) or last.")]
-Split = Annotated[str, typer.Option(help="Part of the data: train, valid, test, or all, in the order of a file.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
+Device = Annotated[str, typer.Option(help="Run on auto (a GPU if there is one), cpu, cuda or cuda:N.")]
+Seed = Annotated[int, typer.Option(help="Set the random seed.", min=0, max=2**31 - 1)]
+Replica = Annotated[int, typer.Option(help="Choose a replica of the run, counted from 0.", min=0)]
+Which = Annotated[str, typer.Option(help="Choose the checkpoint: best (by validation NLL) or last.")]
+Split = Annotated[str, typer.Option(help="Choose the split: train, valid, test, or all (in the order of the file).")]
 Data = Annotated[
     str | None,
     typer.Option(
-        help="Other data than the run's, or the same elsewhere: a name, a .npz file (its parts keep their order) or a "
-        ".npy file (shuffled and split).",
+        help="Use other data than the run's, or the same data in another place: a name, a .npz file (its splits keep "
+        "their order) or a .npy file (shuffled and split).",
         show_default=False,
     ),
 ]
 Temperatures = Annotated[
-    int | None, typer.Option(help="Temperatures of the annealing for log Z.", min=1, show_default="the run's")
+    int | None, typer.Option(help="Set the number of AIS temperatures for log Z.", min=1, show_default="the run's")
 ]
-Chains = Annotated[int | None, typer.Option(help="Chains of that annealing.", min=2, show_default="the run's")]
+Chains = Annotated[
+    int | None, typer.Option(help="Set the number of AIS chains for log Z.", min=2, show_default="the run's")
+]
 
 NOT_FINISHED = 75
-"""The exit code for "try again later", EX_TEMPFAIL of sysexits.h."""
+"""Exit code for "try again later", EX_TEMPFAIL of sysexits.h."""
 
 Flags = Mapping[str, str | None]
-"""Settings that were given as options, as text."""
+"""Settings given as options, as text."""
 NO_FLAGS: Flags = {}
 
 
 def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """A command with an option for each setting that is one, with the config's own help; it gets them as `flags`."""
+    """Add an option for each setting that declares one, with its help text and section; the command gets `flags`."""
     signature = inspect.signature(command, eval_str=True)
     own = [one for one in signature.parameters.values() if one.name != "flags"]
     options = [
@@ -57,7 +59,9 @@ def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
             default=None,
             annotation=Annotated[
                 str | None,
-                typer.Option(help=info.help, show_default=info.option or False, rich_help_panel="Settings"),
+                typer.Option(
+                    help=info.help, show_default=info.option or False, rich_help_panel=info.section.capitalize()
+                ),
             ],
         )
         for name, info in option_settings().items()

@@ -1,4 +1,4 @@
-"""What `softspin grid --dry-run` says: the cells, what each lacks, and how long that takes."""
+"""The plan of `softspin grid --dry-run`: cells, missing seeds, estimated time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from softspin.provenance import find_device, provenance
 
 
 def show_plan(cells: list[CellPlan], found: list[Timing], device: str, json: bool) -> None:
-    """A line for each cell, and the sum; times come from measurements of one device, or are unknown."""
+    """Print a line per cell and the sum. Times come from measurements on one device, or are unknown."""
     where = device_of(found, str(provenance(find_device(device)).device))
     found = [timing for timing in found if timing.device == where]
     plans = [_to_json(one, found) for one in cells]
@@ -20,12 +20,12 @@ def show_plan(cells: list[CellPlan], found: list[Timing], device: str, json: boo
         say_json([{**plan, "measured_on": where if plan["seconds"] is not None else None} for plan in plans])
         return
     show_table(
-        ("cell", "beta", "printed", "seeds to run", "time"),
+        ("cell", "beta", "published", "seeds to run", "time"),
         [
             (
                 plan["cell"],
                 f"{plan['beta']:g}",
-                _printed(plan),
+                _published(plan),
                 _missing(plan),
                 _time(plan),
             )
@@ -39,15 +39,15 @@ def show_plan(cells: list[CellPlan], found: list[Timing], device: str, json: boo
         [duration(sum(known))] * bool(known)
         + [f"unknown for {unknown} of {len(known) + unknown} cells"] * bool(unknown)
     )
-    say(f"rows missing: {rows}; runs to make: {runs}" + (f"; {total}" if total else ""))
+    say(f"missing rows: {rows}; runs to train: {runs}" + (f"; {total}" if total else ""))
     if known:
-        say(f"times of training, without the test at its end, as measured on {where}")
+        say(f"times are of training without the final test, measured on {where}")
     if any(not plan["exact_match"] for plan in plans if plan["seconds"] is not None):
-        say("~: scaled from runs of other methods, K, seeds or steps; a rough guide")
+        say("~: scaled from other methods, K, seeds or steps; a rough estimate")
 
 
 def duration(seconds: float) -> str:
-    """Seconds in words.
+    """Seconds as text.
 
     >>> duration(7), duration(605), duration(7500)
     ('7 s', '10 min 5 s', '2 h 5 min')
@@ -77,12 +77,12 @@ def _to_json(one: CellPlan, found: list[Timing]) -> dict[str, Any]:
 
 
 def _left(spec: RunSpec, found: list[Timing]) -> Estimate | None:
-    """The time of a run, from its last checkpoint on."""
+    """The remaining time of a run, from its last checkpoint."""
     time = estimate(work_of(spec.config, spec.cell.variant(spec.config)), found)
     return None if time is None else time._replace(seconds=time.seconds * (1 - spec.step / spec.config.steps))
 
 
-def _printed(plan: dict[str, Any]) -> str:
+def _published(plan: dict[str, Any]) -> str:
     error = "" if plan["std"] is None else f" +- {plan['std']:.2f}"
     return "-" if plan["nll"] is None else f"{plan['nll']:.2f}{error}"
 

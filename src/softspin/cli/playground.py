@@ -13,22 +13,22 @@ from softspin.cli.runs import check_ending, open_data, open_model, place_in, wri
 from softspin.playground.page import page
 
 IMAGES = 24
-"""Test images on a page unless told otherwise."""
+"""Default number of test images on a page."""
 
 
 def playground(
     run: Run,
     out: Annotated[
-        Path | None, typer.Option(help="The page, one HTML file.", show_default="RUN/playground.html")
+        Path | None, typer.Option(help="Write the page to this HTML file.", show_default="RUN/playground.html")
     ] = None,
-    images: Annotated[int, typer.Option(help="How many test images to carry along.", min=1, max=200)] = IMAGES,
+    images: Annotated[int, typer.Option(help="Include this many test images.", min=1, max=200)] = IMAGES,
     data: Data = None,
     replica: Replica = 0,
     json: Json = False,
 ) -> None:
-    """Write one HTML file that runs the model in a browser: draw, flip bits, sample. It needs no server and no network.
+    """Write an HTML page that runs the model in a browser: draw, flip bits, sample. It needs no server or network.
 
-    It carries encoder, decoder and RBM of the best checkpoint, and opens from the disk.
+    The page holds encoder, decoder and RBM of the best checkpoint. Open it from disk.
     """
     out = out or place_in(run, "playground.html")
     check_ending(out, (".html",))

@@ -1,4 +1,4 @@
-"""Pictures of a run, drawn into its folder as training goes. They only look: no random stream of the run moves."""
+"""Plots of a run, drawn into its directory during training without touching its random state."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from softspin.training.trainer import Trainer
 
 CURVES = ("step", "bound", "nll", "reconstruction", "kl", "log_z", "sampler")
 SHARE = 0.05
-"""Of the time, at most, goes into pictures before the end."""
+"""Largest share of the time spent on plots before the end of training."""
 SAMPLES, IMAGES = 64, 20
 
 
 class PlotCallback:
-    """A watcher that draws the first replica after validations, and all that there is at the end."""
+    """A callback that plots the first replica after each validation, and all replicas at the end."""
 
     def __init__(self, trainer: Trainer) -> None:
         self.trainer = trainer
         self.paths: list[Path] = []
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self._rested, self._cost = time.monotonic(), 0.0
 
     def report(self, line: Mapping[str, Any]) -> None:
@@ -42,7 +42,7 @@ class PlotCallback:
         pass
 
     def finish(self, model: Model) -> None:
-        """The best model, with samples that are annealed anew."""
+        """Plot the best model, with fresh samples by annealing."""
         try:
             z = model.sample_bits(SAMPLES)
         except Exception as error:
@@ -64,16 +64,16 @@ class PlotCallback:
         for draw in drawings:
             try:
                 self.paths.append(draw())
-            except Exception as error:  # whatever it is, no picture is worth a run
+            except Exception as error:  # a failed plot must never end a run
                 self._complain(error)
         self._rested = time.monotonic()
         self._cost = self._rested - began
 
     def _complain(self, error: Exception) -> None:
-        """Of each trouble once: the next validation has the same."""
+        """Warn of each error once: the next validation would repeat it."""
         text = " ".join(str(error).split()) or type(error).__name__
-        if text not in self._told:
-            self._told.add(text)
+        if text not in self._warned:
+            self._warned.add(text)
             warn(f"no picture: {text}")
 
 

@@ -1,4 +1,4 @@
-"""How training goes, for whoever looks: a bar on a terminal, lines in a file, JSON for a program."""
+"""Progress of training: a bar on a terminal, lines in a file, JSON for a program."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from softspin.cli.console import say, say_json
 from softspin.training.trainer import Callback
 
 REFRESH_SECONDS = 0.1
-"""Seconds between two looks at the bar: a GPU makes thousands of steps a second."""
-LINE = 30.0
-"""Seconds between two lines, validations apart."""
+"""Seconds between updates of the bar: a GPU makes thousands of steps a second."""
+SECONDS_PER_LINE = 30.0
+"""Seconds between lines, except for validations."""
 
 
 class Callbacks:
-    """Several of them, one after another."""
+    """Several callbacks, called in order."""
 
     def __init__(self, callbacks: Sequence[Callback]) -> None:
         self.callbacks = callbacks
@@ -35,7 +35,7 @@ class Callbacks:
 
 
 class JsonLines:
-    """The journal's lines as they are."""
+    """The lines of the metrics log."""
 
     def report(self, line: Mapping[str, Any]) -> None:
         say_json(line)
@@ -45,7 +45,7 @@ class JsonLines:
 
 
 class Lines:
-    """A line at each validation, and now and then between them."""
+    """A line at each validation, and at regular times between validations."""
 
     def __init__(self, last: int) -> None:
         self.last = last
@@ -56,7 +56,7 @@ class Lines:
     def report(self, line: Mapping[str, Any]) -> None:
         if line["kind"] == "train":
             self.bound = f"  bound {mean_text(line['bound'])}"
-        if line["kind"] == "valid" or time.monotonic() - self.said > LINE:
+        if line["kind"] == "valid" or time.monotonic() - self.said > SECONDS_PER_LINE:
             found = f"  validation NLL {mean_text(line['nll'])}" if line["kind"] == "valid" else ""
             step = line["step"]
             say(f"step {step:,} of {self.last:,}{self.bound}{found}{self.rate.text(self.last - step)}")
@@ -67,7 +67,7 @@ class Lines:
 
 
 class Bar:
-    """Rate, remaining time, bound and validation NLL (means over replicas) on one line that stays in its place."""
+    """A progress bar with rate, remaining time, bound and validation NLL (means over replicas)."""
 
     def __init__(self, console: Console, last: int) -> None:
         self.progress = Progress(
@@ -82,7 +82,7 @@ class Bar:
             expand=True,
         )
         self.task = self.progress.add_task("train", total=last, start=False, bound="", valid="")
-        self.looked = 0.0
+        self.updated = 0.0
 
     def report(self, line: Mapping[str, Any]) -> None:
         if line["kind"] == "train":
@@ -92,23 +92,23 @@ class Bar:
 
     def step(self, step: int) -> None:
         now = time.monotonic()
-        if not self.looked:
+        if not self.updated:
             self.progress.start()
-            self.progress.update(self.task, completed=step)  # where a resumed run begins
+            self.progress.update(self.task, completed=step)  # where a resumed run starts
             self.progress.start_task(self.task)
-        if now - self.looked > REFRESH_SECONDS or step == self.progress.tasks[0].total:
+        if now - self.updated > REFRESH_SECONDS or step == self.progress.tasks[0].total:
             done = step == self.progress.tasks[0].total
             self.progress.update(self.task, completed=step, description="evaluate" if done else "train")
-            self.looked = now
+            self.updated = now
 
     def stop(self) -> None:
-        """Leave the line as it is."""
+        """Stop updating the bar."""
         self.progress.stop()
 
 
 @contextlib.contextmanager
 def counting(images: int) -> Iterator[Callable[[int], None] | None]:
-    """How far an evaluation is, on stderr, for a person: nothing where nobody looks. log Z comes first."""
+    """Show the progress of an evaluation on stderr if it is a terminal; log Z comes first."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield None
@@ -120,7 +120,7 @@ def counting(images: int) -> Iterator[Callable[[int], None] | None]:
 
 
 class _RateColumn(TextColumn):
-    """Steps in a second."""
+    """Steps per second."""
 
     def render(self, task: Task) -> Any:
         self.text_format = f"{task.speed:,.1f} steps/s" if task.speed else ""
@@ -128,19 +128,19 @@ class _RateColumn(TextColumn):
 
 
 class Rate:
-    """Steps in a second since the first that was seen."""
+    """Steps per second since the first step."""
 
     def __init__(self) -> None:
         self.first: tuple[int, float] | None = None
         self.now = 0
 
     def see(self, step: int) -> None:
-        """A step was made."""
+        """Record a step."""
         self.first = self.first or (step, time.monotonic())
         self.now = step
 
     def text(self, left: int) -> str:
-        """The rate, and the time that the steps left will take."""
+        """The rate and the remaining time, as text."""
         if self.first is None or self.now == self.first[0]:
             return ""
         rate = (self.now - self.first[0]) / max(time.monotonic() - self.first[1], 1e-9)

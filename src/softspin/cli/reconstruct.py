@@ -1,4 +1,4 @@
-"""`softspin reconstruct`: images through their bits and back."""
+"""`softspin reconstruct`: encode and decode data."""
 
 from __future__ import annotations
 
@@ -24,10 +24,12 @@ from softspin.evaluation import pictures
 
 def reconstruct(
     run: Run,
-    n: Annotated[int, typer.Option("-n", help="How many: the first n of the split.", min=1)] = 40,
+    n: Annotated[int, typer.Option("-n", help="Reconstruct the first n data points of the split.", min=1)] = 40,
     out: Annotated[
         Path | None,
-        typer.Option(help="A .png (images and reconstructions) or .npy file.", show_default="RUN/reconstructions.png"),
+        typer.Option(
+            help="Write a .png (images and reconstructions) or a .npy array.", show_default="RUN/reconstructions.png"
+        ),
     ] = None,
     data: Data = None,
     split: Split = "test",
@@ -37,7 +39,7 @@ def reconstruct(
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Send images through one draw of their bits: pixel probabilities, as a picture or an array."""
+    """Encode images and decode one posterior sample: pixel probabilities as a picture or an array."""
     model = open_model(run, which, device)
     out = out or place_in(run, "reconstructions.png")
     check_ending(out, (".png", ".npy"))

@@ -1,4 +1,4 @@
-"""`softspin report`: the paper's tables and figures, obtained and printed, on one page."""
+"""`softspin report`: the paper's tables, observations and figures, obtained and published, on one page."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ from softspin.report.page import page
 
 
 def report(
-    out: Annotated[Path, typer.Option(help="The page, one HTML file.")] = Path("report.html"),
-    results: Annotated[Path, typer.Option(help="The same as Markdown.")] = Path("docs/results.md"),
-    rows: Annotated[Path, typer.Option(help="Result rows of a grid.")] = Path("experiments/rows.jsonl"),
-    source: Annotated[Path, typer.Option("--arrays", help="Folder of the figures' arrays.")] = Path(
+    out: Annotated[Path, typer.Option(help="Write the page to this HTML file.")] = Path("report.html"),
+    results: Annotated[Path, typer.Option(help="Write the same as Markdown.")] = Path("docs/results.md"),
+    rows: Annotated[Path, typer.Option(help="Read result rows from this file.")] = Path("experiments/rows.jsonl"),
+    source: Annotated[Path, typer.Option("--arrays", help="Read the arrays of figures from this directory.")] = Path(
         "experiments/figures"
     ),
-    pictures: Annotated[Path, typer.Option(help="Folder of their pictures, for the Markdown.")] = Path("docs/figures"),
+    pictures: Annotated[Path, typer.Option(help="Link pictures in this directory from the Markdown.")] = Path(
+        "docs/figures"
+    ),
     json: Json = False,
 ) -> None:
     """Write one page with the paper's tables, observations and figures, from stored rows and arrays alone.
@@ -35,7 +37,7 @@ def report(
     Exit code 1: every result was rejected.
     """
     if out.resolve() == results.resolve():
-        raise typer.BadParameter("it is the file of --results too", param_hint="--out")
+        raise typer.BadParameter("it is the same file as --results", param_hint="--out")
     if not rows.is_file():
         raise RowsError(f"no rows {rows}; make them with softspin grid, or give another file: --rows FILE")
     tables = {name: read_cells(find_table(name)) for name in ("table1", "table2")}

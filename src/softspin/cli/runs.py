@@ -1,4 +1,4 @@
-"""Runs on the disk: find one, open its model and its data."""
+"""Run directories: find one, open its model and data."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from softspin.sharing.files import is_shared
 from softspin.training.results import RUN
 
 RUNS = Path("runs")
-"""Where runs go if nobody says."""
+"""Default parent of run directories."""
 
 
 def check_run(folder: Path) -> None:
-    """Raise unless the folder holds a run; the error names the nearest folder that does."""
+    """Raise unless the directory holds a run; the error suggests the most similar one that does."""
     if (folder / RUN).is_file():
         return
-    what = "no run in" if folder.is_dir() else "no folder"
+    what = "no run in" if folder.is_dir() else "no directory"
     raise RunError(f"{what} {folder}; {_nearest(folder)}")
 
 
@@ -37,7 +37,7 @@ def _nearest(folder: Path) -> str:
         return f"did you mean {names[close[0]]}?"
     if names:
         return f"runs here: {', '.join(sorted(near)[:8])}"
-    return "make one with: softspin train"
+    return "train one with: softspin train"
 
 
 def free_folder(wanted: Path) -> Path:
@@ -57,12 +57,12 @@ def open_model(run: Path, which: str = "best", device: str = "auto") -> api.Mode
 
 
 def place_in(run: Path, name: str) -> Path:
-    """Where a picture of a run goes if nobody says: into its folder, or into that of a shared model's file."""
+    """Default path of a picture: in the run directory, or beside a shared model's file."""
     return (run.parent if run.is_file() else run) / name
 
 
 def open_data(model: api.Model, other: str | None = None) -> Dataset:
-    """The data that a run was trained on, recognised by its bits; or other data with images of the same size."""
+    """The data that a run was trained on, verified by fingerprint, or other data of the same image size."""
     if other is not None:
         data = api.load_data(model.config, other)
         if data.pixels != len(model.net.mean):
@@ -72,14 +72,14 @@ def open_data(model: api.Model, other: str | None = None) -> Dataset:
     try:
         data = api.load_data(model.config)
     except DataError as error:
-        raise DataError(f"{error}; if the images are elsewhere, say where: --data FILE") from error
+        raise DataError(f"{error}; if the data are in another place, give it by --data FILE") from error
     if data.fingerprint != model.metadata.data.fingerprint:
         raise DataError(f"the data set '{model.config.data}' is not the one that {model.folder} was trained on")
     return data
 
 
 def images_of(data: Dataset, split: str, seed: int = 0) -> Tensor:
-    """Binary images of a part of the data, or of all; grey training images are drawn once, from the seed."""
+    """Binary images of a split, or of all; grey training images are binarized once, with the seed."""
     check_split(split, ("train", "valid", "test", "all"))
     if split == "all":
         return data.every_image(torch.Generator().manual_seed(seed))
@@ -90,32 +90,32 @@ def images_of(data: Dataset, split: str, seed: int = 0) -> Tensor:
 
 
 def check_split(split: str, known: tuple[str, ...] = ("train", "valid", "test")) -> None:
-    """Raise for a part that a data set does not have."""
+    """Raise for an unknown split."""
     if split not in known:
         raise unknown_name("split", split, known)
 
 
 def check_ending(out: Path, known: tuple[str, ...]) -> None:
-    """Raise for a file that could not be written, before any work is done."""
+    """Raise for an impossible output path before any work is done."""
     if out.suffix not in known:
         came = f"ends in '{out.suffix}'" if out.suffix else "has no ending"
         raise UnknownNameError(f"--out {out} {came}; it must be {' or '.join(known)}")
     if out.is_dir():
-        raise RunError(f"--out {out} is a folder; give a file, such as {out / ('out' + known[0])}")
+        raise RunError(f"--out {out} is a directory; give a file, such as {out / ('out' + known[0])}")
     if not out.parent.is_dir():
-        raise RunError(f"--out {out}: there is no folder {out.parent}")
+        raise RunError(f"--out {out}: the directory {out.parent} does not exist")
 
 
 def check_not_data(out: Path, model: api.Model, other: str | None = None) -> None:
-    """Raise where the file to write is the one that the images come from, which nobody could bring back."""
+    """Raise if the output would overwrite the input data."""
     for name in (model.config.data, other):
         source = Path(name or "").expanduser()
         if source.is_file() and out.exists() and out.samefile(source):
-            raise RunError(f"--out {out} is the file of the images; give another name")
+            raise RunError(f"--out {out} is the input data file; choose another name")
 
 
 def write_array(out: Path, values: Tensor) -> None:
-    """Replace a .npy file in one step: what was there stays until the new one is whole."""
+    """Write a .npy file atomically."""
     try:
         with files.atomic_writer(out) as file:
             np.save(file, values.cpu().numpy())
@@ -124,7 +124,7 @@ def write_array(out: Path, values: Tensor) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a page, first beside its place, so that nobody sees half of it."""
+    """Write a text file atomically."""
     files.write_text(path, text, parents=True)
 
 

@@ -1,4 +1,4 @@
-"""`softspin sample`: images from a run's prior."""
+"""`softspin sample`: samples of a model."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from softspin.evaluation import pictures
 
 def sample(
     run: Run,
-    n: Annotated[int, typer.Option("-n", help="How many.", min=1, max=1_000_000)] = 64,
+    n: Annotated[int, typer.Option("-n", help="Set the number of samples.", min=1, max=1_000_000)] = 64,
     out: Annotated[
-        Path | None, typer.Option(help="A .png (a grid) or .npy file.", show_default="RUN/samples.png")
+        Path | None, typer.Option(help="Write a .png grid of images or a .npy array.", show_default="RUN/samples.png")
     ] = None,
     replica: Replica = 0,
     seed: Seed = 0,
@@ -25,7 +25,7 @@ def sample(
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Draw from the prior and decode: pixel probabilities, as a picture or an array (n, *shape of an image)."""
+    """Sample the prior and decode: pixel probabilities as a picture or an array (n, *image shape)."""
     model = open_model(run, which, device)
     out = out or place_in(run, "samples.png")
     check_ending(out, (".png", ".npy"))

@@ -1,4 +1,4 @@
-"""From flags to a config: the recipe, or for data that it does not speak of, something that ends today."""
+"""From command-line options to a config: the published recipe, or a quick version of it on other data."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ QUICK: dict[str, Any] = {
     "test_samples": 1000,
     "test_temperatures": 3000,
 }
-"""For all other data, unless a config file or --recipe is given: minutes on a laptop instead of days."""
+"""Defaults on other data than the paper's, unless --config or --recipe is given: minutes on a laptop, not days."""
 
 
 def make_config(
     flags: Mapping[str, str | None], sets: Sequence[str], file: Path | None, recipe: bool
 ) -> tuple[Config, list[str]]:
-    """The config of a new run, and which of its settings are the quick ones; flags and --set win over the file."""
+    """The config of a new run, and its settings from `QUICK`. Options and --set take precedence over the file."""
     settings = _settings(flags, sets)
     base = Config() if file is None else Config.from_toml(file)
     config = base.with_settings(settings)
@@ -38,7 +38,7 @@ def make_config(
         return _found_from_anywhere(config), []
     chosen = {setting.partition("=")[0].strip() for setting in settings}
     quick = {name: value for name, value in QUICK.items() if name not in chosen}
-    if "steps" in chosen:  # as often as in a quick run, however long it is
+    if "steps" in chosen:  # as many validations and checkpoints as in a quick run of any length
         for name in ("evaluate_every", "checkpoint_every"):
             quick = quick | {name: max(1, config.steps // 10)} if name in quick else quick
     config = Config(**quick).with_settings(settings)
@@ -48,7 +48,7 @@ def make_config(
 def resumed_config(
     folder: Path, flags: Mapping[str, str | None], sets: Sequence[str], file: Path | None, recipe: bool
 ) -> Config:
-    """The config that a run began with; only where it runs may be another."""
+    """The config that a run started with; only settings that leave the result unchanged may differ."""
     if file is not None or recipe:
         name = "--recipe" if file is None else "--config"
         raise ConfigError(f"{name} and --resume exclude each other; {folder} has its own config")
@@ -58,14 +58,14 @@ def resumed_config(
         before, after = config.settings(), changed.settings()
         neutral = ", ".join(name for name in before if is_neutral(name))
         raise RunError(
-            f"{other} = {after.get(other)} cannot be set in a resumed run, which has {other} = {before.get(other)} and "
-            f"continues as it began (only {neutral} may change); train in another folder instead"
+            f"{other} = {after.get(other)} cannot be set in a resumed run, which has {other} = {before.get(other)} "
+            f"(only {neutral} may change); train in another directory instead"
         )
     return changed
 
 
 def default_folder(config: Config) -> Path:
-    """`runs/<data>-<method>-<structure>`, in characters that no shell minds.
+    """`runs/<data>-<method>-<structure>`, without characters special to shells.
 
     >>> print(default_folder(Config()))
     runs/digits-dvae-sharp-power-2-nonlinear
@@ -76,7 +76,7 @@ def default_folder(config: Config) -> Path:
 
 
 def _settings(flags: Mapping[str, str | None], sets: Sequence[str]) -> list[str]:
-    """All as `key=value`. `beta` holds one value or a grid; either takes the place of the other."""
+    """All settings as `key=value`. `beta` is one value or a grid; each replaces the other."""
     given = {name: text for name, text in flags.items() if text is not None}
     for setting in sets:
         name, _, text = (part.strip() for part in setting.partition("="))
@@ -90,7 +90,7 @@ def _settings(flags: Mapping[str, str | None], sets: Sequence[str]) -> list[str]
 
 
 def _found_from_anywhere(config: Config) -> Config:
-    """With the whole path of own data, so that the run can be resumed from another folder."""
+    """The config with an absolute data path, so that the run can be resumed from any directory."""
     if not config.data.endswith((".npy", ".npz")):
         return config
     return config.replace(data=str(Path(config.data).expanduser().resolve()))

@@ -1,4 +1,4 @@
-"""The soft bits themselves, as a picture: inverse CDFs of the smoothings, their slopes, and two-bit machines."""
+"""A plot of soft bits: inverse CDFs of the smoothings, their gradients, and two relaxed RBMs of two bits."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ SHOWN: list[tuple[type[Smoothing], tuple[int, ...]]] = [
     (UniformExponential, (16, 24, 40)),
     (Power, (20, 30, 40)),
 ]
-"""Families and betas in the picture."""
+"""Families and betas in the plot."""
 
 
 def draw_soft_bits(path: Path) -> Path:
-    """Inverse CDFs of the smoothings, their gradients, and two-bit machines as densities on the plane."""
+    """Plot inverse CDFs of the smoothings, their gradients, and the densities of two relaxed RBMs of two bits."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""`softspin train`: from a name of data to a likelihood with error bars, in a folder that can be resumed."""
+"""`softspin train`: train and evaluate a model in a run directory that can be resumed."""
 
 from __future__ import annotations
 
@@ -30,28 +30,31 @@ def train(
     folder: Annotated[
         Path | None,
         typer.Argument(
-            metavar="FOLDER", help="Run directory.", show_default="runs/DATA-METHOD-STRUCTURE, numbered if it exists"
+            metavar="FOLDER",
+            help="Run directory.",
+            show_default="runs/DATA-METHOD-STRUCTURE, with a number if it exists",
         ),
     ] = None,
     sets: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Any setting; repeat for more.", show_default=False),
+        typer.Option("--set", metavar="KEY=VALUE", help="Override any setting; repeatable.", show_default=False),
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="Settings from a TOML file.", show_default=False)] = None,
-    recipe: Annotated[bool, typer.Option("--recipe", help="The published recipe in full, on any data.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in FOLDER; needs nothing else.")] = False,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard's files as well.")] = False,
+    config: Annotated[Path | None, typer.Option(help="Read settings from a TOML file.", show_default=False)] = None,
+    recipe: Annotated[bool, typer.Option("--recipe", help="Use the full published recipe on any data set.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in FOLDER with its own settings.")] = False,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard event files.")] = False,
     json: Json = False,
     flags: Flags = NO_FLAGS,
 ) -> None:
-    """Train a model, evaluate it, and leave a run folder with checkpoints, journal, pictures and result.
+    """Train a model, evaluate it, and write a run directory with checkpoints, metrics, plots and the result.
 
-    On mnist and omniglot the defaults are the published recipe; on other data a quick version that ends in minutes.
+    On mnist and omniglot the defaults are the published recipe. On other data they are a short version of it that takes
+    minutes. Every setting can be changed: the common ones by the options below, all of them by --set or --config.
     """
     quick: list[str] = []
     if resume:
         if folder is None:
-            raise typer.BadParameter(f"it needs the folder of a run; {known_runs()}", param_hint="--resume")
+            raise typer.BadParameter(f"it needs a run directory; {known_runs()}", param_hint="--resume")
         check_run(folder)
         chosen = resumed_config(folder, flags, sets or [], config, recipe)
     else:
@@ -61,13 +64,13 @@ def train(
 
 
 def new_folder(folder: Path | None, config: Config) -> Path:
-    """Where a new run goes. A folder that was asked for is never numbered, and a run never overwritten."""
+    """The directory of a new run. A directory given by name gets no number, and no run is overwritten."""
     if folder is None:
         return free_folder(default_folder(config))
     if (folder / RUN).exists():
-        raise RunError(f"{folder} already holds a run; {resume_hint(folder)}, or give another folder")
+        raise RunError(f"{folder} already holds a run; {resume_hint(folder)}, or choose another directory")
     if folder.exists() and not folder.is_dir():
-        raise RunError(f"{folder} is a file; a run needs a folder")
+        raise RunError(f"{folder} is a file; a run needs a directory")
     return folder
 
 
@@ -80,7 +83,7 @@ def run_training(
     tensorboard: bool = False,
     json: bool = False,
 ) -> list[ResultRow]:
-    """Train in a folder and report progress; the rows of the result. Ctrl-C ends with a checkpoint and code 130."""
+    """Train in a directory, show progress, return the result rows. Ctrl-C saves a checkpoint and exits with 130."""
     dataset = api.load_data(config)
     trainer = Trainer(config, dataset, folder, tensorboard=tensorboard)
     start = _saved_step(folder) if resume else 0
@@ -113,13 +116,13 @@ def run_training(
 
 
 def known_runs() -> str:
-    """The runs to choose from, in words."""
+    """Existing runs, as text for an error message."""
     found = sorted(str(path.parent) for path in RUNS.glob(f"*/{RUN}"))
-    return f"those in {RUNS}/: {', '.join(found[:8])}" if found else f"there is none in {RUNS}/"
+    return f"runs in {RUNS}/: {', '.join(found[:8])}" if found else f"there are no runs in {RUNS}/"
 
 
 def resume_hint(folder: Path) -> str:
-    """How to go on."""
+    """The command that resumes a run."""
     return f"resume with: softspin train --resume {shlex.quote(str(folder))}"
 
 

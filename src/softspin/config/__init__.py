@@ -1,4 +1,4 @@
-"""Every choice of a run, with a version: :class:`Config`, what its settings say of themselves, and migrations."""
+"""The configuration of a run: :class:`Config`, metadata of its settings, and migrations of stored files."""
 
 from softspin.config.config import (
     CUSTOM,

@@ -1,4 +1,4 @@
-"""Every choice of a run, as one flat frozen record whose defaults are the published recipe."""
+"""The configuration of a run, a flat frozen dataclass whose defaults are the published recipe."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from softspin.typed import convert, parse
 
 MOST_REPLICAS = 10_000
 CUSTOM = "custom"
-"""The sampler that is given to `softspin.fit` as an object, and is in no registry."""
+"""Name of a sampler that is passed to `softspin.fit` as an object."""
 PartSettings = tuple[tuple[str, Any], ...]
 
 
 class Replica(NamedTuple):
-    """What distinguishes one of the models that a run trains at once."""
+    """Seed and beta of one of the models that a run trains in parallel."""
 
     seed: int
     beta: float | None
@@ -38,7 +38,7 @@ class Replica(NamedTuple):
 
 
 class Intervals(NamedTuple):
-    """After how many steps each thing happens again."""
+    """Steps between reports, checkpoints and evaluations."""
 
     report: int
     checkpoint: int
@@ -47,9 +47,14 @@ class Intervals(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
-    """A run. Fields left alone follow the recipe to the letter.
+    """The configuration of a run. Defaults are the published recipe.
 
-    `beta` is resolved when a config is made: the published value where there is one, else the method's default.
+    Fields are those of :class:`softspin.config.settings.Settings`. `beta` is resolved at construction: the published
+    value for this data set, structure and method, or else the method's default.
+
+    Raises:
+        ConfigError: A value is outside its limits, or two settings contradict each other.
+        UnknownNameError: No method, structure or other part has this name.
 
     >>> config = Config(data="mnist", seeds=(0, 1)).with_settings(["betas=20,30", "steps=1e4"])
     >>> config.replicas[:3]
@@ -62,15 +67,15 @@ class Config(Settings):
     """
 
     part_settings: PartSettings = ()
-    """Settings that the chosen parts add to these, as pairs; given as a mapping or, from text, like any other."""
+    """Settings declared by the chosen parts, as pairs (name, value)."""
 
     def __post_init__(self) -> None:
-        # Whether beta was given or follows from the other settings, for :meth:`replace`. Not a field: the value counts.
+        # Whether beta was given, for :meth:`replace`. Not a field, so that equal configs compare equal.
         object.__setattr__(self, "_beta_given", self.beta is not None or bool(self.betas))
         for name, hint in _hints().items():
             value = getattr(self, name)
             if name == "graph" and isinstance(value, str):
-                continue  # until the number of units is known to be one
+                continue  # resolved below, once the number of units is known
             try:
                 object.__setattr__(self, name, convert(hint, value))
             except ValueError as error:
@@ -103,7 +108,7 @@ class Config(Settings):
 
     @property
     def parts(self) -> dict[str, type[Part]]:
-        """The classes of the parts, by kind; a custom sampler is not among them."""
+        """Classes of the parts by kind, without a custom sampler."""
         found: dict[str, type[Part]] = {
             "method": METHODS.get(self.method),
             "net": NETS.get(self.net),
@@ -126,7 +131,7 @@ class Config(Settings):
             object.__setattr__(self, "beta", self._default_beta())
 
     def _default_beta(self) -> float | None:
-        """The published value for this data set, structure and method, or else the method's own."""
+        """The published value for this data set, structure and method, or else the method's default."""
         method = METHODS.get(self.method)
         published = published_beta(self.data, self.structure, self.method)
         return (method.default_beta if published is None else published) if method.uses_beta else None
@@ -142,7 +147,7 @@ class Config(Settings):
                 )
 
     def _edges(self, graph: Pairs | str) -> Edges:
-        """The edges in order, whatever they were given as, so that a run keeps them and not a file's name."""
+        """The sorted edges, so that a run stores the edges and not a file name."""
         units = self.shape.units
         pairs = read_edges(graph, units) if isinstance(graph, str) else graph
         try:
@@ -153,24 +158,24 @@ class Config(Settings):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The settings that the parts add, by name."""
+        """Settings declared by the parts, by name."""
         return dict(self.part_settings)
 
     @property
     def shape(self) -> Shape:
-        """Groups, bits, layers and width: the structure's, but for those set."""
+        """Sizes of the model: those of the structure, unless overridden."""
         own = {name: getattr(self, name) for name in Shape._fields if getattr(self, name) is not None}
         return STRUCTURES[self.structure]._replace(**own)
 
     @property
     def edges(self) -> Edges | None:
-        """The graph as it always is once it was given."""
+        """Edges of the graph, or None for an RBM."""
         assert not isinstance(self.graph, str)
         return self.graph
 
     @property
     def replicas(self) -> tuple[Replica, ...]:
-        """All pairs of a seed and a beta; the betas of one seed are neighbours."""
+        """All pairs of a seed and a beta, ordered by seed."""
         return tuple(Replica(seed, beta) for seed in self.seeds for beta in self.betas or (self.beta,))
 
     @property
@@ -185,14 +190,30 @@ class Config(Settings):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, object]) -> Config:
-        """From plain data, such as JSON's, of this version or an earlier one; an unknown key is an error."""
+        """Create a config from plain data, such as JSON.
+
+        Args:
+            values: Settings by name, of the current or an earlier version.
+
+        Returns:
+            The config.
+        """
         return cls(**_sorted_out(migrate(values)))
 
     @classmethod
     def from_toml(cls, path: str | os.PathLike[str]) -> Config:
-        """From a TOML file of `key = value` lines; keys left out keep their defaults.
+        """Create a config from a TOML file of `key = value` lines; other settings keep their defaults.
 
-        Values are TOML's, or texts as :meth:`with_settings` takes them: `seeds = [0, 1, 2]` or `seeds = "0-2"`.
+        Values are TOML values, or strings as in :meth:`with_settings`: `seeds = [0, 1, 2]` or `seeds = "0-2"`.
+
+        Args:
+            path: The file.
+
+        Returns:
+            The config.
+
+        Raises:
+            ConfigError: The file cannot be read, or a setting is invalid.
         """
         try:
             values = migrate(tomllib.loads(Path(path).read_text(encoding="utf-8")))
@@ -208,24 +229,43 @@ class Config(Settings):
             raise type(error)(f"{path}: {error}") from None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data that JSON can hold, with a version; `Config.from_dict` gives the config back."""
+        """Convert to plain data for JSON.
+
+        Returns:
+            All settings with their `version`, as read by :meth:`from_dict`.
+        """
         return {"version": VERSION} | self.settings()
 
     def settings(self) -> dict[str, Any]:
-        """All settings as plain data, those of the parts included, and those that the method does not have left out."""
+        """All settings as plain data.
+
+        Returns:
+            Settings by name, with those of the parts and without those that the method does not use.
+        """
         unused = {name for name in _method_settings() if name not in METHODS.get(self.method).used_settings()}
         own = {name: plain(getattr(self, name)) for name in _hints() if name not in unused}
         return own | {name: plain(value) for name, value in self.part_settings}
 
     def defaults(self) -> dict[str, Any]:
-        """What :meth:`settings` would be if nothing but the data and the parts had been chosen."""
+        """Default values of all settings, for this data set and these parts.
+
+        Returns:
+            Defaults by name, with the keys of :meth:`settings`.
+        """
         own = {field.name: plain(field.default) for field in dataclasses.fields(Settings)}
         added = {name: plain(one.default) for part in self.parts.values() for name, one in part.settings.items()}
         found = own | added | {"data": self.data, "prior": "rbm", "beta": None if self.betas else self._default_beta()}
         return {name: found[name] for name in self.settings()}
 
     def replace(self, **changes: Any) -> Config:
-        """A copy with other settings. A beta that was not given is resolved again, unlike by `dataclasses.replace`."""
+        """Copy with other settings. Unlike `dataclasses.replace`, this resolves a default beta again.
+
+        Args:
+            **changes: New values by name.
+
+        Returns:
+            The new config.
+        """
         values = {name: getattr(self, name) for name in _hints()}
         given: bool = self._beta_given  # type: ignore[attr-defined]
         if not given:
@@ -233,12 +273,22 @@ class Config(Settings):
         if "graph" in changes and "prior" not in changes:
             values["prior"] = None
         new = _sorted_out(values | current_names(changes, RENAMED_SETTINGS))
-        declared = _declared_by(new)  # a part that is replaced takes its own settings with it
+        declared = _declared_by(new)  # a replaced part takes its settings with it
         kept = {name: value for name, value in self.part_settings if name in declared}
         return Config(**new | {"part_settings": tuple((kept | dict(new["part_settings"])).items())})
 
     def with_settings(self, settings: Iterable[str]) -> Config:
-        """A copy with `key=value` texts applied: `beta=30`, `seeds=0-4`, `betas=20,30,40`, `beta=none`."""
+        """Copy with settings given as text, as on the command line.
+
+        Args:
+            settings: Texts `key=value`, such as `beta=30`, `seeds=0-4`, `betas=20,30,40` or `beta=none`.
+
+        Returns:
+            The new config.
+
+        Raises:
+            ConfigError: A text has no value, or a value is invalid.
+        """
         texts = {}
         for text in settings:
             name, equals, value = text.partition("=")
@@ -276,7 +326,14 @@ def _hints() -> dict[str, Any]:
 
 @cache
 def setting_info(name: str) -> SettingInfo | None:
-    """What the config's setting of that name says of itself; None for a setting of a part."""
+    """Metadata of a setting.
+
+    Args:
+        name: Name of the setting.
+
+    Returns:
+        Its metadata, or None for a setting of a part.
+    """
     info: dict[str, SettingInfo] = {
         field.name: field.metadata["setting"] for field in dataclasses.fields(Config) if "setting" in field.metadata
     }
@@ -284,33 +341,52 @@ def setting_info(name: str) -> SettingInfo | None:
 
 
 def option_settings() -> dict[str, SettingInfo]:
-    """The settings that are options of `softspin train`, in their order."""
+    """Settings that are options of `softspin train`.
+
+    Returns:
+        Metadata by name, in order of declaration.
+    """
     found = {field.name: setting_info(field.name) for field in dataclasses.fields(Settings)}
     return {name: info for name, info in found.items() if info is not None and info.option is not None}
 
 
 @cache
 def _method_settings() -> dict[str, Any]:
-    """The settings that only some methods have, with their defaults."""
+    """Settings that only some methods use, with their defaults."""
     fields = [(field, setting_info(field.name)) for field in dataclasses.fields(Settings)]
     return {field.name: field.default for field, info in fields if info is not None and info.method_only}
 
 
 def is_neutral(name: str) -> bool:
-    """Whether a setting leaves the result as it is."""
+    """Whether a setting changes the result by rounding at most.
+
+    Args:
+        name: Name of the setting.
+
+    Returns:
+        False also for settings of parts.
+    """
     info = setting_info(name)
     return info is not None and info.neutral
 
 
 def differing_setting(one: Config, other: Config) -> str | None:
-    """A setting by which two configs are not those of one run; None if there is none."""
+    """Find a setting that two configs of one run may not differ in.
+
+    Args:
+        one: A config.
+        other: Another config.
+
+    Returns:
+        The first such setting, or None if the configs are compatible.
+    """
     ours, theirs = one.settings(), other.settings()
     names = (name for name in ours | theirs if not is_neutral(name))
     return next((name for name in names if ours.get(name) != theirs.get(name)), None)
 
 
 def _sorted_out(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of Config: its fields as they are, all else as settings of parts."""
+    """Arguments of `Config`: its own fields, and all other settings as `part_settings`."""
     fields = {*_hints(), "part_settings"}
     own = {name: value for name, value in values.items() if name in fields}
     extra = {name: value for name, value in values.items() if name not in fields}
@@ -319,7 +395,7 @@ def _sorted_out(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _declared_by(values: Mapping[str, Any]) -> dict[str, PartSetting]:
-    """The settings that the parts named by a config's arguments add."""
+    """Settings declared by the parts that a config's arguments name."""
     kinds = {"method": METHODS, "net": NETS, "likelihood": LIKELIHOODS, "prior": PRIORS, "sampler": SAMPLERS}
     found: dict[str, PartSetting] = {}
     for kind, registry in kinds.items():
@@ -330,7 +406,7 @@ def _declared_by(values: Mapping[str, Any]) -> dict[str, PartSetting]:
 
 
 def _part_settings(given: Any, parts: Mapping[str, type[Part]]) -> PartSettings:
-    """Settings of parts, converted and complete; ones that no part has are an error that names the nearest."""
+    """Settings of parts, converted and with defaults; an unknown one is an error that suggests the nearest."""
     declared: dict[str, PartSetting] = {}
     for kind, part in parts.items():
         if taken := part.settings.keys() & (_hints().keys() | declared.keys()):
@@ -356,7 +432,7 @@ def _defaults() -> dict[str, Any]:
 
 
 def _parsed(texts: Mapping[str, str], others: Mapping[str, Any]) -> dict[str, Any]:
-    """Texts as values; which settings there are depends on the parts, among the texts or among the other settings."""
+    """Parse texts. Which settings exist depends on the parts, named in the texts or in the other settings."""
     hints = _hints() | {name: one.hint for name, one in _declared_by({**others, **texts}).items()}
     found: dict[str, Any] = {}
     for name, text in texts.items():
@@ -385,5 +461,12 @@ def _text(value: object) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A setting as JSON has it: lists for tuples."""
+    """Convert the value of a setting for JSON.
+
+    Args:
+        value: A value.
+
+    Returns:
+        The value with lists in place of tuples.
+    """
     return [plain(one) for one in value] if isinstance(value, tuple) else value

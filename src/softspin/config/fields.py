@@ -1,4 +1,4 @@
-"""Types of settings, and what each setting says of itself: help, section, whether it changes the result."""
+"""Types of settings with their limits, and the metadata of a setting."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ Device = Annotated[
 
 
 class SettingInfo(NamedTuple):
-    """What is known of a setting beside its type and default."""
+    """Metadata of a setting, besides its type and default."""
 
     help: str
     section: str
     neutral: bool
-    """It does not change the result but for rounding: a resumed run may have another value, it makes no variant."""
+    """Whether it changes the result by rounding at most. A resumed run may change it, and it makes no variant."""
     in_grid: str | None
-    """For a setting that the cells of a table own: what to do in a grid instead of setting it."""
+    """For a setting fixed by the cells of a table: what to do in a grid instead of setting it."""
     option: str | None
-    """The default that `softspin train --help` shows, for settings that are options there."""
+    """Default shown by `softspin train --help`; None if the setting is no option there."""
     method_only: bool
-    """Only methods that name it in `used_settings` have it; with others it must be left alone."""
+    """Whether only methods that list it in `used_settings` have it; with others it must keep its default."""
 
 
 def setting(
@@ -63,6 +63,6 @@ def setting(
     option: str | None = None,
     method_only: bool = False,
 ) -> Any:
-    """A field of the config: its default, and everything that its readers need to know of it."""
+    """A field of the config with its metadata; the arguments are those of :class:`SettingInfo`."""
     info = SettingInfo(help, section, neutral, in_grid, option, method_only)
     return dataclasses.field(default=default, metadata={"setting": info})

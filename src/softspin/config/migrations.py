@@ -1,8 +1,8 @@
-"""Stored files of earlier versions, brought up to date one version at a time by small pure functions.
+"""Migrations of stored files, one version at a time, by small pure functions.
 
 A version covers everything that a run stores: its config, the names of its tensors, the settings that a result row
-names. A renamed or added setting is a new version: raise `VERSION` and append a :class:`Migration`; stored files stay
-as they are and are migrated when they are read. Version 1 is what was written before there were versions.
+names. To rename or add a setting, raise `VERSION` and append a :class:`Migration`. Stored files are never rewritten;
+they are migrated when read. Files without a version have version 1.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Migration(NamedTuple):
-    """From one version to the next."""
+    """The functions that migrate one version to the next."""
 
     config: Callable[[Settings], Settings]
     """All settings of a config, or those that a user's file has."""
@@ -31,7 +31,13 @@ class Migration(NamedTuple):
 
 
 def migrate(values: Mapping[str, Any]) -> Settings:
-    """Settings as this version has them, without their version.
+    """Migrate settings to the current version.
+
+    Args:
+        values: Settings of any version, with their `version`; without it, version 1.
+
+    Returns:
+        Settings of the current version, without `version`.
 
     >>> stored = {"data": "mnist", "structure": "1-linear", "method": "dvae#-power", "beta": None, "seeds": [0]}
     >>> new = migrate(stored)
@@ -45,19 +51,35 @@ def migrate(values: Mapping[str, Any]) -> Settings:
 
 
 def migrate_variant(variant: Mapping[str, Any], config: Mapping[str, Any]) -> Settings:
-    """Some settings of a stored result row, from the config stored with it, as this version has them."""
+    """Migrate the variant of a result row, i.e. its settings that differ from the recipe.
+
+    Args:
+        variant: Settings by name.
+        config: The config stored with the row.
+
+    Returns:
+        The variant with current names.
+    """
     found, settings = dict(variant), dict(config)
     for migration in _since(settings.pop("version", 1)):
         new = migration.config(settings)
         renamed = {name: migration.setting(name) for name in found}
-        # A setting that the config loses, because its method never had it, is no variant either.
+        # A setting that the config loses, because its method does not use it, is dropped from the variant.
         found = {renamed[name]: v for name, v in found.items() if renamed[name] in new or name not in settings}
         settings = new
     return found
 
 
 def migrate_tensors(tensors: Mapping[str, T], config: Mapping[str, Any]) -> dict[str, T]:
-    """The tensors of a checkpoint or shared model by their present names, from the config stored with them."""
+    """Migrate the names of the tensors of a checkpoint or shared model.
+
+    Args:
+        tensors: Tensors by name.
+        config: The config stored with them.
+
+    Returns:
+        The tensors by their current names, without those that are no longer used.
+    """
     renamed, settings = dict(tensors), dict(config)
     for migration in _since(settings.pop("version", 1)):
         pairs = [(migration.tensor(name, settings), value) for name, value in renamed.items()]
@@ -67,7 +89,17 @@ def migrate_tensors(tensors: Mapping[str, T], config: Mapping[str, Any]) -> dict
 
 
 def version_of(config: Mapping[str, Any]) -> int:
-    """The version of a stored config."""
+    """The version of a stored config.
+
+    Args:
+        config: Stored settings.
+
+    Returns:
+        Its `version`, or 1 if it has none.
+
+    Raises:
+        ConfigError: The version is not an integer from 1.
+    """
     version = config.get("version", 1)
     if type(version) is not int or version < 1:
         raise ConfigError(f"version = {version!r} of a config is not possible; it must be an integer from 1")
@@ -78,7 +110,7 @@ def _since(version: object) -> tuple[Migration, ...]:
     number = version_of({"version": version})
     if number > VERSION:
         raise ConfigError(
-            f"this config has version {number}; this softspin reads up to {VERSION}, so install a newer one"
+            f"this config has version {number}; this softspin reads versions up to {VERSION}; install a newer softspin"
         )
     return MIGRATIONS[number - 1 :]
 

@@ -1,4 +1,7 @@
-"""The settings of a run: for each its type, its default and, in one place, everything else that is known of it."""
+"""The settings of a run. Each field declares its type, default, help text and section.
+
+The command-line options, the reference page, and the checks of resumed runs are generated from here.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ class Settings:
 
     data: Filled = setting(
         "digits",
-        "Data set: a name (see: softspin data list), or the path of a .npy or .npz file.",
+        "Choose the data set by name (softspin data list shows them) or by the path of a .npy or .npz file.",
         section="data",
         neutral=True,  # the data themselves are identified by their fingerprint
         in_grid="choose cells with --only",
@@ -41,156 +44,191 @@ class Settings:
 
     method: str = setting(
         "dvae#-power",
-        "Training method: smoothing, prior and bound, such as dvae#-power or dvae++-exp.",
+        "Choose the training method: posterior, smoothing, relaxed prior and bound, such as dvae#-power or dvae++-exp.",
         section="model",
         in_grid="choose cells with --only",
         option="dvae#-power",
     )
     structure: str = setting(
         "2-nonlinear",
-        "Sizes by name: 1-linear, 1-nonlinear, 2-nonlinear or 4-nonlinear. Gives groups, bits_per_group, layers and "
-        "width, each unless set itself.",
+        "Choose the model sizes by name: 1-linear, 1-nonlinear, 2-nonlinear or 4-nonlinear. The number is that of"
+        " groups of latent bits. Each size (groups, bits_per_group, layers, width) can be overridden.",
         section="model",
         in_grid="choose cells with --only",
         option="2-nonlinear",
     )
     groups: Count | None = setting(
-        None, "Groups of latent bits; the encoder of a group sees the groups before it.", section="model"
+        None,
+        "Set the number of groups of latent bits. The encoder of a group is conditioned on the groups before it.",
+        section="model",
     )
-    bits_per_group: Count | None = setting(None, "Latent bits in each group.", section="model")
+    bits_per_group: Count | None = setting(None, "Set the number of latent bits in each group.", section="model")
     layers: Natural | None = setting(
-        None, "Hidden layers of each encoder net and of the decoder; 0 is a linear model.", section="model"
+        None,
+        "Set the number of hidden layers of each encoder network and of the decoder; 0 is a linear model.",
+        section="model",
     )
-    width: Count | None = setting(None, "Units of each hidden layer.", section="model")
-    net: str = setting("mlp", "Kind of the encoder and decoder networks.", section="model", option="mlp")
+    width: Count | None = setting(None, "Set the number of units in each hidden layer.", section="model")
+    net: str = setting("mlp", "Choose the kind of encoder and decoder networks.", section="model", option="mlp")
     likelihood: str = setting(
-        "bernoulli", "Distribution of the data given the decoder's outputs.", section="model", option="bernoulli"
+        "bernoulli",
+        "Choose the distribution of the data given the decoder's outputs.",
+        section="model",
+        option="bernoulli",
     )
     prior: str | None = setting(
-        None, "Kind of the prior: rbm, or graph where a graph is given.", section="model", option="rbm"
+        None, "Choose the kind of prior: rbm, or graph if a graph is given.", section="model", option="rbm"
     )
     graph: Pairs | str | None = setting(
         None,
-        "Couplings of a graph prior as pairs of units: 0:1,1:2, a .json file of pairs, or a lattice such as zephyr:2. "
-        "Without it the prior is an RBM, the first half of the bits against the second.",
+        "Couple these pairs of latent bits in a graph prior: 0:1,1:2, a .json file of pairs, or a lattice such as"
+        " zephyr:2. Without a graph the prior is an RBM between the first and the second half of the bits.",
         section="model",
         option="none: an RBM",
     )
     init_scale: Positive = setting(
-        2.6, "Weights start as a truncated normal of variance init_scale / fan_in.", section="model"
+        2.6, "Initialize weights from a truncated normal distribution of variance init_scale / fan_in.", section="model"
     )
-    norm_decay: BelowOne = setting(0.8, "Decay of batch norm's running statistics at each step.", section="model")
-    norm_epsilon: Positive = setting(1e-2, "Added to batch norm's variance.", section="model")
+    norm_decay: BelowOne = setting(
+        0.8, "Decay the running statistics of batch norm by this factor in each step.", section="model"
+    )
+    norm_epsilon: Positive = setting(1e-2, "Add this constant to the variance in batch norm.", section="model")
 
     beta: Positive | None = setting(
         None,
-        "Inverse temperature of the smoothing: one value, or a grid such as 20,30,40.",
+        "Set the inverse temperature of the smoothing; larger is closer to discrete bits. Give one value, or a "
+        "grid such as 20,30,40.",
         section="relaxation",
         option="the published one",
     )
     betas: Betas = setting(
         (),
-        "A grid of beta instead of one value; each is a replica.",
+        "Train one replica for each of these inverse temperatures, instead of one beta.",
         section="relaxation",
         in_grid="a cell has one; set beta",
     )
-    epsilon: Inside = setting(0.05, "Uniform share of the un_exp smoothing.", section="relaxation", method_only=True)
+    epsilon: Inside = setting(
+        0.05, "Mix this share of a uniform density into the un_exp smoothing.", section="relaxation", method_only=True
+    )
     clamp: Clamp = setting(
         0.0,
-        "Added inside the logs of the power smoothing; 0 is exact, 1e-7 is what the authors' program did.",
+        "Add this constant inside the logarithms of the power smoothing; 0 is exact, 1e-7 is what the authors' "
+        "program used.",
         section="relaxation",
         method_only=True,
     )
     mean_field_steps: Count = setting(
-        5, "Mean-field iterations for the relaxed prior.", section="relaxation", method_only=True
+        5, "Run this many mean-field iterations for the relaxed prior.", section="relaxation", method_only=True
     )
 
     importance_samples: Count = setting(
         1,
-        "K: samples of the importance-weighted bound of dvae#; samples that the ELBO of the others is averaged over.",
+        "Draw K samples per data point, for the importance-weighted bound of dvae# or to average the ELBO of the "
+        "other methods.",
         section="objective",
         in_grid="choose cells with --only",
         option="1",
     )
     warmup: Share = setting(
-        0.3, "Share of the steps over which the weight of the KL rises from 0 to 1.", section="objective"
+        0.3, "Increase the weight of the KL linearly from 0 to 1 over this share of the steps.", section="objective"
     )
     weight_decay: NotNegative = setting(
-        1e-4, "Times sum(w^2) / 2 over weights, batch-norm scales and couplings, as a loss term.", section="objective"
+        1e-4,
+        "Add this factor times sum(w^2) / 2 over weights, batch-norm scales and couplings to the loss.",
+        section="objective",
     )
 
     steps: Count = setting(
         1_000_000,
-        "Number of training steps.",
+        "Set the number of training steps.",
         section="optimiser",
         in_grid="use --steps",
         option="1000000 on mnist and omniglot, else 2000",
     )
-    batch_size: Count = setting(100, "Images in a batch.", section="optimiser")
-    learning_rate: Positive = setting(3e-3, "Learning rate.", section="optimiser")
+    batch_size: Count = setting(100, "Set the number of data points in a batch.", section="optimiser")
+    learning_rate: Positive = setting(3e-3, "Set Adam's learning rate, before the schedule.", section="optimiser")
     learning_rate_schedule: Schedule = setting(
         LEARNING_RATE_SCHEDULE,
-        "Pairs (share of the steps up to which, factor on the learning rate).",
+        "Multiply the learning rate by a factor in each phase of training: pairs (end of the phase as a share of "
+        "the steps, factor).",
         section="optimiser",
     )
-    adam_beta1: BelowOne = setting(0.9, "Adam's decay of the first moment.", section="optimiser")
-    adam_beta2: BelowOne = setting(0.999, "Adam's decay of the second moment.", section="optimiser")
-    adam_epsilon: Positive = setting(1e-3, "Added to the root of Adam's second moment.", section="optimiser")
+    adam_beta1: BelowOne = setting(0.9, "Set Adam's decay rate of the first moment.", section="optimiser")
+    adam_beta2: BelowOne = setting(0.999, "Set Adam's decay rate of the second moment.", section="optimiser")
+    adam_epsilon: Positive = setting(
+        1e-3, "Add this constant to the square root of Adam's second moment.", section="optimiser"
+    )
     adam_corrected: bool = setting(
         False,
-        "True: epsilon is added to the root of the bias-corrected second moment, as in PyTorch; False: to that of the "
-        "uncorrected one.",
+        "Add adam_epsilon after the bias correction of the second moment, as PyTorch does, instead of before it.",
         section="optimiser",
     )
 
     sampler: str = setting(
         "pa",
-        "Sampler of the prior for the negative phase: pcd (persistent contrastive divergence), pa (population "
-        "annealing), pt (parallel tempering), or custom (given to softspin.fit).",
+        "Choose the sampler of the prior for the negative phase: pcd (persistent contrastive divergence), pa "
+        "(population annealing), pt (parallel tempering), or custom (given to softspin.fit).",
         section="sampler",
         option="pa",
     )
-    chains: Count = setting(1000, "Chains or particles of the sampler.", section="sampler")
-    sweeps: Count = setting(40, "Sweeps at each parameter update.", section="sampler")
+    chains: Count = setting(1000, "Set the number of Markov chains or particles of the sampler.", section="sampler")
+    sweeps: Count = setting(40, "Run this many Gibbs sweeps in each training step.", section="sampler")
 
     seeds: Seeds = setting(
         (0,),
-        "Seeds, as in 0-4: one model for each, all trained at once. Replicas are all pairs of a seed and a beta.",
+        "Train one model for each seed, as in 0-4, all at once. Replicas are all pairs of a seed and a beta.",
         section="replicas",
         in_grid="use --seeds",
         option="0",
     )
 
     report_every: Count | None = setting(
-        None, "Steps between two lines of the journal; default 0.2% of the steps.", section="intervals", neutral=True
+        None,
+        "Write a line of the metrics log every so many steps; by default 0.2% of the steps.",
+        section="intervals",
+        neutral=True,
     )
     checkpoint_every: Count | None = setting(
-        None, "Steps between two checkpoints; default 2% of the steps.", section="intervals", neutral=True
+        None, "Save a checkpoint every so many steps; by default 2% of the steps.", section="intervals", neutral=True
     )
     evaluate_every: Count | None = setting(
         None,
-        "Steps between two validations, which select the best model; default 2% of the steps.",
+        "Validate every so many steps, and keep the model with the lowest validation NLL; by default 2% of the steps.",
         section="intervals",
     )
 
     validation_samples: Count = setting(
-        100, "Importance samples of a validation during training.", section="evaluation"
+        100, "Draw this many importance samples per data point in a validation.", section="evaluation"
     )
-    validation_temperatures: Count = setting(1000, "AIS temperatures for its log Z.", section="evaluation")
-    validation_chains: Several = setting(1024, "AIS chains for its log Z.", section="evaluation")
-    test_samples: Count = setting(4000, "Importance samples of the test at the end.", section="evaluation")
-    test_temperatures: Count = setting(10_000, "AIS temperatures for its log Z.", section="evaluation")
-    test_chains: Several = setting(1000, "AIS chains for its log Z.", section="evaluation")
+    validation_temperatures: Count = setting(
+        1000, "Use this many AIS temperatures for log Z in a validation.", section="evaluation"
+    )
+    validation_chains: Several = setting(
+        1024, "Use this many AIS chains for log Z in a validation.", section="evaluation"
+    )
+    test_samples: Count = setting(
+        4000, "Draw this many importance samples per data point in the final test.", section="evaluation"
+    )
+    test_temperatures: Count = setting(
+        10_000, "Use this many AIS temperatures for log Z in the final test.", section="evaluation"
+    )
+    test_chains: Several = setting(1000, "Use this many AIS chains for log Z in the final test.", section="evaluation")
 
     device: Device = setting(
-        "auto", "auto (a GPU where there is one), cpu, cuda or cuda:N.", section="hardware", neutral=True, option="auto"
+        "auto",
+        "Run on auto (a GPU if there is one), cpu, cuda or cuda:N.",
+        section="hardware",
+        neutral=True,
+        option="auto",
     )
     tf32: bool = setting(
-        False, "Training matmuls in TF32 on a GPU; evaluation is in float32 always.", section="hardware"
+        False,
+        "Compute the matrix products of training in TF32 on a GPU; evaluation always uses float32.",
+        section="hardware",
     )
     compile: Literal["auto", "on", "off"] = setting(
         "auto",
-        "Whether the step is compiled; auto compiles on a GPU where all parts allow it.",
+        "Compile the training step: on, off, or auto (on a GPU if all parts support it).",
         section="hardware",
         neutral=True,
     )
