@@ -1,4 +1,4 @@
-"""Softspin's samplers with the interface of dimod: dimod's checks of a sampler, and exact distributions of small BQMs."""
+"""Softspin's samplers with the interface of dimod: dimod's checks, and exact distributions of small BQMs."""
 
 from __future__ import annotations
 

@@ -57,8 +57,7 @@ class DimodSampler(TrainingSampler):
 
     Raises:
         SupportError: The sampler takes no `num_reads`, `parameters` has `num_reads` or `seed`, or `effective_beta` is
-            not
-            positive and finite.
+            not positive and finite.
     """
 
     name = "dimod"
