@@ -49,7 +49,7 @@ def test_samplers_that_search_for_minima_fail() -> None:
     cold = check_temperature(SimulatedAnnealingSampler())
     assert cold.beta == math.inf
     assert not cold.right_temperature
-    assert "only states of lowest energy, not a temperature, where beta = 1 was requested" in str(cold)
+    assert "only states of lowest energy (no finite beta), where beta = 1 was requested" in str(cold)
     assert not check_temperature(TreeDecompositionSolver()).right_temperature
     hot = check_temperature(RandomSampler())
     assert abs(hot.beta) < 5 * hot.standard_error

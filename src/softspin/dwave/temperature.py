@@ -58,7 +58,7 @@ class TemperatureReport(NamedTuple):
         if math.isinf(self.beta):
             kind = "lowest" if self.beta > 0 else "highest"
             how = f"by {self.reads} reads of {self.units} units"
-            return f"only states of {kind} energy, not a temperature, where beta = {self.asked:g} was requested, {how}"
+            return f"only states of {kind} energy (no finite beta), where beta = {self.asked:g} was requested, {how}"
         measured = f"beta = {self.beta:.3f} +- {self.standard_error:.3f} where {self.asked:g} was requested"
         article = "a" if self.boltzmann else "no"
         return (
