@@ -244,7 +244,7 @@ def restore(config: Config, tensors: Mapping[str, Tensor], shape: tuple[int, ...
         raise ShapeError(f"{groups + 1} nets of {fewest} tensors each need more than {len(tensors)} tensors")
     mean = tensors.get("mean", torch.empty(0))
     if mean.ndim != 1 or not len(mean):
-        raise ShapeError("tensor 'mean', with one number for each pixel, is missing or has another shape")
+        raise ShapeError("tensor 'mean' is missing or has a wrong shape; it needs one number for each pixel")
     try:
         with torch.device("meta"):
             model = build(config, DataSpec(shape or (len(mean),), mean.detach().cpu()))
@@ -256,7 +256,7 @@ def restore(config: Config, tensors: Mapping[str, Tensor], shape: tuple[int, ...
     expected = model.state_dict()
     for name in sorted(expected.keys() | tensors.keys()):
         if name not in expected:
-            raise ShapeError(f"tensor '{name}' is none of the model's")
+            raise ShapeError(f"tensor '{name}' does not belong to the model")
         if name not in tensors:
             raise ShapeError(f"tensor '{name}' is missing")
         _check_tensor(name, tensors[name], expected[name])
@@ -279,4 +279,4 @@ def _check_tensor(name: str, stored: Tensor, expected: Tensor) -> None:
         what = str(stored.dtype)[6:] if stored.dtype != expected.dtype else "not finite"
         raise SupportError(f"tensor '{name}' is {what}; it must be finite {str(expected.dtype)[6:]}")
     if name.endswith(".variance") and bool((stored < 0).any()):
-        raise SupportError(f"tensor '{name}' has numbers below 0; a variance has none")
+        raise SupportError(f"tensor '{name}' has negative values; a variance must not")

@@ -68,6 +68,6 @@ def check_binary(x: Tensor) -> None:
     """Raise SupportError unless all values are 0 or 1."""
     if not bool(((x == 0) | (x == 1)).all()):
         raise SupportError(
-            "images hold values other than 0 and 1; the likelihood is that of binary pixels, so threshold or sample "
+            "images contain values other than 0 and 1; the likelihood is for binary pixels, so threshold or sample "
             "grey levels first"
         )

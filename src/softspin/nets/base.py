@@ -108,5 +108,5 @@ class Net(Part, nn.Module):
             ConfigError: The net has another form.
         """
         raise ConfigError(
-            f"a page runs nets of linear layers, batch norm and tanh (net = mlp); this model's '{self.name}' is another"
+            f"net = {self.name} cannot be exported to a web page; only net = mlp (linear, batch norm, tanh) can"
         )

@@ -39,7 +39,7 @@ class RBM(Prior):
             raise ConfigError("prior = rbm and a graph exclude each other; use prior = graph, or graph = none")
         if config.shape.units % 2:
             raise ConfigError(
-                f"groups x bits_per_group = {groups} x {bits} is odd; an RBM of two equal halves needs it even"
+                f"groups x bits_per_group = {groups} x {bits} is odd; an RBM with two equal sides needs an even number"
             )
 
     @classmethod
