@@ -83,7 +83,7 @@ def test_wrong_input_is_named() -> None:
     with pytest.raises(SupportError, match="-1 samples; at least 1 is needed"):
         made.sample(-1)
     with pytest.raises(
-        SupportError, match="images hold values other than 0 and 1; the likelihood is that of binary pixels"
+        SupportError, match="images contain values other than 0 and 1; the likelihood is for binary pixels"
     ):
         made.nll(torch.full((2, 9), 0.5))
     with pytest.raises(ShapeError, match=r"bits of shape \(2, 9\); they must be \(N, 8\)"):

@@ -312,7 +312,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"groups": 3, "bits_per_group": 5},
-        "groups x bits_per_group = 3 x 5 is odd; an RBM of two equal halves needs it even",
+        "groups x bits_per_group = 3 x 5 is odd; an RBM with two equal sides needs an even number",
     ),
     ({"method": "dvae#-pow"}, "unknown method 'dvae#-pow'; did you mean 'dvae#-power'?"),
     ({"structure": "2-nonlinaer"}, "unknown structure '2-nonlinaer'; did you mean '2-nonlinear'?"),

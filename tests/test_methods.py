@@ -27,7 +27,7 @@ def test_the_eight_methods() -> None:
     assert {n for n, m in classes.items() if issubclass(m, DiscreteKL)} == {n for n in classes if n[:5] != "dvae#"}
 
 
-def test_a_name_says_family_and_smoothing() -> None:
+def test_a_name_contains_family_and_smoothing() -> None:
     for name in paper.METHODS:
         one = method(name)
         assert issubclass(one, SmoothedMethod)

@@ -1,4 +1,4 @@
-"""The model: who sees what, how often, and what comes out, against formulas and explicit sums."""
+"""The model: inputs and outputs of its nets, against formulas and explicit sums."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from softspin.smoothing import ShiftedGaussian, UniformExponential
 from softspin.structures import STRUCTURES
 
 
-class Sees(nn.Module):
-    """Rows of features to fixed logits of them; keeps what it saw."""
+class Recorder(nn.Module):
+    """A linear map of rows of features that records its inputs."""
 
     def __init__(self, inputs: int, outputs: int, seed: int) -> None:
         super().__init__()
@@ -37,11 +37,11 @@ class Sees(nn.Module):
         return rows @ self.weight
 
 
-def watched(bits: int = 2, groups: int = 3) -> tuple[DiscreteVAE, list[Sees], Sees, Tensor]:
-    """A model of ordinary modules that tell what they saw, and the pixel means."""
+def recorded(bits: int = 2, groups: int = 3) -> tuple[DiscreteVAE, list[Recorder], Recorder, Tensor]:
+    """A model of modules that record their inputs, and the pixel means."""
     mean = torch.linspace(0, 1, PIXELS)
-    encoder = [Sees(PIXELS + group * bits, bits, group) for group in range(groups)]
-    decoder = Sees(groups * bits, PIXELS, 99)
+    encoder = [Recorder(PIXELS + group * bits, bits, group) for group in range(groups)]
+    decoder = Recorder(groups * bits, PIXELS, 99)
     return custom_model(encoder, decoder, groups * bits, mean, beta=10.0), encoder, decoder, mean
 
 
@@ -49,8 +49,8 @@ def uniforms(*shape: int, seed: int = 0) -> Tensor:
     return torch.rand(*shape, generator=torch.Generator().manual_seed(seed)).clamp(1e-6, 1 - 1e-6)
 
 
-def test_each_group_sees_the_centred_image_and_the_groups_before() -> None:
-    model, encoder, decoder, mean = watched()
+def test_each_group_receives_the_centred_image_and_the_groups_before() -> None:
+    model, encoder, decoder, mean = recorded()
     x = some_images(5).float()[None]
     inferred = smoothed_method(model).infer(model, x, uniforms(1, 2, 4, 5, 6))
     centred = x[0] - mean
@@ -66,15 +66,15 @@ def test_each_group_sees_the_centred_image_and_the_groups_before() -> None:
 
 @pytest.mark.parametrize("samples", [1, 7])
 def test_the_first_encoder_runs_once_per_image(samples: int) -> None:
-    model, encoder, _, _ = watched()
+    model, encoder, _, _ = recorded()
     x = some_images(5).float()[None]
     smoothed_method(model).infer(model, x, uniforms(1, 2, samples, 5, 6))
     model.sample_posterior(x, uniforms(1, samples, 5, 6))
     assert [[len(rows) for rows in net.rows] for net in encoder] == [[5, 5], [5 * samples] * 2, [5 * samples] * 2]
 
 
-def test_the_logits_of_a_group_are_its_net_s() -> None:
-    model, encoder, _, _ = watched()
+def test_the_logits_of_a_group_come_from_its_net() -> None:
+    model, encoder, _, _ = recorded()
     inferred = smoothed_method(model).infer(model, some_images(5).float()[None], uniforms(1, 2, 4, 5, 6))
     for group, net in enumerate(encoder):
         logits = (net.rows[0] @ net.weight).reshape(1, -1, 5, 2).expand(1, 4, 5, 2)
@@ -87,7 +87,7 @@ def test_the_logits_of_a_group_are_its_net_s() -> None:
 
 def test_bits_and_their_log_probability() -> None:
     """z_i = 1 where the uniform is below q_i, and log q(z|x) is the sum of Bernoulli log probabilities, in order."""
-    model, encoder, _, mean = watched()
+    model, encoder, _, mean = recorded()
     x, u = some_images(5).float()[None], uniforms(1, 4, 5, 6)
     z, log_q = model.sample_posterior(x, u)
     assert z.shape == (1, 4, 5, 6)
@@ -105,7 +105,7 @@ def test_bits_and_their_log_probability() -> None:
 
 
 def test_the_decoder_adds_the_logit_of_the_clipped_mean() -> None:
-    model, _, decoder, mean = watched()
+    model, _, decoder, mean = recorded()
     bits = uniforms(1, 2, 3, 6)
     clipped = mean.clamp(0.001, 0.999)
     expected = bits @ decoder.weight + torch.log(clipped / (1 - clipped))
@@ -139,7 +139,7 @@ def test_width_and_shift_of_the_gaussian_integral() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in PAPER_METHODS if name != "dvae#-gauss_int"])
-def test_the_smoothing_is_the_method_s_with_each_replica_s_beta(name: str) -> None:
+def test_the_smoothing_has_the_beta_of_each_replica(name: str) -> None:
     own: dict[str, Any] = {"epsilon": 0.1} if name == "dvae#-un_exp" else {}
     config = Config(method=name, groups=1, bits_per_group=4, layers=0, betas=(3.0, 9.0), **own)
     model = build(config, data_spec(torch.full((PIXELS,), 0.5)))
@@ -155,7 +155,7 @@ def test_the_smoothing_is_the_method_s_with_each_replica_s_beta(name: str) -> No
 
 @pytest.mark.parametrize("structure", STRUCTURES)
 @pytest.mark.parametrize("name", ["dvae#-power", "dvae#-gauss_int"])
-def test_sizes_of_the_recipe(structure: str, name: str) -> None:
+def test_sizes_of_the_paper(structure: str, name: str) -> None:
     facts = {
         "1-linear": (1, 200, 0),
         "1-nonlinear": (1, 200, 2),
@@ -179,7 +179,7 @@ def test_sizes_of_the_recipe(structure: str, name: str) -> None:
         assert all(norm.decay == 0.8 and norm.epsilon == 1e-2 for norm in net.norms)
 
 
-def test_sizes_that_do_not_fit() -> None:
+def test_sizes_that_do_not_match_raise() -> None:
     nets, mean = [nn.Linear(PIXELS, 2)] * 4, torch.ones(PIXELS)
     two = Config(method="dvae#-power", groups=1, bits_per_group=6, seeds=(0, 1))
     likelihood = Bernoulli(two, data_spec(mean))

@@ -1,4 +1,4 @@
-"""The discrete variational autoencoder: encoder nets, decoder, likelihood, prior and method, and nothing else.
+"""The discrete variational autoencoder: encoder nets, decoder, likelihood, prior and method.
 
 x -> outputs of the net of group 1 -> its bits -> net of group 2, ... ; all bits -> decoder -> likelihood of x. Shapes:
 data `(R, batch, features)`; everything that depends on a sample `(R, K, batch, ...)`.
@@ -25,16 +25,27 @@ from softspin.priors import Prior
 
 
 class DiscreteVAE(nn.Module):
-    """R models of one shape, side by side.
+    """R models of one shape, trained side by side.
 
-    `encoder` has one net per group: the net of group g takes the centred data `(R, 1, batch, features)` and the bits of
-    the groups before it `(R, K, batch, (g - 1) bits)`, as separate arguments, and gives as many outputs for each bit as
-    the method needs, the logits first. The decoder takes all bits. An ordinary module that maps rows of features is
-    wrapped in :class:`softspin.nets.CustomNet`.
+    The encoder has one net per group. The net of group g takes the centred data `(R, 1, batch, features)` and the bits
+    of the groups before it `(R, K, batch, (g - 1) bits)`, as separate arguments. It returns as many outputs for each
+    bit as the method needs, the logits first. The decoder takes all bits. An ordinary module that maps rows of features
+    is wrapped in :class:`softspin.nets.CustomNet`.
+
+    Args:
+        encoder: One net per group.
+        decoder: Net from all bits to the outputs of the likelihood.
+        prior: Parameters of the prior.
+        method: Training method.
+        likelihood: Distribution of the data given the outputs of the decoder.
+        mean: Mean of the training data, `(features,)`.
+
+    Raises:
+        ShapeError: The units do not divide into the groups, or beta is not one number per replica.
     """
 
     mean: Tensor
-    """Of the training data, which the encoder's input is centred by."""
+    """Mean of the training data, which is subtracted from the encoder's input."""
 
     def __init__(
         self,
@@ -46,7 +57,7 @@ class DiscreteVAE(nn.Module):
         mean: Tensor,
     ) -> None:
         super().__init__()
-        self.method = method  # first: the order of the parameters is that of Adam's table in checkpoints
+        self.method = method  # first, because the order of the parameters is that of Adam's state in checkpoints
         self.encoder = nn.ModuleList(as_net(net) for net in encoder)
         self.decoder = as_net(decoder)
         self.prior_parameters = prior
@@ -57,28 +68,43 @@ class DiscreteVAE(nn.Module):
             raise ShapeError(f"{self.units} units do not divide into {len(self.encoder)} groups of equal size")
         beta = dict(method.named_buffers()).get("beta")
         if beta is not None and beta.shape != (self.replicas,):
-            raise ShapeError(f"beta of shape {tuple(beta.shape)} for {self.replicas} replicas; there is one each")
+            raise ShapeError(f"beta of shape {tuple(beta.shape)} for {self.replicas} replicas; give one per replica")
         self.bits_per_group = self.units // len(self.encoder)
-        """In each group."""
+        """Number of bits in each group."""
 
     bits = renamed_attribute("bits", "bits_per_group")
 
     @property
     def nets(self) -> Iterator[Net]:
-        """The encoder's nets, then the decoder."""
+        """The nets of the encoder, then the decoder."""
         for net in (*self.encoder, self.decoder):
             assert isinstance(net, Net)
             yield net
 
     def prior(self, log_z: Tensor | None = None, *, validate: bool = True) -> Boltzmann:
-        """p(z)."""
+        """The prior p(z).
+
+        Args:
+            log_z: log Z `(R,)`, if known.
+            validate: Whether to check values; if not, nothing is read on the host.
+
+        Returns:
+            The Boltzmann distribution.
+        """
         boltzmann: Boltzmann = self.prior_parameters(log_z, validate=validate)
         return boltzmann
 
     def encode_groups(self, x: Tensor, noise: Tensor, draw: Callable[[int, Tensor, Tensor], Tensor]) -> None:
-        """Group after group: the net's output and this group's noise go to `draw`, which returns the group's bits.
+        """Run the encoder group by group.
 
-        x `(R, batch, features)`; noise `(R, ..., D)`; `draw(group, out, noise)` gives `(R, K, batch, bits)`.
+        Args:
+            x: Data, `(R, batch, features)`.
+            noise: Uniforms, `(R, ..., D)`.
+            draw: Called as `draw(group, out, noise)` with the net's output and the noise of this group. It returns the
+                bits of the group, `(R, K, batch, bits)`.
+
+        Raises:
+            ShapeError: A net has a wrong number of outputs.
         """
         centred = (x - self.mean)[:, None]
         seen: list[Tensor] = []
@@ -88,13 +114,21 @@ class DiscreteVAE(nn.Module):
             out = net(centred, *before)
             if out.shape[-1] != self.bits_per_group * self.method.outputs_per_bit:
                 raise ShapeError(
-                    f"the encoder net of group {group + 1} gives {out.shape[-1]} outputs; {self.bits_per_group} bits "
-                    f"with {self.method.outputs_per_bit} each are needed"
+                    f"the encoder net of group {group + 1} has {out.shape[-1]} outputs; it needs "
+                    f"{self.method.outputs_per_bit} for each of {self.bits_per_group} bits"
                 )
             seen.append(draw(group, out, own))
 
     def sample_posterior(self, x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Bits z ~ q(z|x) `(R, K, batch, D)` and log q(z|x) `(R, K, batch)`, from uniforms `(R, K, batch, D)`."""
+        """Sample bits z ~ q(z|x).
+
+        Args:
+            x: Data, `(R, batch, features)`.
+            noise: Uniforms, `(R, K, batch, D)`.
+
+        Returns:
+            Bits `(R, K, batch, D)` and log q(z|x) `(R, K, batch)`.
+        """
         drawn: list[Tensor] = []
         log_q: list[Tensor] = []
 
@@ -109,20 +143,40 @@ class DiscreteVAE(nn.Module):
         return torch.cat(drawn, dim=-1), torch.stack(log_q).sum(0)
 
     def decode(self, bits: Tensor) -> Tensor:
-        """Parameters of the likelihood `(R, K, batch, outputs)` from bits, hard or soft, `(R, K, batch, D)`."""
+        """Run the decoder.
+
+        Args:
+            bits: Bits or soft bits, `(R, K, batch, D)`.
+
+        Returns:
+            Parameters of the likelihood, `(R, K, batch, outputs)`.
+
+        Raises:
+            ShapeError: The decoder has a wrong number of outputs.
+        """
         out: Tensor = self.decoder(bits)
         if out.shape[-1] != self.likelihood.outputs:
-            raise ShapeError(
-                f"the decoder gives {out.shape[-1]} outputs; the likelihood needs {self.likelihood.outputs}"
-            )
+            raise ShapeError(f"the decoder has {out.shape[-1]} outputs; the likelihood needs {self.likelihood.outputs}")
         return self.likelihood.parameters_of(out)
 
     def log_likelihood(self, x: Tensor, parameters: Tensor) -> Tensor:
-        """log p(x|z) `(R, K, batch)` of data `(R, batch, features)`."""
+        """log p(x|z).
+
+        Args:
+            x: Data, `(R, batch, features)`.
+            parameters: Parameters of the likelihood, `(R, K, batch, outputs)`.
+
+        Returns:
+            log p(x|z), `(R, K, batch)`.
+        """
         return self.likelihood.log_prob(x, parameters)
 
     def decayed(self) -> Iterator[nn.Parameter]:
-        """Parameters with weight decay: each part says which of its own."""
+        """Parameters with weight decay, as chosen by each part of the model.
+
+        Yields:
+            The parameters.
+        """
         yield from self.method.decayed()
         for net in self.nets:
             yield from net.decayed()
@@ -130,12 +184,27 @@ class DiscreteVAE(nn.Module):
         yield from self.likelihood.decayed()
 
     def is_replicated(self, name: str) -> bool:
-        """Whether the saved tensor of that name has a row for each replica; some are the same for all."""
+        """Whether a saved tensor has a row for each replica; some tensors are the same for all.
+
+        Args:
+            name: Name of the tensor.
+
+        Returns:
+            Whether its first dimension is that of the replicas.
+        """
         return name not in ("mean", *(f"likelihood.{own}" for own in self.likelihood.shared))
 
 
 def build(config: Config, data: DataSpec) -> DiscreteVAE:
-    """The model that a config describes for data of that shape. Each replica's parameters come from its seed alone."""
+    """Build the model that a config describes. The parameters of a replica depend on its seed alone.
+
+    Args:
+        config: Configuration of the run.
+        data: Shape and mean of the data.
+
+    Returns:
+        The model, with initial parameters.
+    """
     shape = config.shape
     generators = [torch.Generator().manual_seed(replica.seed) for replica in config.replicas]
     likelihood: Likelihood = LIKELIHOODS.get(config.likelihood)(config, data)
@@ -152,20 +221,30 @@ def build(config: Config, data: DataSpec) -> DiscreteVAE:
 
 
 def restore(config: Config, tensors: Mapping[str, Tensor], shape: tuple[int, ...] | None = None) -> DiscreteVAE:
-    """The model of a config with these tensors as its own: all of its parameters and statistics, by name.
+    """Build the model of a config with stored tensors as its parameters and statistics.
 
-    `shape` is that of an image; without it the data are taken for one row of features. Config and tensors may be
-    untrusted, so no size in the config is believed before the tensors confirm it: the model is first built without
-    memory, and no loop is longer than there are tensors. Raises ShapeError where names or
-    shapes are not those of the model, SupportError where numbers are of another type or not finite, a variance is
-    below 0, or beta is another.
+    Config and tensors may be untrusted, so no size in the config is used before the tensors confirm it: the model is
+    first built without memory, and no loop is longer than the number of tensors.
+
+    Args:
+        config: Configuration of the model.
+        tensors: All parameters and buffers, by name.
+        shape: Shape of an image; if None, the data are one row of features.
+
+    Returns:
+        The model.
+
+    Raises:
+        ShapeError: Names or shapes of the tensors do not match the model.
+        SupportError: A tensor has another type or non-finite values, a variance is negative, or beta differs from the
+            config.
     """
     groups, fewest = config.shape.groups, NETS.get(config.net).fewest_tensors(config)
     if (groups + 1) * fewest > len(tensors):
         raise ShapeError(f"{groups + 1} nets of {fewest} tensors each need more than {len(tensors)} tensors")
     mean = tensors.get("mean", torch.empty(0))
     if mean.ndim != 1 or not len(mean):
-        raise ShapeError("tensor 'mean', with one number for each pixel, is missing or has another shape")
+        raise ShapeError("tensor 'mean' is missing or has a wrong shape; it needs one number for each pixel")
     try:
         with torch.device("meta"):
             model = build(config, DataSpec(shape or (len(mean),), mean.detach().cpu()))
@@ -174,13 +253,13 @@ def restore(config: Config, tensors: Mapping[str, Tensor], shape: tuple[int, ...
         raise ShapeError(
             f"a model of {groups} groups of {config.shape.bits_per_group} bits cannot be built: {what}"
         ) from None
-    wanted = model.state_dict()
-    for name in sorted(wanted.keys() | tensors.keys()):
-        if name not in wanted:
-            raise ShapeError(f"tensor '{name}' is none of the model's")
+    expected = model.state_dict()
+    for name in sorted(expected.keys() | tensors.keys()):
+        if name not in expected:
+            raise ShapeError(f"tensor '{name}' does not belong to the model")
         if name not in tensors:
             raise ShapeError(f"tensor '{name}' is missing")
-        _check_tensor(name, tensors[name], wanted[name])
+        _check_tensor(name, tensors[name], expected[name])
     betas = [replica.beta for replica in config.replicas]
     stored = tensors.get("method.beta")
     if stored is not None and not torch.equal(stored.cpu(), torch.tensor(betas)):
@@ -188,16 +267,16 @@ def restore(config: Config, tensors: Mapping[str, Tensor], shape: tuple[int, ...
     model.load_state_dict({name: value.clone() for name, value in tensors.items()}, assign=True)
     for name, buffer in model.named_buffers():
         if buffer.is_meta:
-            raise ShapeError(f"buffer '{name}' is not saved; make it persistent, or make it on the CPU by device='cpu'")
+            raise ShapeError(f"buffer '{name}' is not saved; make it persistent, or create it with device='cpu'")
     return model
 
 
-def _check_tensor(name: str, came: Tensor, wanted: Tensor) -> None:
-    """Raise unless a stored tensor can take the place of the model's own."""
-    if came.shape != wanted.shape:
-        raise ShapeError(f"tensor '{name}' has shape {tuple(came.shape)}; the config's has {tuple(wanted.shape)}")
-    if came.dtype != wanted.dtype or not bool(came.isfinite().all()):
-        what = str(came.dtype)[6:] if came.dtype != wanted.dtype else "not finite"
-        raise SupportError(f"tensor '{name}' is {what}; it must be finite {str(wanted.dtype)[6:]}")
-    if name.endswith(".variance") and bool((came < 0).any()):
-        raise SupportError(f"tensor '{name}' has numbers below 0; a variance has none")
+def _check_tensor(name: str, stored: Tensor, expected: Tensor) -> None:
+    """Raise unless a stored tensor can replace that of the model."""
+    if stored.shape != expected.shape:
+        raise ShapeError(f"tensor '{name}' has shape {tuple(stored.shape)}; the config's has {tuple(expected.shape)}")
+    if stored.dtype != expected.dtype or not bool(stored.isfinite().all()):
+        what = str(stored.dtype)[6:] if stored.dtype != expected.dtype else "not finite"
+        raise SupportError(f"tensor '{name}' is {what}; it must be finite {str(expected.dtype)[6:]}")
+    if name.endswith(".variance") and bool((stored < 0).any()):
+        raise SupportError(f"tensor '{name}' has negative values; a variance must not")

@@ -1,8 +1,9 @@
-"""Interchangeable parts: what a method, net, likelihood, prior and sampler have in common, and how they are registered.
+"""Interchangeable parts: the common interface of methods, nets, likelihoods, priors and samplers, and their registries.
 
-A part is a class with a name. `METHODS.register` (as a decorator or a call) adds one; a package can also announce its
+A part is a class with a name. `METHODS.register` (as a decorator or a call) adds one. A package can also declare its
 parts as entry points of the groups `softspin.methods`, `softspin.nets`, `softspin.likelihoods`, `softspin.priors` and
-`softspin.samplers`. Built-in parts are listed by import path and loaded when first used, so this module needs no torch.
+`softspin.samplers`. Built-in parts are listed by import path and loaded on first use, so this module does not import
+torch.
 """
 
 from __future__ import annotations
@@ -21,30 +22,34 @@ if TYPE_CHECKING:
 
 
 class PartSetting(NamedTuple):
-    """A setting that a part adds to a config: `--set name=value`, stored beside the config's own settings."""
+    """A setting that a part adds to a config: `--set name=value`, stored with the other settings."""
 
     hint: Any
-    """Its type, as :mod:`softspin.typed` understands it."""
+    """Its type, in the form that :mod:`softspin.typed` supports."""
     default: Any
     help: str = ""
 
 
 class Part(ABC):
-    """Base of all parts: what the config, the command line, the model card and the engine ask of each of them."""
+    """Base class of all parts, with the attributes that config, command line, model card and engine use."""
 
     name: ClassVar[str]
     citation: ClassVar[str] = ""
-    """The paper behind it, for model cards."""
+    """Citation of its paper, for model cards."""
     settings: ClassVar[Mapping[str, PartSetting]] = {}
-    """Settings of its own, by name. Those of :class:`softspin.Config` need not be repeated."""
+    """Settings that it adds to the config, by name."""
     compilable: ClassVar[bool] = True
-    """Whether torch.compile can follow it."""
+    """Whether torch.compile supports it."""
     capturable: ClassVar[bool] = True
-    """Whether a CUDA graph can hold it: nothing is read on the host, and shapes do not change."""
+    """Whether a CUDA graph can capture it: it reads nothing on the host, and shapes do not change."""
 
     @classmethod
     def check_config(cls, config: Config) -> None:
-        """Raise ConfigError for settings that are not possible with this part; most have nothing to check."""
+        """Raise ConfigError for settings that this part does not support; by default there is nothing to check.
+
+        Args:
+            config: Configuration of the run.
+        """
 
 
 P = TypeVar("P", bound=Part)
@@ -55,6 +60,11 @@ class Registry(Generic[P]):
 
     >>> PRIORS.names()
     ['graph', 'rbm']
+
+    Args:
+        kind: Kind of the parts, such as "method".
+        base: Import path of their base class.
+        builtin: Import paths of the built-in parts, by name.
     """
 
     def __init__(self, kind: str, base: str, builtin: Mapping[str, str]) -> None:
@@ -64,19 +74,44 @@ class Registry(Generic[P]):
         self._plugins_found = False
 
     def register(self, part: type[P]) -> type[P]:
-        """Add a part under its name; also a class decorator. A name that is taken is an error."""
+        """Add a part under its name; also a class decorator.
+
+        Args:
+            part: Class of the part.
+
+        Returns:
+            The class itself.
+
+        Raises:
+            ConfigError: The name belongs to another part, or the class is not a valid part of this kind.
+        """
         self._check(part)
         if part.name in self._parts and self._parts[part.name] is not part:
-            raise ConfigError(f"the name '{part.name}' is taken by another {self.kind}; choose another one")
+            raise ConfigError(f"the name '{part.name}' belongs to another {self.kind}; choose another name")
         self._parts[part.name] = part
         return part
 
     def unregister(self, name: str) -> None:
-        """Remove a part that was registered by a call."""
+        """Remove a registered part.
+
+        Args:
+            name: Name of the part.
+        """
         self._parts.pop(name, None)
 
     def get(self, name: str) -> type[P]:
-        """The class of that name; UnknownNameError, with the nearest name, if there is none."""
+        """Look up a part.
+
+        Args:
+            name: Name of the part.
+
+        Returns:
+            The class of the part.
+
+        Raises:
+            UnknownNameError: There is no part of that name; the message suggests the nearest.
+            ConfigError: The part of an installed package cannot be loaded or is not valid.
+        """
         if name not in self._parts:
             self._find_plugins()
         if name not in self._parts:
@@ -89,7 +124,11 @@ class Registry(Generic[P]):
         return part
 
     def names(self) -> list[str]:
-        """All names, those of installed packages included."""
+        """List all names, including those of installed packages.
+
+        Returns:
+            Sorted names.
+        """
         self._find_plugins()
         return sorted(self._parts)
 
@@ -106,19 +145,19 @@ class Registry(Generic[P]):
                 self._parts.setdefault(point.name, point)
 
     def _load_plugin(self, point: EntryPoint) -> type[P]:
-        """The class behind an entry point, checked like any other; whatever is wrong with it is named."""
-        where = f"the {self.kind} '{point.name}', announced by an installed package as {point.value},"
+        """Load and check the class of an entry point; errors name the entry point."""
+        where = f"the {self.kind} '{point.name}', declared by an installed package as {point.value},"
         try:
             part: type[P] = point.load()
-        except Exception as error:  # any code of others may run here
+        except Exception as error:  # third-party code, which may raise anything
             raise ConfigError(f"{where} cannot be loaded: {type(error).__name__}: {error}") from error
         self._check(part)
         if part.name != point.name:
-            raise ConfigError(f"{where} calls itself '{part.name}'; both names must be the same")
+            raise ConfigError(f"{where} has the name '{part.name}'; both names must be the same")
         return part
 
     def _check(self, part: Any) -> None:
-        """Raise for a class that could not be used: of another kind, incomplete, or with settings that are none."""
+        """Raise for a class that cannot be used: of another kind, incomplete, or with invalid settings."""
         place = self._base.replace(":", ".")
         if not isinstance(part, type) or not issubclass(part, _imported(self._base)):
             shown = getattr(part, "__name__", repr(part))
@@ -128,7 +167,7 @@ class Registry(Generic[P]):
     def _check_class(self, part: type[Part], place: str) -> None:
         name = getattr(part, "name", None)
         if not isinstance(name, str) or not name.strip() or "/" in name:
-            raise ConfigError(f"a {self.kind} needs a class attribute name, a text without slashes, not {name!r}")
+            raise ConfigError(f"a {self.kind} needs a class attribute name, a string without slashes, not {name!r}")
         if missing := sorted(part.__abstractmethods__):
             raise ConfigError(f"the {self.kind} '{name}' lacks {', '.join(missing)}; see {place}")
         for key, one in part.settings.items():
@@ -137,11 +176,11 @@ class Registry(Generic[P]):
             try:
                 convert(one.hint, one.default)
             except (KeyError, TypeError, ValueError) as error:
-                raise ConfigError(f"the {self.kind} '{name}': the default of '{key}' does not fit: {error}") from None
+                raise ConfigError(f"the {self.kind} '{name}': the default of '{key}' is invalid: {error}") from None
 
 
 RESERVED = ("version", "part_settings")
-"""Names that no setting can have."""
+"""Names that no setting may have."""
 
 
 def _imported(path: str) -> Any:

@@ -1,4 +1,4 @@
-"""Our samplers behind dimod's interface: its own checks of a sampler, and the exact laws of small BQMs."""
+"""Softspin's samplers with the interface of dimod: dimod's checks, and exact distributions of small BQMs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ samplers = pytest.mark.parametrize("kind", [*FEW])
 
 
 @samplers
-def test_dimods_own_checks(kind: type[SoftspinSampler]) -> None:
+def test_the_sampler_checks_of_dimod_pass(kind: type[SoftspinSampler]) -> None:
     dimod.testing.assert_sampler_api(kind())
 
 
@@ -51,7 +51,9 @@ def test_small_bqms_with_odd_labels(kind: type[SoftspinSampler], vartype: str, v
 @samplers
 @pytest.mark.parametrize("make", [small_rbm, small_graph])
 @pytest.mark.parametrize("vartype", [dimod.SPIN, dimod.BINARY])
-def test_the_exact_law_is_hit_and_a_wrong_one_is_not(kind: type[SoftspinSampler], make: Any, vartype: Any) -> None:
+def test_the_exact_distribution_passes_and_a_wrong_one_fails(
+    kind: type[SoftspinSampler], make: Any, vartype: Any
+) -> None:
     """Chi-square at a false-alarm rate of 1e-6, at beta = 1.5; the wrong BQM has one bias off by 0.1."""
     boltzmann = make()
     truth = torch.softmax(1.5 * log_weights(boltzmann), 0)
@@ -67,8 +69,8 @@ def test_the_exact_law_is_hit_and_a_wrong_one_is_not(kind: type[SoftspinSampler]
     assert not wrong.passes, wrong
 
 
-def test_population_annealing_tells_log_z_of_the_bqm() -> None:
-    """Five standard errors, which are on the safe side: a false alarm in less than 1e-6 of the seeds."""
+def test_population_annealing_reports_log_z_of_the_bqm() -> None:
+    """Five standard errors, which are conservative: a false alarm in less than 1e-6 of the seeds."""
     bqm = to_bqm(small_graph()).change_vartype(dimod.SPIN, inplace=False)
     bqm.offset += 3.0
     energies = dimod.ExactSolver().sample(bqm).record.energy
@@ -79,23 +81,23 @@ def test_population_annealing_tells_log_z_of_the_bqm() -> None:
 
 
 @samplers
-def test_a_seed_makes_a_sample_again(kind: type[SoftspinSampler]) -> None:
+def test_a_seed_reproduces_the_samples(kind: type[SoftspinSampler]) -> None:
     bqm = to_bqm(small_graph())
     first, again, other = (kind().sample(bqm, num_reads=50, seed=seed, **FEW[kind]) for seed in (3, 3, 4))
     assert first == again
     assert first != other
-    unnamed = kind().sample(bqm, num_reads=50, **FEW[kind])
-    assert kind().sample(bqm, num_reads=50, seed=unnamed.info["seed"], **FEW[kind]) == unnamed
+    unseeded = kind().sample(bqm, num_reads=50, **FEW[kind])
+    assert kind().sample(bqm, num_reads=50, seed=unseeded.info["seed"], **FEW[kind]) == unseeded
 
 
 @samplers
-def test_bad_input_is_named(kind: type[SoftspinSampler]) -> None:
+def test_bad_input_raises_a_clear_error(kind: type[SoftspinSampler]) -> None:
     bqm = to_bqm(small_graph())
     with pytest.raises(SupportError, match="0 num_reads; at least 1 is needed"):
         kind().sample(bqm, num_reads=0)
     with pytest.raises(SupportError, match="0 sweeps; at least 1 is needed"):
         kind().sample(bqm, sweeps=0)
-    with pytest.raises(SupportError, match="beta = -1; an inverse temperature is a finite number above 0"):
+    with pytest.raises(SupportError, match="beta = -1; it must be positive and finite"):
         kind().sample(bqm, beta=-1)
     with pytest.warns(dimod.exceptions.SamplerUnknownArgWarning, match="annealing_time"):
         kind().sample(bqm, annealing_time=20)

@@ -1,4 +1,4 @@
-"""Dimod's samplers in the place of ours: the protocol, exact moments, warnings, and training with one."""
+"""Samplers of dimod with the interface of softspin: protocol, exact moments, warnings, and training."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from softspin.training.engine import Engine
 
 
 def exact_sampler(**options: Any) -> DimodSampler:
-    """By a tree decomposition: independent draws, by another program than ours."""
+    """By a tree decomposition: independent draws, by an independent program."""
     return DimodSampler(TreeDecompositionSampler(), **options)
 
 
 @pytest.mark.parametrize("make", [small_rbm, small_graph])
-def test_the_exact_law_is_hit_and_a_wrong_one_is_not(make: Any) -> None:
+def test_the_exact_distribution_passes_and_a_wrong_one_fails(make: Any) -> None:
     """Chi-square at a false-alarm rate of 1e-6."""
     boltzmann, sampler = make(), exact_sampler()
     state = sampler.init(boltzmann, 60_000, seed=0)
@@ -56,7 +56,7 @@ def test_state_in_and_state_out(make: Any, replicas: tuple[int, ...]) -> None:
     assert not torch.equal(later.z, new.z)
 
 
-def test_replicas_are_runs_of_their_own() -> None:
+def test_replicas_are_independent_runs() -> None:
     many, sampler = small_graph(replicas=(3,)), exact_sampler()
     state = sampler.init(many, 50, seed=0)
     together, _ = sampler.step(state, many, sweeps=1)
@@ -67,18 +67,18 @@ def test_replicas_are_runs_of_their_own() -> None:
 
 
 def test_labels_and_scale_reach_the_sampler() -> None:
-    """The sampler below sees its own names, and energies divided by 4; being at beta = 4, it is right."""
+    """The dimod sampler gets the labels, and energies divided by 4; at beta = 4 it samples correctly."""
     boltzmann = small_graph()
     names = ["a", "b", "c", "d", "e"]
     sampler = exact_sampler(effective_beta=4.0, beta=4.0, labels=names)
     seen: list[dimod.BQM] = []
     inner = sampler.sampler.sample
 
-    def watched(bqm: dimod.BQM, **given: Any) -> dimod.SampleSet:
+    def record(bqm: dimod.BQM, **given: Any) -> dimod.SampleSet:
         seen.append(bqm.copy())
         return inner(bqm, **given)
 
-    sampler.sampler.sample = watched
+    sampler.sampler.sample = record
     new, _ = sampler.step(sampler.init(boltzmann, 40_000, seed=1), boltzmann, sweeps=1)
     assert list(seen[-1].variables) == names
     assert seen[-1].linear["b"] == pytest.approx(-boltzmann.bias[1].item() / 4)
@@ -87,14 +87,16 @@ def test_labels_and_scale_reach_the_sampler() -> None:
     assert sampler.report.asked == 4
 
 
-def test_what_is_wrong_is_told_once_with_numbers() -> None:
+def test_a_wrong_temperature_warns_once_with_numbers() -> None:
     boltzmann = small_rbm()
     cold = DimodSampler(SimulatedAnnealingSampler())
-    text = r"SimulatedAnnealingSampler does not sample as asked: only lowest states, so at no .*training, will be off"
+    text = (
+        r"SimulatedAnnealingSampler does not sample the requested distribution: only states of lowest .*will be biased"
+    )
     with pytest.warns(TemperatureWarning, match=text):
         cold.init(boltzmann, 5, seed=0)
     scaled = exact_sampler(beta=1.5)
-    text = r"beta = 1\.[45]\d\d \+- 0.0\d\d where 1 was asked.*effective_beta=1\.[45]\d? makes up for it"
+    text = r"beta = 1\.[45]\d\d \+- 0.0\d\d where 1 was requested.*effective_beta=1\.[45]\d? corrects it"
     with pytest.warns(TemperatureWarning, match=text):
         scaled.init(boltzmann, 5, seed=0)
     with warnings.catch_warnings():
@@ -109,23 +111,25 @@ def test_what_is_wrong_is_told_once_with_numbers() -> None:
     assert good.report.right_temperature
 
 
-class Stingy(RandomSampler):
+class TooFewReads(RandomSampler):
     def sample(self, bqm: Any, **parameters: Any) -> Any:
         return super().sample(bqm, **(parameters | {"num_reads": 3}))
 
 
-def test_bad_input_is_named() -> None:
+def test_bad_input_raises_a_clear_error() -> None:
     boltzmann = small_rbm()
     with pytest.raises(SupportError, match="ExactSolver takes no num_reads"):
         DimodSampler(dimod.ExactSolver())
-    with pytest.raises(SupportError, match="num_reads is not for DimodSampler to be told; it follows from the chains"):
+    with pytest.raises(
+        SupportError, match="num_reads is set by DimodSampler, from the chains and the state; leave it out"
+    ):
         exact_sampler(num_reads=5)
-    with pytest.raises(SupportError, match="effective_beta = -1; it must be a finite number above 0"):
+    with pytest.raises(SupportError, match="effective_beta = -1; it must be positive and finite"):
         exact_sampler(effective_beta=-1)
-    with pytest.raises(ShapeError, match="3 labels, 3 of them different, for 5 units; one each"):
+    with pytest.raises(ShapeError, match="3 labels, 3 of them different, for 5 units; give each unit one"):
         exact_sampler(labels="abc").init(boltzmann, 5, seed=0)
-    few = DimodSampler(Stingy(), check=False)
-    with pytest.raises(ShapeError, match="Stingy gave 3 reads; 5 were asked for"):
+    few = DimodSampler(TooFewReads(), check=False)
+    with pytest.raises(ShapeError, match="TooFewReads returned 3 reads; 5 were requested"):
         few.step(few.init(boltzmann, 5, seed=0), boltzmann)
     sampler = exact_sampler()
     with pytest.raises(SupportError, match="0 chains; at least 1 is needed"):
@@ -133,14 +137,16 @@ def test_bad_input_is_named() -> None:
     state = sampler.init(boltzmann, 5, seed=0)
     with pytest.raises(SupportError, match="0 sweeps; at least 1 is needed"):
         sampler.step(state, boltzmann, sweeps=0)
-    with pytest.raises(ShapeError, match=r"chains have shape \(5, 5\); this machine takes \(2, at least 1, 5\)"):
+    with pytest.raises(
+        ShapeError, match=r"chains have shape \(5, 5\); this Boltzmann machine needs \(2, at least 1, 5\)"
+    ):
         sampler.step(state, small_rbm(replicas=(2,)))
 
 
 # Training ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_model_learns_with_it_and_the_run_says_so(tmp_path: Path) -> None:
+def test_a_model_learns_with_it_and_the_run_records_it(tmp_path: Path) -> None:
     """Bars and stripes with 6 bits, by exact samples: the exact NLL falls far below that of independent pixels."""
     config = small(
         groups=1, bits_per_group=6, width=16, importance_samples=5, batch_size=14, steps=250,
@@ -156,12 +162,12 @@ def test_a_model_learns_with_it_and_the_run_says_so(tmp_path: Path) -> None:
     assert row.log_z_method == "exact"
     exact = exact_nll(model.net, data.test).nll.item()
     assert exact < (row.baseline_nll or 0.0) - 2
-    assert row.nll == pytest.approx(exact, abs=0.1), "the importance samples are many for 64 states"
+    assert row.nll == pytest.approx(exact, abs=0.1), "500 importance samples suffice for 64 states"
     again = softspin.load(tmp_path / "run")
     assert torch.equal(again.net.prior_parameters.weight, model.net.prior_parameters.weight)
 
 
-def test_a_resumed_run_equals_the_unbroken_one_bit_for_bit(tmp_path: Path) -> None:
+def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(tmp_path: Path) -> None:
     config = small(sampler="custom", seeds=(0, 1))
     trainer(config, tmp_path / "whole", sampler=exact_sampler()).train()
     part = trainer(config, tmp_path / "parts", sampler=exact_sampler())
@@ -176,7 +182,7 @@ def test_a_resumed_run_equals_the_unbroken_one_bit_for_bit(tmp_path: Path) -> No
         assert torch.equal(value, parts[name]), name
 
 
-def test_a_training_step_takes_its_samples_from_it() -> None:
+def test_a_training_step_uses_its_samples() -> None:
     config, data, sampler = small(sampler="custom", seeds=(0, 1)), bars(), exact_sampler()
     made = Engine(config, build(config, data.spec), data, torch.device("cpu"), sampler)
     for _ in range(3):
@@ -188,7 +194,7 @@ def test_a_training_step_takes_its_samples_from_it() -> None:
         assert torch.equal(made.update.sampler_state.rng_state, expected.rng_state)
 
 
-def test_a_sampler_and_its_name_belong_together(tmp_path: Path) -> None:
+def test_a_custom_sampler_needs_its_setting(tmp_path: Path) -> None:
     text = (
         r"sampler = custom and no custom sampler; give one by softspin.fit\(config, sampler=...\), which sets sampler"
     )
@@ -198,7 +204,7 @@ def test_a_sampler_and_its_name_belong_together(tmp_path: Path) -> None:
         trainer(small(), tmp_path, sampler=exact_sampler())
 
 
-def test_parameters_that_became_nan_end_the_run_in_one_line(tmp_path: Path) -> None:
+def test_nan_parameters_end_the_run_with_one_line(tmp_path: Path) -> None:
     made = trainer(small(sampler="custom", learning_rate=1e30, report_every=1), tmp_path, sampler=exact_sampler())
     with pytest.raises(TrainingError, match=r"training broke at step .* is not finite"):
         made.train()

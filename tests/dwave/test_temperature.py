@@ -1,6 +1,6 @@
-"""The measured temperature of a sampler: right ones pass, cold, hot and mixed ones do not, and the rates are as stated.
+"""The temperature check: correct samplers pass, cold, hot and mixed ones fail, and the false-alarm rates hold.
 
-TreeDecompositionSampler draws exactly, by another program than ours.
+TreeDecompositionSampler draws exactly, by an independent program.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ def test_an_exact_sampler_passes_and_its_beta_is_found() -> None:
         assert (found.asked, found.reads, found.units) == (beta, 2000, 6)
 
 
-def test_a_little_too_cold_is_found_by_its_temperature_alone() -> None:
+def test_a_slightly_cold_sampler_fails_the_temperature_test_alone() -> None:
     found = check_temperature(TreeDecompositionSampler(), beta=1.15)
     assert not found.right_temperature
     assert found.boltzmann
     assert abs(found.beta - 1.15) < 5 * found.standard_error
-    assert "where 1 was asked, a Boltzmann distribution" in str(found)
+    assert "where 1 was requested, a Boltzmann distribution" in str(found)
 
 
-def test_samplers_that_look_for_minima_are_found() -> None:
+def test_samplers_that_search_for_minima_fail() -> None:
     cold = check_temperature(SimulatedAnnealingSampler())
     assert cold.beta == math.inf
     assert not cold.right_temperature
-    assert "only lowest states, so at no temperature, where beta = 1 was asked" in str(cold)
+    assert "only states of lowest energy (no finite beta), where beta = 1 was requested" in str(cold)
     assert not check_temperature(TreeDecompositionSolver()).right_temperature
     hot = check_temperature(RandomSampler())
     assert abs(hot.beta) < 5 * hot.standard_error
@@ -60,19 +60,19 @@ def test_samplers_that_look_for_minima_are_found() -> None:
 
 
 class Table(Sampler):
-    """Exact draws from the list of all states, with weights that are a function of the energies."""
+    """Exact draws from the table of all states, with weights that are a function of the energies."""
 
     parameters = {"num_reads": [], "seed": []}  # noqa: RUF012
     properties: dict[str, Any] = {}  # noqa: RUF012
 
-    def __init__(self, law: Any) -> None:
-        self.law = law
+    def __init__(self, probabilities: Any) -> None:
+        self.probabilities = probabilities
 
     def sample(self, bqm: dimod.BQM, num_reads: int = 1, seed: int = 0) -> dimod.SampleSet:
         every = dimod.ExactSolver().sample(bqm)
-        p = self.law(every.record.energy)
+        p = self.probabilities(every.record.energy)
         counts = np.random.default_rng(seed).multinomial(num_reads, p)
-        seen = counts > 0  # each state once, with how often it occurred
+        seen = counts > 0  # each state once, with its number of occurrences
         rows = every.record.sample[seen], list(every.variables)
         return dimod.SampleSet.from_samples(
             rows, energy=every.record.energy[seen], vartype=bqm.vartype, num_occurrences=counts[seen]
@@ -84,13 +84,13 @@ def boltzmann(energies: Any, beta: float = 1.0) -> Any:
     return weights / weights.sum()
 
 
-def test_a_mixture_with_the_right_mean_energy_is_no_boltzmann_distribution() -> None:
-    """Of hot and cold, so that the most likely temperature is right: only the second test can see it."""
+def test_a_mixture_with_the_right_mean_energy_fails_the_boltzmann_test() -> None:
+    """Of hot and cold, so that the fitted temperature is right: only the second test can detect it."""
 
     def mixed(energies: Any) -> Any:
         hot, cold, wanted = (boltzmann(energies, beta) for beta in (0.3, 3.0, 1.0))
-        share = (wanted - cold) @ energies / ((hot - cold) @ energies)
-        return share * hot + (1 - share) * cold
+        fraction = (wanted - cold) @ energies / ((hot - cold) @ energies)
+        return fraction * hot + (1 - fraction) * cold
 
     found = check_temperature(Table(mixed))
     assert found.right_temperature
@@ -99,7 +99,7 @@ def test_a_mixture_with_the_right_mean_energy_is_no_boltzmann_distribution() -> 
     assert check_temperature(Table(boltzmann)).boltzmann
 
 
-def test_false_alarms_are_as_rare_as_the_p_values_say() -> None:
+def test_p_values_have_the_stated_false_alarm_rate() -> None:
     """1,000 exact samples: below p = 0.05 come 5% of them, within five standard errors of a binomial, in both tests."""
     energies = torch.linspace(0, 3, 32, dtype=torch.float64).repeat(2)
     p = torch.softmax(-0.8 * energies, 0).numpy()
@@ -107,15 +107,15 @@ def test_false_alarms_are_as_rare_as_the_p_values_say() -> None:
     found = [measure(energies, torch.from_numpy(random.multinomial(2000, p)).double(), 0.8) for _ in range(1000)]
     tolerance = 5 * math.sqrt(0.05 * 0.95 / 1000)
     for name in ("temperature_p_value", "boltzmann_p_value"):
-        share = np.mean([getattr(one, name) < 0.05 for one in found])
-        assert abs(share - 0.05) < tolerance, (name, share)
+        rate = np.mean([getattr(one, name) < 0.05 for one in found])
+        assert abs(rate - 0.05) < tolerance, (name, rate)
     scores = np.array([(one.beta - 0.8) / one.standard_error for one in found])
     assert abs(scores.mean()) < 5 / math.sqrt(1000)
     assert abs(scores.std() - 1) < 5 / math.sqrt(2000)
 
 
-def test_a_cold_boltzmann_sampler_is_not_denied_for_one_rare_state() -> None:
-    """States that are expected 0.02 times in all, and seen once in 2% of 2,000 samples: that is no evidence."""
+def test_a_cold_boltzmann_sampler_does_not_fail_for_one_rare_state() -> None:
+    """A state with an expected count of 0.02 occurs once in 2% of 2,000 samples: that is no evidence."""
     energies = torch.tensor([0.0, 0.2, 0.3, 0.5, 11.5], dtype=torch.float64)
     p = torch.softmax(-energies, 0).numpy()
     random = np.random.default_rng(0)
@@ -124,7 +124,7 @@ def test_a_cold_boltzmann_sampler_is_not_denied_for_one_rare_state() -> None:
     assert all(measure(energies, torch.from_numpy(c).double(), 1.0).boltzmann for c in counts)
 
 
-def test_the_ends_of_the_scale() -> None:
+def test_infinite_zero_and_negative_temperatures() -> None:
     energies = torch.tensor([0.0, 0.0, 1.0, 2.0], dtype=torch.float64)
 
     def found(*counts: float) -> Any:
@@ -141,7 +141,7 @@ def test_the_ends_of_the_scale() -> None:
 
 
 class Lattice(Table, Structured):
-    """A sampler on a ring of eight nodes, which takes nothing else."""
+    """A sampler on a ring of eight nodes, which accepts no other graph."""
 
     nodelist = [*"aecgbfdh"]  # noqa: RUF012
     edgelist = [*zip("abcdefgh", "bcdefgha", strict=True)]  # noqa: RUF012
@@ -150,23 +150,23 @@ class Lattice(Table, Structured):
         pairs = {frozenset(pair) for pair in self.edgelist}
         assert set(bqm.variables) <= {*self.nodelist}
         assert all(frozenset(pair) in pairs for pair in bqm.quadratic)
-        assert bqm.num_interactions >= 5, "a connected part of the ring"
+        assert bqm.num_interactions >= 5, "a connected subset of the ring"
         return super().sample(bqm, num_reads, seed)
 
 
-def test_a_sampler_with_a_graph_is_measured_on_its_own_nodes() -> None:
+def test_a_sampler_with_a_graph_is_measured_on_its_nodes() -> None:
     found = check_temperature(Lattice(boltzmann))
     assert found.right_temperature
     assert not check_temperature(Lattice(lambda energies: boltzmann(energies, 0.8))).right_temperature
 
 
-def test_bad_input_is_named() -> None:
-    with pytest.raises(SupportError, match="ExactSolver takes no num_reads; a sampler of a distribution is one that"):
+def test_bad_input_raises_a_clear_error() -> None:
+    with pytest.raises(SupportError, match="ExactSolver takes no num_reads; use a sampler that returns a given number"):
         check_temperature(dimod.ExactSolver())
     for asked in (0.0, -1.0, math.inf, math.nan):
-        with pytest.raises(SupportError, match="an inverse temperature is a finite number above 0"):
+        with pytest.raises(SupportError, match="it must be positive and finite"):
             check_temperature(Table(boltzmann), asked)
     few = Lattice(boltzmann)
     few.nodelist, few.edgelist = ["a", "b"], [("a", "b")]
-    with pytest.raises(SupportError, match="a sampler with 2 nodes; its temperature is measured on 6"):
+    with pytest.raises(SupportError, match="the sampler has 2 connected nodes; measuring its temperature needs 6"):
         check_temperature(few)

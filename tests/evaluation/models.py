@@ -1,4 +1,4 @@
-"""Small models with every parameter and statistic at random, as training would leave them."""
+"""Small models with random parameters and statistics, as after training."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PIXELS = 9
 
 
 def data_spec(mean: Tensor) -> DataSpec:
-    """Of data that are one row of features."""
+    """Data of one row of features."""
     return DataSpec((len(mean),), mean)
 
 
@@ -37,13 +37,13 @@ def custom_model(
 
 
 def smoothed_method(model: DiscreteVAE) -> SmoothedMethod:
-    """The model's method, which is one with soft bits."""
+    """The method of the model, which has soft bits."""
     assert isinstance(model.method, SmoothedMethod)
     return model.method
 
 
 def objective(model: DiscreteVAE, x: Tensor, uniforms: Tensor, log_z: Tensor, kl_weight: Tensor) -> Terms:
-    """The terms of the model's method for that log Z `(R,)`. The loss of all methods here is minus the bound."""
+    """The terms of the objective for a log Z `(R,)`. The loss of all methods here is minus the bound."""
     terms = model.method.objective(model, x, uniforms, model.prior(log_z, validate=False), kl_weight)
     torch.testing.assert_close(terms.loss, -terms.bound, rtol=0, atol=0)
     return terms
@@ -52,7 +52,7 @@ def objective(model: DiscreteVAE, x: Tensor, uniforms: Tensor, log_z: Tensor, kl
 def small_model(
     method: str = "dvae#-power", groups: int = 2, bits: int = 4, seeds: tuple[int, ...] = (0, 1)
 ) -> DiscreteVAE:
-    """In float64, so that rounding hides nothing. A replica is the same alone and among others."""
+    """In float64, against rounding. A replica is the same alone and among others."""
     config = Config(method=method, groups=groups, bits_per_group=bits, layers=1, width=6, seeds=seeds)
     model = build(config, data_spec(torch.linspace(0.2, 0.7, PIXELS)))
     generators = [torch.Generator().manual_seed(100 + seed) for seed in seeds]

@@ -1,4 +1,4 @@
-"""The importance-sampled likelihood against exact enumeration, against its own formulas, and against itself."""
+"""The importance-sampled likelihood against enumeration and its formulas, and its consistency."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ LIMIT = 6.2
 
 
 def student_t(model: DiscreteVAE, samples: int = 5000) -> Tensor:
-    """How many standard errors estimate / exact p(x) is from 1, on average over 100 images, `(R,)`.
+    """Distance of estimate / exact p(x) from 1 in standard errors, averaged over 100 images, `(R,)`.
 
-    The estimate of p(x) is unbiased, that of log p(x) is not; so this is the comparison with no bias to allow for.
+    The estimate of p(x) is unbiased, that of log p(x) is not, so this comparison has no bias.
     """
     images = some_images(100)
     estimate = evaluate(model, images, samples=samples, log_z=exact_log_z(model), per_image=True).log_likelihood
@@ -46,24 +46,24 @@ def test_agrees_with_enumeration(name: str, groups: int) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["log q", "bits", "prior"])
-def test_the_agreement_sees_small_errors(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_errors_are_detected(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = small_model()
     sample_posterior, energy = model.sample_posterior, BipartiteBoltzmann.energy
 
-    def crooked(x: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+    def wrong_posterior(x: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
         z, log_q = sample_posterior(x, 0.8 * u if wrong == "bits" else u)
         return z, log_q + 0.05 if wrong == "log q" else log_q
 
-    def tilted(self: BipartiteBoltzmann, z: Tensor) -> Tensor:
-        # Evaluation alone sees four dimensions, the truth has three.
+    def wrong_energy(self: BipartiteBoltzmann, z: Tensor) -> Tensor:
+        # Only the evaluation has four dimensions; the enumeration has three.
         return energy(self, z) - 0.1 * z[..., 0] * (wrong == "prior" and z.ndim == 4)
 
-    monkeypatch.setattr(model, "sample_posterior", crooked)
-    monkeypatch.setattr(BipartiteBoltzmann, "energy", tilted)
+    monkeypatch.setattr(model, "sample_posterior", wrong_posterior)
+    monkeypatch.setattr(BipartiteBoltzmann, "energy", wrong_energy)
     assert student_t(model).abs().max() > LIMIT
 
 
-def test_all_numbers_by_their_formulas() -> None:
+def test_all_numbers_match_their_formulas() -> None:
     model, images, count = small_model(seeds=(3, 4, 5)), some_images(7), 50
     log_z = exact_log_z(model)
     log_z = log_z._replace(lower=log_z.value - 0.5, upper=log_z.value + torch.tensor([0.25, 1.0, 2.0]))
@@ -145,7 +145,7 @@ def test_more_samples_tighten_the_bound() -> None:
     torch.testing.assert_close(results[-1].elbo, results[-1].reconstruction - results[-1].kl)
 
 
-def test_log_z_of_annealing_in_one_direction_leaves_the_other_open() -> None:
+def test_an_infinite_limit_of_log_z_gives_an_infinite_limit_of_the_nll() -> None:
     model = small_model()
     log_z = exact_log_z(model)._replace(upper=torch.full((2,), torch.inf, dtype=torch.float64))
     result = evaluate(model, some_images(3), samples=2, log_z=log_z)
@@ -154,7 +154,7 @@ def test_log_z_of_annealing_in_one_direction_leaves_the_other_open() -> None:
 
 
 class LinearModel(nn.Module):
-    """Bit 0 copies pixel 0, bit 1 is a fair coin, bit 2 is nearly always on, bit 3 follows pixel 1 by 3 in 100."""
+    """Bit 0 copies pixel 0, bit 1 is a fair coin, bit 2 is nearly always on, bit 3 depends on pixel 1 by 3 in 100."""
 
     def forward(self, x: Tensor) -> Tensor:
         # The centre of a pixel is 1/2.
@@ -163,14 +163,14 @@ class LinearModel(nn.Module):
 
 
 @pytest.mark.parametrize("samples", [2, 100])
-def test_active_bits_are_those_that_follow_the_image(samples: int) -> None:
+def test_active_bits_depend_on_the_image(samples: int) -> None:
     model = custom_model([LinearModel()], nn.Linear(4, PIXELS), 4, torch.full((PIXELS,), 0.5))
     images = some_images(4000)
-    # With two samples a fair coin's mean varies by 1/8 from image to image; that is not the image's doing.
+    # With two samples the mean of a fair coin has a variance of 1/8 over images, which is sampling noise.
     assert evaluate(model, images, samples=samples, log_z=exact_log_z(model)).active_bits.tolist() == [1.0]
 
 
-def test_what_one_image_or_one_sample_cannot_say_is_nan() -> None:
+def test_statistics_of_one_image_or_one_sample_are_nan() -> None:
     model = small_model()
     one = evaluate(model, some_images(1), samples=5, log_z=exact_log_z(model))
     assert one.standard_error.isnan().all()
@@ -180,12 +180,12 @@ def test_what_one_image_or_one_sample_cannot_say_is_nan() -> None:
 
 
 class LiveBytes(TorchDispatchMode):
-    """The most bytes that results of operations held at once."""
+    """Peak number of bytes in results of operations."""
 
-    def __init__(self, apart: Tensor) -> None:
+    def __init__(self, excluded: Tensor) -> None:
         super().__init__()
         self.live: list[weakref.ref[Tensor]] = []
-        self.apart, self.peak = apart.untyped_storage().data_ptr(), 0
+        self.excluded, self.peak = excluded.untyped_storage().data_ptr(), 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
@@ -193,7 +193,7 @@ class LiveBytes(TorchDispatchMode):
             self.live = [*(one for one in self.live if one() is not None), weakref.ref(out)]
             storages = [tensor.untyped_storage() for one in self.live if (tensor := one()) is not None]
             sizes = {storage.data_ptr(): storage.nbytes() for storage in storages}
-            self.peak = max(self.peak, sum(size for where, size in sizes.items() if where != self.apart))
+            self.peak = max(self.peak, sum(size for where, size in sizes.items() if where != self.excluded))
         return out
 
 
@@ -208,19 +208,19 @@ def peak(model: DiscreteVAE, images: int, samples: int, per_image: bool = False)
 def test_memory_grows_neither_with_images_nor_with_samples() -> None:
     model = small_model()
     few = peak(model, 8, 16)
-    assert few > 4 * 8 * 2 * PIXELS * 8, "the count misses the decoder's output"
+    assert few > 4 * 8 * 2 * PIXELS * 8, "the count must include the decoder's output"
     assert peak(model, 80, 16) <= few + 64
     assert peak(model, 8, 400) <= few + 64
     assert peak(model, 80, 16, per_image=True) >= few + 72 * 2 * 8
 
 
 def test_progress_counts_images() -> None:
-    model, told = small_model(), list[int]()
-    evaluate(model, some_images(10), samples=2, log_z=exact_log_z(model), image_batch=4, progress=told.append)
-    assert told == [4, 8, 10]
+    model, counts = small_model(), list[int]()
+    evaluate(model, some_images(10), samples=2, log_z=exact_log_z(model), image_batch=4, progress=counts.append)
+    assert counts == [4, 8, 10]
 
 
-def test_the_model_is_left_as_it_was() -> None:
+def test_evaluation_restores_the_state_of_the_model() -> None:
     model = small_model().train()
     model.decoder.eval()
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -244,7 +244,7 @@ def test_the_model_is_left_as_it_was() -> None:
         assert torch.equal(value, before[name]), name
 
 
-def test_wrong_input_is_named() -> None:
+def test_wrong_input_raises_a_clear_error() -> None:
     model = small_model()
     log_z, images = exact_log_z(model), some_images(3)
     with pytest.raises(ShapeError, match=r"images of shape \(3, 8\); this model takes \(at least 1, 9\)"):
@@ -253,9 +253,9 @@ def test_wrong_input_is_named() -> None:
         evaluate(model, images[:0], log_z=log_z)
     with pytest.raises(SupportError, match="values other than 0 and 1"):
         evaluate(model, images / 2, log_z=log_z, samples=1)
-    with pytest.raises(ShapeError, match=r"log_z of shape \(\) for 2 replicas; there is one each"):
+    with pytest.raises(ShapeError, match=r"log_z of shape \(\) for 2 replicas; give one per replica"):
         evaluate(model, images, log_z=log_z._replace(value=torch.tensor(1.0)))
-    with pytest.raises(ShapeError, match="3 seeds for 2 replicas; give one, or one each"):
+    with pytest.raises(ShapeError, match="3 seeds for 2 replicas; give one for all, or one per replica"):
         evaluate(model, images, log_z=log_z, seed=[1, 2, 3])
     with pytest.raises(SupportError, match="0 samples; at least 1 is needed"):
         evaluate(model, images, log_z=log_z, samples=0)

@@ -1,4 +1,4 @@
-"""Exact likelihood and baseline by hand, log Z of a model, and the uniforms."""
+"""Exact likelihood and baseline against explicit loops, log Z of a model, and the uniforms."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from softspin.evaluation.draws import replica_keys, uniforms
 from truth import ks_distance, ks_limit
 
 
-def test_exact_likelihood_of_two_bits_and_three_pixels_by_hand() -> None:
+def test_exact_likelihood_of_two_bits_and_three_pixels_matches_explicit_loops() -> None:
     decoder = nn.Linear(2, 3)
     pixel_mean = torch.tensor([0.5, 0.2, 0.7])
     model = custom_model([nn.Linear(3, 2)], decoder, 2, pixel_mean)
@@ -45,13 +45,13 @@ def test_exact_likelihood_of_two_bits_and_three_pixels_by_hand() -> None:
         return joint / weights
 
     everything = list(itertools.product((0, 1), repeat=3))
-    by_hand = [math.log(likelihood(x)) for x in everything]
-    assert sum(map(math.exp, by_hand)) == pytest.approx(1)
+    expected = [math.log(likelihood(x)) for x in everything]
+    assert sum(map(math.exp, expected)) == pytest.approx(1)
     got = exact_log_likelihood(model, torch.tensor(everything))
-    torch.testing.assert_close(got, torch.tensor([by_hand], dtype=torch.float64), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(got, torch.tensor([expected], dtype=torch.float64), rtol=1e-6, atol=1e-6)
     mean = exact_nll(model, torch.tensor(everything))
-    assert mean.nll.item() == pytest.approx(-np.mean(by_hand), rel=1e-6)
-    assert mean.standard_error.item() == pytest.approx(np.std(by_hand, ddof=1) / math.sqrt(8), rel=1e-6)
+    assert mean.nll.item() == pytest.approx(-np.mean(expected), rel=1e-6)
+    assert mean.standard_error.item() == pytest.approx(np.std(expected, ddof=1) / math.sqrt(8), rel=1e-6)
 
 
 def test_exact_likelihoods_of_all_images_sum_to_one_in_any_chunks() -> None:
@@ -64,12 +64,12 @@ def test_exact_likelihoods_of_all_images_sum_to_one_in_any_chunks() -> None:
     torch.testing.assert_close(exact_log_likelihood(alone, images), whole[1:])
 
 
-def test_exact_likelihood_knows_its_limit() -> None:
-    with pytest.raises(TooLargeError, match=r"over 22 bits is out of reach \(at most 20\); use evaluate"):
+def test_exact_likelihood_rejects_too_many_bits() -> None:
+    with pytest.raises(TooLargeError, match=r"over 22 bits is too expensive \(at most 20\); use evaluate"):
         exact_nll(small_model(groups=1, bits=22), some_images(2))
 
 
-def test_baseline_by_its_formula() -> None:
+def test_baseline_matches_its_formula() -> None:
     train, images = some_images(50), some_images(31, seed=1)
     train[:, 0], images[:, 0] = 0, 1
     values = []
@@ -86,7 +86,7 @@ def test_baseline_by_its_formula() -> None:
     assert pixel_probabilities(train)[0] == 1 / 52
 
 
-def test_baseline_names_wrong_shapes_and_grey_images() -> None:
+def test_baseline_rejects_wrong_shapes_and_grey_images() -> None:
     with pytest.raises(ShapeError, match=r"images of shape \(3, 8\); this model takes \(at least 1, 9\)"):
         bernoulli_nll(some_images(5), some_images(3)[:, :8])
     with pytest.raises(ShapeError, match=r"training images of shape \(0, 9\)"):
@@ -105,7 +105,7 @@ def test_log_z_of_a_small_model_is_exact() -> None:
 
 
 @pytest.mark.parametrize(("sandwich", "kind"), [(False, "lower bound"), (True, "estimate")])
-def test_log_z_of_a_larger_model_is_annealed_each_replica_by_itself(sandwich: bool, kind: str) -> None:
+def test_log_z_of_a_larger_model_is_annealed_for_each_replica_alone(sandwich: bool, kind: str) -> None:
     options: dict[str, Any] = {"temperatures": 200, "chains": 300, "sandwich": sandwich}
     model = small_model(groups=1, bits=42, seeds=(4, 5)).float()
     with torch.no_grad():
@@ -120,7 +120,7 @@ def test_log_z_of_a_larger_model_is_annealed_each_replica_by_itself(sandwich: bo
         for together, single in zip(many[:5], one[:5], strict=True):
             assert torch.equal(together[1:], single)
     assert many.upper.isfinite().all() == sandwich
-    # Enumeration of 21 units: beyond what this function does, within what the machine can.
+    # Enumeration of 21 units: more than this function does, but still possible.
     truth = model.prior().exact_log_z().to(torch.float64)
     # 1e-6 for two normal values.
     assert ((many.value - truth).abs() < 5.1 * many.standard_error).all()
@@ -133,19 +133,19 @@ def splitmix(key: int, position: int) -> int:
     return word ^ (word >> 31)
 
 
-def test_uniforms_are_splitmix64_at_their_place() -> None:
+def test_uniforms_are_splitmix64_at_their_position() -> None:
     keys = replica_keys([5, 6], 2)
     images, samples = torch.tensor([0, 9999, (1 << 24) - 1]), torch.tensor([3, (1 << 24) - 1])
     got = uniforms(keys, images, samples, 5)
     assert got.shape == (2, 2, 3, 5)
     for r, s, i, unit in np.ndindex(*got.shape):
-        place = (int(images[i]) << 40) + (int(samples[s]) << 16) + unit // 2
-        half = splitmix(int(keys[r]) % 2**64, place) >> 32 * (unit % 2) & 0xFFFFFFFF
-        # As int32 has it: the half with the sign bit on is the lower one.
+        position = (int(images[i]) << 40) + (int(samples[s]) << 16) + unit // 2
+        half = splitmix(int(keys[r]) % 2**64, position) >> 32 * (unit % 2) & 0xFFFFFFFF
+        # As int32: the half with the sign bit set is the lower one.
         assert got[r, s, i, unit].item() == (((half ^ 0x80000000) >> 9) + 0.5) / 2**23
 
 
-def test_uniforms_are_uniform_and_neighbours_unrelated() -> None:
+def test_uniforms_are_uniform_and_neighbours_independent() -> None:
     got = uniforms(replica_keys([0, 1, 2], 3), torch.arange(40), torch.arange(50), 33)
     assert ks_distance(got) < ks_limit(got.numel())
     assert 0 < got.min() < 1e-4
@@ -156,7 +156,7 @@ def test_uniforms_are_uniform_and_neighbours_unrelated() -> None:
         assert (before * after).mean().abs() < 6 / 12 / math.sqrt(before.numel()), dimension
 
 
-def test_a_seed_and_a_list_of_the_same_seed_are_the_same_keys() -> None:
+def test_one_seed_and_a_list_of_equal_seeds_give_the_same_keys() -> None:
     def keys(seed: int | list[int]) -> Tensor:
         return replica_keys(seed, 3)
 

@@ -1,4 +1,4 @@
-"""Layers with a replica dimension, against torch's own, replica by replica."""
+"""Layers with a replica dimension, against those of torch for each replica."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
-def test_linear_on_parts_is_one_product_of_the_joined_parts() -> None:
+def test_linear_on_several_inputs_is_one_product_of_their_concatenation() -> None:
     layer = Linear(7, 3, generators(0, 1)).double()
     with torch.no_grad():
         layer.bias.copy_(normal(2, 3, seed=9))
@@ -35,14 +35,14 @@ def test_linear_on_parts_is_one_product_of_the_joined_parts() -> None:
 
 
 @pytest.mark.parametrize("sizes", [[4], [4, 4], [8]])
-def test_linear_refuses_parts_of_the_wrong_size(sizes: list[int]) -> None:
+def test_linear_rejects_inputs_of_the_wrong_size(sizes: list[int]) -> None:
     layer = Linear(7, 3, generators(0))
-    with pytest.raises(ShapeError, match="features for a layer of 7 inputs"):
+    with pytest.raises(ShapeError, match="features for a layer of 7; they must add up to it"):
         layer(*(torch.zeros(1, 1, 2, size) for size in sizes))
 
 
-def test_kernels_start_as_a_normal_cut_at_two_sigma() -> None:
-    """The variance of a unit normal cut at 2 is 1 - 4 phi(2) / (2 Phi(2) - 1) = 0.7737."""
+def test_initial_weights_are_a_truncated_normal() -> None:
+    """The variance of a unit normal truncated at 2 is 1 - 4 phi(2) / (2 Phi(2) - 1) = 0.7737."""
     inputs = 400
     layer = Linear(inputs, 500, generators(0, 1))
     sigma = math.sqrt(2.6 / inputs)
@@ -56,7 +56,7 @@ def test_kernels_start_as_a_normal_cut_at_two_sigma() -> None:
     torch.testing.assert_close(wider.weight[0], 2 * layer.weight[0])
 
 
-def test_a_replica_s_parameters_are_its_seed_s_alone() -> None:
+def test_the_parameters_of_a_replica_depend_on_its_seed_alone() -> None:
     several = MLP(5, 2, 2, 4, generators(3, 1, 7))
     for replica, seed in enumerate((3, 1, 7)):
         alone = MLP(5, 2, 2, 4, generators(seed))
@@ -66,7 +66,7 @@ def test_a_replica_s_parameters_are_its_seed_s_alone() -> None:
     assert not torch.equal(weights[0], weights[1])
 
 
-def test_batch_norm_is_torch_s_for_each_replica() -> None:
+def test_batch_norm_matches_torch_for_each_replica() -> None:
     """Over samples and batch together, with the biased variance in the running statistics as well."""
     layer = BatchNorm(4, 2).double()
     with torch.no_grad():
@@ -92,13 +92,13 @@ def test_batch_norm_is_torch_s_for_each_replica() -> None:
     torch.testing.assert_close(layer.mean, mean)
 
 
-def test_batch_norm_s_gradient_goes_through_mean_and_variance() -> None:
+def test_the_gradient_of_batch_norm_includes_mean_and_variance() -> None:
     layer = BatchNorm(3, 1, epsilon=0.1).double()
     x = normal(1, 2, 4, 3).requires_grad_()
     torch.autograd.gradcheck(layer, (x,))
 
 
-def test_mlp_is_linear_norm_tanh_and_linear_at_the_end() -> None:
+def test_mlp_matches_its_formula() -> None:
     net = MLP(6, 3, 2, 5, generators(0, 1), norm_epsilon=0.3, norm_decay=0.5).double()
     x, bits = normal(2, 1, 7, 4), normal(2, 2, 7, 2, seed=1)
     out = net(x, bits)
@@ -121,10 +121,10 @@ def test_mlp_without_layers_is_linear() -> None:
     assert [name for name, _ in net.named_parameters()] == ["linears.0.weight", "linears.0.bias"]
 
 
-def test_custom_net_hands_rows_to_an_ordinary_module() -> None:
+def test_custom_net_passes_rows_to_an_ordinary_module() -> None:
     inner = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 2)).double()
     x, bits = normal(1, 1, 7, 2), normal(1, 3, 7, 3, seed=1)
     out = CustomNet(inner)(x, bits)
     torch.testing.assert_close(out, inner(torch.cat([x.expand(1, 3, 7, 2), bits], -1)))
-    with pytest.raises(ShapeError, match="serves one replica, not 2"):
+    with pytest.raises(ShapeError, match="a custom module supports one replica, not 2"):
         CustomNet(inner)(normal(2, 1, 7, 5))

@@ -1,4 +1,4 @@
-"""What a registry and the engine say to a part that cannot work: one line that names it, never a bare error."""
+"""Invalid parts are rejected by the registry and the engine with one line that names them."""
 
 from __future__ import annotations
 
@@ -34,42 +34,42 @@ def made(base: Any, **members: Any) -> Any:
         (METHODS, made(Method), "the method 'made' lacks objective; see softspin.methods.base.Method"),
         (NETS, made(Net), "the net 'made' lacks forward"),
         (SAMPLERS, made(Sampler), "the sampler 'made' lacks init, step"),
-        (METHODS, made(ScoreFunction, name="dvae#-power"), "the name 'dvae#-power' is taken by another method"),
+        (METHODS, made(ScoreFunction, name="dvae#-power"), "the name 'dvae#-power' belongs to another method"),
         (METHODS, made(ScoreFunction, name=""), "a method needs a class attribute name"),
-        (METHODS, made(ScoreFunction, name="a/b"), "a text without slashes, not 'a/b'"),
+        (METHODS, made(ScoreFunction, name="a/b"), "a string without slashes, not 'a/b'"),
         (METHODS, made(ScoreFunction, settings={"t": 0.5}), "the method 'made': 't' is not a PartSetting"),
         (METHODS, made(ScoreFunction, settings={"version": PartSetting(int, 1)}), "'version' is not a PartSetting, or"),
-        (METHODS, made(ScoreFunction, settings={"t": PartSetting(int, 0.5)}), "the default of 't' does not fit"),
-        (METHODS, made(ScoreFunction, settings={"t": PartSetting(dict, {})}), "the default of 't' does not fit"),
+        (METHODS, made(ScoreFunction, settings={"t": PartSetting(int, 0.5)}), "the default of 't' is invalid"),
+        (METHODS, made(ScoreFunction, settings={"t": PartSetting(dict, {})}), "the default of 't' is invalid"),
     ],
 )
-def test_a_class_that_cannot_work_is_refused(registry: Registry[Any], part: Any, message: str) -> None:
-    with pytest.raises(ConfigError) as refused:
+def test_an_invalid_class_is_rejected(registry: Registry[Any], part: Any, message: str) -> None:
+    with pytest.raises(ConfigError) as rejected:
         registry.register(part)
-    assert message in str(refused.value)
-    assert "\n" not in str(refused.value)
+    assert message in str(rejected.value)
+    assert "\n" not in str(rejected.value)
 
 
-def announced(monkeypatch: pytest.MonkeyPatch, **values: str) -> Registry[Any]:
+def declared(monkeypatch: pytest.MonkeyPatch, **values: str) -> Registry[Any]:
     points = [EntryPoint(name.replace("_", "-"), value, "softspin.methods") for name, value in values.items()]
     monkeypatch.setattr("softspin.parts.entry_points", lambda group: points if group == "softspin.methods" else [])
     return Registry("method", "softspin.methods.base:Method", {})
 
 
-def test_installed_packages_announce_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    registry = announced(monkeypatch, toy_score="parts.toys:ScoreFunction", broken="nowhere.at.all:X")
+def test_installed_packages_declare_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = declared(monkeypatch, toy_score="parts.toys:ScoreFunction", broken="nowhere.at.all:X")
     assert registry.names() == ["broken", "toy-score"]
     assert registry.get("toy-score") is ScoreFunction
-    with pytest.raises(ConfigError, match=r"the method 'broken', announced by .* cannot be loaded: ModuleNotFound"):
+    with pytest.raises(ConfigError, match=r"the method 'broken', declared by .* cannot be loaded: ModuleNotFound"):
         registry.get("broken")
     with pytest.raises(UnknownNameError, match=r"unknown method 'toy-scor'; did you mean 'toy-score'\?"):
         registry.get("toy-scor")
 
 
-def test_an_announced_part_is_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_declared_part_is_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
     toys = {"other": "parts.toys:ScoreFunction", "net": "parts.toys:Shortcut", "gone": "parts.toys:Gone"}
-    registry = announced(monkeypatch, **toys)
-    with pytest.raises(ConfigError, match="calls itself 'toy-score'; both names must be the same"):
+    registry = declared(monkeypatch, **toys)
+    with pytest.raises(ConfigError, match="has the name 'toy-score'; both names must be the same"):
         registry.get("other")
     with pytest.raises(ConfigError, match="Shortcut is not a method"):
         registry.get("net")
@@ -79,7 +79,7 @@ def test_an_announced_part_is_checked_too(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.fixture
 def register() -> Iterator[Callable[[Registry[Any], Any], None]]:
-    """Registers for one test."""
+    """Registers a part for one test."""
     added: list[tuple[Registry[Any], str]] = []
 
     def add(registry: Registry[Any], part: Any) -> None:
@@ -91,13 +91,13 @@ def register() -> Iterator[Callable[[Registry[Any], Any], None]]:
         registry.unregister(name)
 
 
-def test_settings_that_collide_are_named(register: Any) -> None:
+def test_conflicting_settings_raise(register: Any) -> None:
     register(METHODS, made(ScoreFunction, settings={"steps": PartSetting(int, 1)}))
-    with pytest.raises(ConfigError, match="the method 'made' adds the setting 'steps', which is taken"):
+    with pytest.raises(ConfigError, match="the method 'made' adds the setting 'steps'"):
         small(method="made")
     register(METHODS, made(ScoreFunction, name="two", settings={"smudge": PartSetting(float, 0.5)}))
     register(LIKELIHOODS, Smudged)
-    with pytest.raises(ConfigError, match="the likelihood 'toy-smudged' adds the setting 'smudge', which is taken"):
+    with pytest.raises(ConfigError, match="the likelihood 'toy-smudged' adds the setting 'smudge'"):
         small(method="two", likelihood="toy-smudged", importance_samples=2)
 
 
@@ -127,13 +127,13 @@ def test_settings_of_the_chosen_parts_are_suggested(register: Any) -> None:
         ),
     ],
 )
-def test_what_an_objective_returns_is_checked(returned: Any, message: str, register: Any) -> None:
+def test_the_result_of_an_objective_is_checked(returned: Any, message: str, register: Any) -> None:
     register(METHODS, made(ScoreFunction, objective=lambda self, *rest: returned))
     with pytest.raises(ShapeError, match=message):
         engine(small(method="made", importance_samples=2, seeds=(0, 1))).step()
 
 
-def test_a_parameter_without_replicas_is_named(register: Any) -> None:
+def test_a_parameter_without_replica_dimension_raises(register: Any) -> None:
     class Flat(ScoreFunction):
         name = "flat"
 
@@ -147,40 +147,40 @@ def test_a_parameter_without_replicas_is_named(register: Any) -> None:
     engine(small(method="flat", importance_samples=2, seeds=(0,))).step()
 
 
-def test_a_net_with_other_outputs_is_named(register: Any) -> None:
+def test_a_net_with_a_wrong_number_of_outputs_raises(register: Any) -> None:
     register(NETS, made(Shortcut, forward=lambda self, *parts: self.linear(*parts)[..., 1:]))
-    with pytest.raises(ShapeError, match="the encoder net of group 1 gives 2 outputs; 3 bits with 1 each are needed"):
+    with pytest.raises(ShapeError, match="the encoder net of group 1 has 2 outputs; it needs 1 for each of 3 bits"):
         engine(small(net="made")).step()
 
 
-def test_a_sampler_must_be_an_object() -> None:
+def test_a_sampler_must_be_an_instance() -> None:
     with pytest.raises(ConfigError, match=r"the class Metropolis is not an object of a class derived from .*Sampler"):
         engine(small(sampler="custom"), sampler=Metropolis)
 
 
-def test_a_loaded_likelihood_knows_the_data_and_a_lost_buffer_is_named(register: Any) -> None:
-    class Knows(Smudged):
-        name = "knows"
+def test_a_loaded_likelihood_has_its_buffers_and_an_unsaved_one_raises(register: Any) -> None:
+    class SavesBuffers(Smudged):
+        name = "saves"
 
         def __init__(self, config: Config, data: Any) -> None:
             super().__init__(config, data)
             self.average = data.mean.clone()
             self.register_buffer("count", torch.zeros(len(config.replicas), dtype=torch.int64))
 
-    class Loses(Smudged):
-        name = "loses"
+    class UnsavedBuffer(Smudged):
+        name = "unsaved"
 
         def __init__(self, config: Config, data: Any) -> None:
             super().__init__(config, data)
             self.register_buffer("mask", torch.ones(data.features), persistent=False)
 
-    for part in (Knows, Loses):
+    for part in (SavesBuffers, UnsavedBuffer):
         register(LIKELIHOODS, part)
-    config = small(likelihood="knows")
+    config = small(likelihood="saves")
     model = build(config, bars().spec)
     loaded = restore(config, model.state_dict(), bars().shape)
     assert torch.equal(loaded.likelihood.average, bars().pixel_mean())  # type: ignore[arg-type]
     assert loaded.state_dict()["likelihood.count"].dtype == torch.int64
-    config = small(likelihood="loses")
+    config = small(likelihood="unsaved")
     with pytest.raises(ShapeError, match=r"buffer 'likelihood\.mask' is not saved; make it persistent"):
         restore(config, build(config, bars().spec).state_dict(), bars().shape)

@@ -1,4 +1,4 @@
-"""A part that is defined in a test alone goes all the way: train, resume, evaluate, save, load, card, grid, report."""
+"""Parts defined only in a test work everywhere: train, resume, evaluate, save, load, card, grid, report."""
 
 from __future__ import annotations
 
@@ -62,18 +62,18 @@ def json_lines(text: str) -> list[dict[str, Any]]:
 def test_train_resume_evaluate_save_load_card(
     kind: str, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)  # no pictures, which take longer than all else here
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)  # no plots, which take longer than everything else here
     config = config_of(kind)
     settings = [f"{name}={text(value)}" for name, value in config.settings().items() if value not in (None, [], "")]
     options = [word for one in settings for word in ("--set", one)]
     whole = json_lines(call("train", tmp_path / "whole", *options, "--json").out)[-1]["rows"]
     assert len(whole) == 2
 
-    cut = trainer(config, tmp_path / "cut")
-    cut.deadline = 0.0
+    interrupted = trainer(config, tmp_path / "interrupted")
+    interrupted.deadline = 0.0
     with pytest.raises(OutOfTimeError, match="at step 1 of 10"):
-        cut.train()
-    resumed = json_lines(call("train", "--resume", tmp_path / "cut", "--json").out)[-1]["rows"]
+        interrupted.train()
+    resumed = json_lines(call("train", "--resume", tmp_path / "interrupted", "--json").out)[-1]["rows"]
     assert [row["nll"] for row in resumed] == [row["nll"] for row in whole]
 
     evaluated = call("evaluate", tmp_path / "whole", "--json").json
@@ -116,7 +116,7 @@ def test_grid_and_report(kind: str, tmp_path: Path, call: Call, monkeypatch: pyt
         rows.write((EXPERIMENTS / "rows.jsonl").read_text())
     found = call("report", "--rows", "rows.jsonl", "--json").json
     assert TOYS[kind].name in Path("docs/results.md").read_text()
-    # What the paper's cells and observations come to is what it was without the toy.
+    # The paper's cells and observations are the same as without the toy.
     tables = {name: read_cells(experiments / f"{name}.toml") for name in ("table1", "table2")}
     usual = gather(tables, read_rows(EXPERIMENTS / "rows.jsonl"), Path("no-figures"))
     assert found["summary"] == usual.summary
@@ -126,13 +126,13 @@ def test_grid_and_report(kind: str, tmp_path: Path, call: Call, monkeypatch: pyt
 
 
 def text(value: Any) -> str:
-    """A setting as the command line takes it."""
+    """A setting in the form of the command line."""
     if isinstance(value, list):
         return ",".join(":".join(map(str, one)) if isinstance(one, list) else str(one) for one in value)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def test_a_toys_settings_are_checked_like_any_other() -> None:
+def test_the_settings_of_a_toy_are_checked_like_any_other() -> None:
     config = config_of("method")
     assert config.options == {"baseline_weight": 0.5}
     assert config.with_settings(["baseline_weight=0.25"]).options == {"baseline_weight": 0.25}
@@ -144,7 +144,7 @@ def test_a_toys_settings_are_checked_like_any_other() -> None:
         config.replace(baseline_wait=1)
     with pytest.raises(ConfigError, match="beta cannot be set for 'toy-score', which has no relaxation"):
         config.replace(beta=3.0)
-    with pytest.raises(ConfigError, match="samples = 1 is not possible for 'toy-score'"):
+    with pytest.raises(ConfigError, match="importance_samples = 1 is not possible for 'toy-score'"):
         config.replace(importance_samples=1)
     with pytest.raises(UnknownNameError, match="unknown setting 'baseline_weight'"):
         Config().with_settings(["baseline_weight=0.25"])

@@ -1,4 +1,4 @@
-"""One small part of each kind, as a third party would write it: nothing in the package knows of them."""
+"""One small part of each kind, as a third party would write it, without changes to the package."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ScoreFunction(Method):
     @classmethod
     def check_config(cls, config: Config) -> None:
         if config.importance_samples < 2:
-            raise ConfigError("samples = 1 is not possible for 'toy-score'; its baseline needs at least 2")
+            raise ConfigError("importance_samples = 1 is not possible for 'toy-score'; its baseline needs at least 2")
 
     def objective(self, model: LatentModel, x: Tensor, noise: Tensor, prior: Boltzmann, kl_weight: Tensor) -> Terms:
         z, log_q = model.sample_posterior(x, noise)
@@ -74,7 +74,7 @@ class Shortcut(Net):
 
 
 class Smudged(Likelihood):
-    """Binary pixels that flip with a fixed probability before they are seen."""
+    """Binary pixels that flip with a fixed probability before they are observed."""
 
     name = "toy-smudged"
     settings: ClassVar[Mapping[str, PartSetting]] = {"smudge": PartSetting(float, 0.01, "Probability of a flip.")}
@@ -111,13 +111,13 @@ class MetropolisState(NamedTuple):
 
 
 class MetropolisInfo(NamedTuple):
-    """Share of accepted flips."""
+    """Fraction of accepted flips."""
 
     flip_rate: Tensor
 
 
 class Metropolis(Sampler):
-    """Flips of one random unit a chain, accepted by the Metropolis rule; `sweeps` times D of them."""
+    """Metropolis flips of one random unit per chain; `sweeps` times D of them."""
 
     name = "toy-metropolis"
 

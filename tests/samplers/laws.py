@@ -1,4 +1,4 @@
-"""Exact laws of small machines by a sum over all states, a chi-square test against them, and machines to sample."""
+"""Small Boltzmann machines, their exact distributions by a sum over all states, and a chi-square test against them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def small_graph(replicas: tuple[int, ...] = (), seed: int = 4) -> GraphBoltzmann
     return GraphBoltzmann(torch.randn(*replicas, 5, generator=g, dtype=torch.float64), coupling)
 
 
-MACHINES: dict[str, Boltzmann] = {"rbm": small_rbm(), "graph": small_graph()}
+BOLTZMANNS: dict[str, Boltzmann] = {"rbm": small_rbm(), "graph": small_graph()}
 
 
 def two_modes(side: int = 8, strength: float = 1.5, tilt: float = 0.05) -> BipartiteBoltzmann:
@@ -63,7 +63,7 @@ def probabilities(boltzmann: Boltzmann) -> Tensor:
 
 
 def off_by(boltzmann: Boltzmann, amount: float = 0.1, unit: int = 1) -> Boltzmann:
-    """The same machine with one bias off."""
+    """The same Boltzmann machine with one bias shifted."""
     bias = boltzmann.bias.clone()
     bias[unit] += amount
     if isinstance(boltzmann, BipartiteBoltzmann):
@@ -81,10 +81,10 @@ class ChiSquare(NamedTuple):
 
 
 def chi_square(z: Tensor, p: Tensor, clustering: float = 1.0, false_alarm: float = 1e-6) -> ChiSquare:
-    """Counts of states z `(N, D)` against p `(2**D,)`, states expected fewer than 10 times taken together.
+    """Counts of states z `(N, D)` against p `(2**D,)`, states expected fewer than 10 times merged.
 
-    `clustering` is by how much the variance of a count may exceed that of independent draws: for a population, its mean
-    square family size, which is what it would be if the members of a family were all equal.
+    `clustering` is the factor by which the variance of a count may exceed that of independent draws. For a population
+    it is the mean square family size, which is exact if the members of each family are equal.
     """
     powers = 2 ** torch.arange(z.shape[-1] - 1, -1, -1)
     counts = torch.bincount((z.to(torch.int64) * powers).sum(-1), minlength=len(p)).double()
@@ -105,7 +105,7 @@ def exact_draws(boltzmann: Boltzmann, shape: tuple[int, ...], seed: int) -> Tens
 
 
 def repeated(boltzmann: Boltzmann, times: int) -> Boltzmann:
-    """The same machine `times` times, as replicas: repeated runs in one call."""
+    """The same Boltzmann machine `times` times, as replicas: repeated runs in one call."""
     bias = boltzmann.bias.expand(times, -1).clone()
     if isinstance(boltzmann, BipartiteBoltzmann):
         return BipartiteBoltzmann(bias, boltzmann.weight.expand(times, -1, -1).clone())

@@ -1,8 +1,8 @@
-"""A training update can be replayed as a CUDA graph: sampler steps read no value on the host and send none from there.
+"""A training step can be replayed as a CUDA graph: sampler steps copy no value between host and device.
 
-Without a GPU this is shown on meta tensors, which have shapes and no values: reading one, in whatever way, is an
-error. What goes the other way, a tensor made from Python numbers, is caught where it is made. The launcher of the GPU
-kernels runs, and only the kernels themselves are left out. With a GPU the graph is captured.
+Without a GPU this is tested on meta tensors, which have shapes and no values: any read is an error. Copies from host to
+device, a tensor made from Python numbers, are detected where they are made. The launcher of the GPU kernels runs; only
+the kernels themselves are left out. With a GPU the graph is captured.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ gpu = pytest.importorskip("softspin.kernels.gpu", reason="Triton is not installe
 
 
 class Launched:
-    """Stands for a Triton kernel: can be launched, and does nothing."""
+    """Replaces a Triton kernel: it can be launched, and does nothing."""
 
     def __init__(self) -> None:
         self.times = 0
@@ -53,14 +53,14 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Launched:
     """The sweeps' kernel, launched by the code that launches it on a GPU."""
     launched = Launched()
     monkeypatch.setattr(gpu.gpu_narrow, "sweep", launched)
-    monkeypatch.setattr(gpu, "fix", Launched())
+    monkeypatch.setattr(gpu, "quantize_weights", Launched())
     monkeypatch.setattr(kernels, "choose", lambda implementation, device, dtype: gpu)
     return launched
 
 
 @pytest.fixture
 def small_chip(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A GPU that has no room for the sweeps' kernel; its random numbers are unknown, and on the device."""
+    """A GPU without enough shared memory for the sweeps' kernel; its random numbers are unknown, and on the device."""
     monkeypatch.setattr(gpu, "LARGEST", 5)
     monkeypatch.setattr(kernels, "choose", lambda implementation, device, dtype: gpu)
     monkeypatch.setattr(kernels.plain, "noise", lambda rng_state, shape, domain: unknown(len(rng_state), *shape))
@@ -81,11 +81,17 @@ def a_population(replicas: tuple[int, ...], members: int = 40) -> PopulationStat
     )
 
 
+def properties_of(kind: type) -> list[str]:
+    """Names of the properties that are not deprecated."""
+    found = {name: value for name, value in vars(kind).items() if isinstance(value, property)}
+    return [name for name, value in found.items() if not str(value.__doc__).startswith("Deprecated")]
+
+
 shapes = pytest.mark.parametrize("replicas", [(), (3,), (2, 3)])
 
 
 @shapes
-def test_a_population_moved_at_once_reads_nothing(kernel: Launched, replicas: tuple[int, ...]) -> None:
+def test_a_single_step_of_a_population_reads_nothing(kernel: Launched, replicas: tuple[int, ...]) -> None:
     state = a_population(replicas)
     with NoHostData():
         new, info = population.step(state, boltzmann(replicas), sweeps=3, single_step=True)
@@ -96,8 +102,8 @@ def test_a_population_moved_at_once_reads_nothing(kernel: Launched, replicas: tu
     assert info.ancestors.shape == (*replicas, 40)
     with NoHostData():
         assert population.reset_ancestors(new).ancestors.shape == new.ancestors.shape
-        derived = [getattr(info, x) for x in dir(PopulationInfo) if isinstance(getattr(PopulationInfo, x), property)]
-    assert len(derived) >= 5, "what is derived from the info can be recorded in the graph as well"
+        derived = [getattr(info, name) for name in properties_of(PopulationInfo)]
+    assert len(derived) >= 5, "properties of the info can be captured as well"
 
 
 @shapes
@@ -112,10 +118,8 @@ def test_persistent_chains_read_nothing(kernel: Launched, replicas: tuple[int, .
 
 @shapes
 @pytest.mark.parametrize("name", ["pa", "pcd"])
-def test_all_that_training_asks_of_a_sampler_reads_nothing(
-    kernel: Launched, name: str, replicas: tuple[int, ...]
-) -> None:
-    """A sampler that says it can be captured: its step, samples, quality and log Z, and a better log Z from outside."""
+def test_all_methods_that_training_uses_read_nothing(kernel: Launched, name: str, replicas: tuple[int, ...]) -> None:
+    """Of a capturable sampler: its step, samples, quality and log Z, and setting log Z."""
     kind = SAMPLERS.get(name)
     assert kind.capturable
     sampler = kind()
@@ -135,7 +139,7 @@ def test_all_that_training_asks_of_a_sampler_reads_nothing(
 
 @shapes
 @pytest.mark.usefixtures("small_chip")
-def test_sweeps_that_find_no_room_on_the_chip_read_nothing_either(replicas: tuple[int, ...]) -> None:
+def test_sweeps_too_large_for_shared_memory_read_nothing(replicas: tuple[int, ...]) -> None:
     state = GibbsState(unknown(*replicas, 40, 13), unknown(*replicas, 2, dtype=torch.int64))
     with NoHostData():
         chains, _ = gibbs.step(state, boltzmann(replicas), sweeps=3)
@@ -161,8 +165,8 @@ def test_the_gradient_of_log_z_reads_nothing(replicas: tuple[int, ...]) -> None:
 
 
 @pytest.mark.usefixtures("kernel")
-def test_a_step_in_parts_is_caught_reading() -> None:
-    """The companion: how many parts there will be depends on values."""
+def test_a_step_with_several_tempering_steps_is_caught_reading() -> None:
+    """The companion: the number of tempering steps depends on values."""
     with pytest.raises((RuntimeError, NotImplementedError), match=r"meta"), NoHostData():
         population.step(a_population((3,)), boltzmann((3,)), sweeps=3)
 
@@ -185,7 +189,7 @@ READS: dict[str, Callable[[Tensor], object]] = {
 
 
 @pytest.mark.parametrize("read", READS.values(), ids=list(READS))
-def test_every_way_between_host_and_device_is_caught(read: Callable[[Tensor], object]) -> None:
+def test_every_copy_between_host_and_device_is_caught(read: Callable[[Tensor], object]) -> None:
     x = unknown(3)
     with pytest.raises((RuntimeError, NotImplementedError, AssertionError)), NoHostData():
         read(x)
@@ -198,7 +202,7 @@ CAPTURED = {"pcd": Gibbs(), "pa": PopulationAnnealing(), "pa, compiled": Populat
 @pytest.mark.parametrize("sampler", CAPTURED.values(), ids=list(CAPTURED))
 @pytest.mark.parametrize("left", [25, gpu.LARGEST + 1])
 def test_a_captured_step_replays_as_the_eager_one(left: int, sampler: Gibbs | PopulationAnnealing) -> None:
-    """Six updates of moving parameters, replayed, against the same six in eager mode: bit by bit the same state."""
+    """Six steps with changing parameters, replayed and in eager mode: the same state bit for bit."""
     generator = torch.Generator().manual_seed(0)
     scale = (25 / left) ** 0.5
     bias, weight = (scale * torch.randn(*s, generator=generator) for s in ((2, left + 15), (2, left, 15)))
@@ -220,7 +224,9 @@ def test_a_captured_step_replays_as_the_eager_one(left: int, sampler: Gibbs | Po
         eager, info = step(eager)
         seen.append(SimpleNamespace(state=eager, info=info))
     if isinstance(sampler, PopulationAnnealing):
-        assert min(one.info.effective_sample_size.min().item() for one in seen) < 250, "some way was too long to weigh"
+        assert min(one.info.effective_sample_size.min().item() for one in seen) < 250, (
+            "some step was too long for the weights"
+        )
     held = type(start)(*[x.clone() for x in start])
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

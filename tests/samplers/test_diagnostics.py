@@ -57,8 +57,8 @@ def test_the_autocorrelation_is_the_sum_over_all_pairs() -> None:
     torch.testing.assert_close(autocorrelation(series), truth / truth[0], atol=1e-12, rtol=0)
 
 
-def test_chains_that_never_move_have_the_longest_time() -> None:
-    """Both ways of being stuck: all chains at one value, and each at its own."""
+def test_constant_chains_have_the_longest_time() -> None:
+    """All chains stuck at one value, and chains stuck at different values."""
     still = torch.ones(4, 100)
     apart = torch.tensor([0.0, 0.0, 1.0, 1.0])[:, None].expand(4, 100)
     for series in (still, apart):
@@ -68,10 +68,10 @@ def test_chains_that_never_move_have_the_longest_time() -> None:
     assert split_r_hat(apart).isinf()
 
 
-def test_a_series_that_turns_at_every_step_has_the_shortest_time() -> None:
-    """The mean of 1, -1, 1, ..., 1 over 101 steps is 1 / 101, so its square is that of 101^2 draws: tau = 1 / 101."""
-    turning = torch.tensor([1.0, -1.0]).repeat(51)[:101].expand(3, 101)
-    assert autocorrelation_time(turning).item() == pytest.approx(1 / 101)
+def test_an_alternating_series_has_the_shortest_time() -> None:
+    """The mean of 1, -1, 1, ..., 1 over 101 steps is 1 / 101, so its variance is that of 101^2 draws: tau = 1 / 101."""
+    alternating = torch.tensor([1.0, -1.0]).repeat(51)[:101].expand(3, 101)
+    assert autocorrelation_time(alternating).item() == pytest.approx(1 / 101)
 
 
 @pytest.mark.parametrize("value", [0.1, 1 / 3, 1e9 + 0.7, -1e-100])
@@ -85,7 +85,7 @@ def test_rounding_does_not_make_equal_constants_differ(value: float) -> None:
         assert split_r_hat(apart).isinf()
 
 
-def test_r_hat_tells_agreement_from_disagreement() -> None:
+def test_r_hat_distinguishes_agreement_from_disagreement() -> None:
     good = autoregressive(0.5, 8, 2000)
     assert split_r_hat(good) < 1.01
     shifted = good.clone()
@@ -95,7 +95,7 @@ def test_r_hat_tells_agreement_from_disagreement() -> None:
     assert split_r_hat(drifting) > 1.2, "the halves of a chain disagree, though the chains do not"
 
 
-def test_r_hat_is_the_printed_formula() -> None:
+def test_r_hat_matches_the_published_formula() -> None:
     series = autoregressive(0.5, 3, 10)
     halves = [series[c, s : s + 5] for s in (0, 5) for c in range(3)]
     within = sum(h.var().item() for h in halves) / 6
@@ -120,7 +120,7 @@ def test_flip_rate_counts_bits() -> None:
     assert flip_rate(before, after).tolist() == pytest.approx([2 / 12, 0])
 
 
-def test_marginal_errors_of_exact_draws_are_noise_and_of_others_are_not() -> None:
+def test_marginal_errors_of_exact_draws_are_noise() -> None:
     boltzmann = small_rbm()
     z = exact_draws(boltzmann, (20_000,), seed=0)
     p = probabilities(boltzmann) @ states(5)
@@ -134,7 +134,7 @@ def test_marginal_errors_of_exact_draws_are_noise_and_of_others_are_not() -> Non
     assert wrong.rms > 20 * wrong.noise
 
 
-def test_series_are_made_of_states() -> None:
+def test_series_along_states() -> None:
     boltzmann = small_rbm(replicas=(2,))
     seen = [(torch.rand(2, 3, 5, generator=torch.Generator().manual_seed(k)) < 0.5).double() for k in range(4)]
     energies = energy_series(boltzmann, seen)
@@ -145,20 +145,22 @@ def test_series_are_made_of_states() -> None:
     assert mean_series(seen, direction)[1, 2, 3] == (seen[3][1, 2] * direction[1]).sum()
 
 
-def test_samples_of_other_replicas_are_not_mixed_into_a_marginal_error() -> None:
+def test_marginal_errors_do_not_mix_replicas() -> None:
     """4 x 3 samples would also divide by 2 replicas."""
     boltzmann = small_rbm(replicas=(2,))
-    with pytest.raises(ShapeError, match=r"the samples have shape \(4, 3, 5\); this machine takes \(2, ..., 5\)"):
+    with pytest.raises(
+        ShapeError, match=r"the samples have shape \(4, 3, 5\); this Boltzmann machine needs \(2, ..., 5\)"
+    ):
         marginal_error(boltzmann, torch.zeros(4, 3, 5, dtype=torch.float64))
     with pytest.raises(ShapeError, match=r"the samples have shape \(2, 0, 5\)"):
         marginal_error(boltzmann, torch.zeros(2, 0, 5, dtype=torch.float64))
     assert marginal_error(boltzmann, torch.zeros(2, 4, 3, 5, dtype=torch.float64)).rms.shape == (2,)
 
 
-def test_bad_series_are_named() -> None:
+def test_bad_series_raise() -> None:
     with pytest.raises(
         ShapeError, match=r"a series has shape \(..., chains, steps\) with at least 2 steps, not \(5,\)"
     ):
         autocorrelation_time(torch.zeros(5))
-    with pytest.raises(ShapeError, match="R-hat needs at least 4 steps a chain, not 3"):
+    with pytest.raises(ShapeError, match="R-hat needs at least 4 steps per chain, not 3"):
         split_r_hat(torch.zeros(2, 3))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from samplers.laws import (
-    MACHINES,
+    BOLTZMANNS,
     exact_draws,
     probabilities,
     repeated,
@@ -59,7 +59,7 @@ def strong_graph() -> GraphBoltzmann:
     return GraphBoltzmann(torch.randn(5, generator=g, dtype=torch.float64), upper + upper.mT)
 
 
-ALL = {**MACHINES, "medium": medium_rbm(), "strong": strong_graph()}
+ALL = {**BOLTZMANNS, "medium": medium_rbm(), "strong": strong_graph()}
 
 
 # Unbiased --------------------------------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ def test_the_mean_forward_weight_is_z(name: str, base: str) -> None:
     weights = (log_weights + log_base - true_log_z(boltzmann)).exp()
     assert weights.std() > 0.1, "three temperatures must leave noise, or nothing is tested"
     assert abs(weights.mean() - 1) < 5 * weights.std() / math.sqrt(len(weights))
-    # The chains at the end, by their weights, are the machine's.
+    # The final chains, weighted, are samples of the Boltzmann machine.
     mean = probabilities(boltzmann) @ states(boltzmann.units)
     error = (weights[:, None] * (z - mean)).mean(0)
     assert bool((error.abs() < 5 * (weights[:, None] * (z - mean)).std(0) / math.sqrt(len(weights))).all())
@@ -100,7 +100,7 @@ def test_the_mean_reverse_weight_is_one_over_z(name: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("base", ["centred", "bias"])
-def test_without_couplings_the_base_is_the_machine_and_nothing_is_uncertain(dtype: torch.dtype, base: str) -> None:
+def test_without_couplings_the_base_is_exact(dtype: torch.dtype, base: str) -> None:
     bias = torch.randn(30, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(dtype)
     for boltzmann in (BipartiteBoltzmann(bias, bias.new_zeros(10, 20)), GraphBoltzmann(bias, bias.new_zeros(30, 30))):
         result = ais(boltzmann, seed=0, temperatures=50, chains=20, base=base)
@@ -135,8 +135,8 @@ def run_population(boltzmann: Boltzmann) -> LogZ:
 def test_standard_errors_cover(run: Callable[[Boltzmann], LogZ], most: float, name: str) -> None:
     """400 runs: 95% coverage is 380 +- 4.4, so 89% to 99% is 5.5 and 3.7 standard deviations.
 
-    A population's error comes from its families, in which the rounding of systematic resampling counts as noise
-    although it averages out; so it is a little too wide, and may cover more.
+    A population's error is computed from its families. It counts the rounding of systematic resampling as noise,
+    although this averages out, so the error is slightly too large and may cover more.
     """
     boltzmann = ALL[name]
     result = run(repeated(boltzmann, 400))
@@ -156,19 +156,19 @@ def test_standard_errors_of_reverse_annealing_cover(name: str) -> None:
     assert 0.89 <= covered.double().mean() <= 0.99
 
 
-def test_a_handful_of_weights_has_no_error_bar() -> None:
-    """Log weights with standard deviation 8: one to three of 100 decide. The delta method would claim 1 nat at most."""
+def test_a_few_dominant_weights_have_an_infinite_error() -> None:
+    """Log weights with standard deviation 8: one to three of 100 dominate. The delta method gives at most 1 nat."""
     g = torch.Generator().manual_seed(0)
     log_weights = 8 * torch.randn(500, 100, generator=g, dtype=torch.float64)
     error = (log_mean_exp(log_weights) - 32).abs()  # log E[w] = 8**2 / 2
-    assert (error > 1.96).double().mean() > 0.99, "no run comes near, and 1 nat would be claimed"
+    assert (error > 1.96).double().mean() > 0.99, "almost no run is within 1.96 times 1 nat"
     claimed = log_mean_error(weight_ess(log_weights), 100)
     assert claimed.isinf().double().mean() > 0.6
     assert not log_mean_error(torch.tensor([100.0, 99.9999]), 100)[0]
     assert log_mean_error(torch.tensor([1.0]), 1).isinf()
 
 
-def test_weights_are_worth_what_they_are_worth() -> None:
+def test_log_mean_and_effective_sample_size_match_naive_formulas() -> None:
     log_weights = torch.tensor([[0.0, 1.0, -2.0], [700.0, 701.0, 698.0]], dtype=torch.float64)
     w = log_weights[0].exp()
     naive = w.mean().log().item(), (w.sum() ** 2 / (w**2).sum()).item()
@@ -179,7 +179,7 @@ def test_weights_are_worth_what_they_are_worth() -> None:
 # Bounds ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("machine", [medium_rbm(), strong_graph()], ids=["rbm", "graph"])
+@pytest.mark.parametrize("boltzmann", [medium_rbm(), strong_graph()], ids=["rbm", "graph"])
 def test_forward_is_below_and_reverse_above(boltzmann: Boltzmann) -> None:
     """1,000 runs of 4 chains and 2 steps, so that the difference shows: by more than 5 standard errors each."""
     truth, many = true_log_z(boltzmann), repeated(boltzmann, 1000)
@@ -193,8 +193,8 @@ def test_forward_is_below_and_reverse_above(boltzmann: Boltzmann) -> None:
 
 @pytest.mark.filterwarnings("ignore::softspin.samplers.SandwichWarning")  # by chance, one run of 400
 @pytest.mark.parametrize("name", ALL)
-def test_the_sandwich_holds_the_exact_value(name: str) -> None:
-    """400 runs on 4 machines: 95% and more, so 89% is 5.5 standard deviations away; above it, 2.5%, and 6.4% is 5."""
+def test_the_sandwich_covers_the_exact_value(name: str) -> None:
+    """400 runs of each: 95% and more, so 89% is 5.5 standard deviations away; above it, 2.5%, and 6.4% is 5."""
     boltzmann, truth = ALL[name], true_log_z(ALL[name])
     result = sandwich(repeated(boltzmann, 400), seed=0, temperatures=10, chains=100)
     inside = (result.lower < truth) & (truth < result.upper)
@@ -207,15 +207,15 @@ def test_the_sandwich_holds_the_exact_value(name: str) -> None:
 
 
 def off_samples(runs: int, chains: int) -> Tensor:
-    """Samples of the machine with two modes that all show the first, A: no unit is on."""
+    """Samples of the Boltzmann machine with two modes that are all in the first, A: no unit is on."""
     return torch.zeros(runs, chains, 16, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("shift", [0.0, -0.2])
-def test_samples_that_miss_a_mode_are_off_by_how_often_annealing_ends_in_it(shift: float) -> None:
+def test_the_bias_of_samples_that_miss_a_mode_follows_the_annealing(shift: float) -> None:
     """20 runs: log p(A) / q(A), with q(A) counted over the forward chains, within 5 standard errors.
 
-    From the centred base, q(A) is p(A) within a tenth, so that nothing shows: the limit of what a sandwich can tell.
+    From the centred base, q(A) is p(A) within a tenth, so a sandwich cannot detect the missing mode.
     """
     boltzmann, runs = two_modes(), 20
     many, base = repeated(boltzmann, runs), base_biases(boltzmann, "centred") + shift
@@ -231,21 +231,21 @@ def test_samples_that_miss_a_mode_are_off_by_how_often_annealing_ends_in_it(shif
     assert abs(error.mean() - (p / q.mean()).log()) < 5 * noise
 
 
-def test_samples_that_miss_a_mode_are_found_out_where_annealing_prefers_theirs() -> None:
-    """A base shifted towards A: the reverse run is 0.57 too low, the forward one right, errors 0.03 and 0.05.
+def test_samples_that_miss_a_mode_are_detected_if_annealing_prefers_theirs() -> None:
+    """A base shifted towards A: the reverse run is 0.57 too low, the forward one is right, with errors 0.03 and 0.05.
 
-    Both ends of a gap of 0.57 - 1.96 * 0.08 move by 0.06 together: in none of 10 replicas does it close (8 standard
+    The gap of 0.57 - 1.96 * 0.08 has a standard deviation of 0.06, so in none of 10 replicas does it close (8 standard
     deviations).
     """
     boltzmann = two_modes()
     many, base = repeated(boltzmann, 10), base_biases(boltzmann, "centred") - 0.2
-    with pytest.warns(SandwichWarning, match="the samples are not those of the machine"):
+    with pytest.warns(SandwichWarning, match="the samples are not from this Boltzmann machine"):
         result = sandwich(many, off_samples(10, 500), seed=0, temperatures=100, chains=500, base=base)
     truth = true_log_z(boltzmann)
     assert bool((result.value - truth).abs().max() < 5 * result.standard_error.max())
     reverse = reverse_ais(many, off_samples(10, 500), seed=0, temperatures=100, base=base)
     assert bool((reverse.upper < result.value - 1.96 * result.standard_error).all())
-    assert bool((result.lower < reverse.value).all()), "where the two contradict each other, the interval holds both"
+    assert bool((result.lower < reverse.value).all()), "if the two contradict each other, the interval covers both"
     assert bool((truth < result.upper).all())
 
 
@@ -263,8 +263,8 @@ def crossing(forward: list[float], reverse: list[float], monkeypatch: pytest.Mon
 
 
 @pytest.mark.filterwarnings("error")
-def test_rounding_alone_is_no_reason_to_warn() -> None:
-    """Two units that agree: with equal weights in all chains, the spread is less than float32's own error."""
+def test_rounding_alone_does_not_warn() -> None:
+    """Two units that agree: the weights of all chains are equal, and their spread is below the rounding of float32."""
     boltzmann = BipartiteBoltzmann(torch.full((2,), -8.0), torch.full((1, 1), 16.0))
     for seed in range(20):
         sandwich(boltzmann, seed=seed, temperatures=100, chains=100)
@@ -283,8 +283,8 @@ def test_the_warning_names_the_worst_replica_and_its_two_numbers(monkeypatch: py
         crossing(single, 1.0, monkeypatch)  # type: ignore[arg-type]
 
 
-def test_a_reverse_run_that_knows_nothing_does_not_widen_the_lower_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two samples have no error bar; 500 forward chains do. And a replica that crosses widens no other one."""
+def test_a_reverse_run_without_error_bar_does_not_widen_the_lower_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two samples have an infinite error, 500 forward chains do not. A replica that crosses does not widen another."""
     boltzmann = medium_rbm()
     result = sandwich(boltzmann, exact_draws(boltzmann, (2,), seed=0), seed=0, temperatures=20, chains=500)
     assert result.lower == result.value - 1.959964 * result.standard_error
@@ -295,29 +295,29 @@ def test_a_reverse_run_that_knows_nothing_does_not_widen_the_lower_limit(monkeyp
     assert both.lower.tolist() == pytest.approx([1 - 0.0196, 1 - 0.0196], abs=1e-6)
 
 
-def test_samples_that_are_kin_have_wider_limits() -> None:
-    """40 exact draws, each ten times, 100 runs from a shifted base, whose weights tell the modes apart.
+def test_correlated_samples_have_wider_limits() -> None:
+    """40 exact draws, each ten times, 100 runs from a shifted base, whose weights differ between the modes.
 
-    Counted as 400 independent draws, their error covers in 64 +- 5 runs; by their families, in at least 84 (at 95%, 95
-    +- 2.2, so 5 standard deviations; counting kin as equal is on the safe side).
+    Counted as 400 independent draws, their error covers in 64 +- 5 runs; by their families, in at least 84 (95% is 95
+    +- 2.2, so 5 standard deviations; counting members of a family as equal is conservative).
     """
     boltzmann, runs = two_modes(), 100
     samples = exact_draws(boltzmann, (runs, 40), seed=0).repeat_interleave(10, dim=1)
     truth, many = true_log_z(boltzmann), repeated(boltzmann, runs)
     base = base_biases(boltzmann, "centred") - 0.4
     options: dict[str, Any] = {"seed": 0, "temperatures": 50, "base": base}
-    alone, lineage = (
+    independent, families = (
         reverse_ais(many, samples, family_correlation=family_correlation, **options)
         for family_correlation in (1.0, 10.0)
     )
-    covered = [((r.value - truth).abs() < 1.96 * r.standard_error).sum() for r in (alone, lineage)]
+    covered = [((r.value - truth).abs() < 1.96 * r.standard_error).sum() for r in (independent, families)]
     assert covered[0] < 84
     assert covered[1] >= 84
-    torch.testing.assert_close(lineage.effective_sample_size, alone.effective_sample_size / 10)
+    torch.testing.assert_close(families.effective_sample_size, independent.effective_sample_size / 10)
 
 
 def test_the_sandwich_counts_the_families_of_its_own_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The chains of an annealing, as often as their weights say: found again here by what started the reverse run."""
+    """The chains of an annealing, resampled by their weights: recovered here from the start of the reverse run."""
     g = torch.Generator().manual_seed(0)
     bias, weight = torch.randn(60, generator=g), 0.5 * torch.randn(30, 30, generator=g)
     boltzmann = BipartiteBoltzmann(bias.double(), weight.double())
@@ -334,8 +334,8 @@ def test_the_sandwich_counts_the_families_of_its_own_samples(monkeypatch: pytest
     (log_weights, z), (samples,) = ends[1], starts
     expected = 100 * torch.softmax(log_weights, -1)
     children = torch.tensor([(samples == one).all(-1).sum() for one in z])
-    assert len(z.unique(dim=0)) == 100, "no two chains ended alike, so that children know their parents"
-    assert bool(((children - expected).abs() < 1).all()), "floor or ceil of what is expected"
+    assert len(z.unique(dim=0)) == 100, "all final chains differ, so each child identifies its parent"
+    assert bool(((children - expected).abs() < 1).all()), "floor or ceil of the expected number"
     family_correlation = (children.double() ** 2).sum() / 100
     assert family_correlation > 1.5
     reverse = reverse_ais(boltzmann, samples, seed=0, temperatures=4, family_correlation=family_correlation)
@@ -344,7 +344,7 @@ def test_the_sandwich_counts_the_families_of_its_own_samples(monkeypatch: pytest
 
 
 def test_a_base_that_prefers_one_mode_misses_the_other_and_the_centred_one_does_not() -> None:
-    """From "bias", forward AIS sees one mode only, and nothing in its own numbers tells; samples of both modes do."""
+    """From "bias", forward AIS finds one mode only, and its own numbers do not show it; samples of both modes do."""
     boltzmann = two_modes()
     truth = exact(boltzmann).value
     one = ais(boltzmann, seed=0, temperatures=200, chains=500, base="bias")
@@ -358,8 +358,8 @@ def test_a_base_that_prefers_one_mode_misses_the_other_and_the_centred_one_does_
     assert caught.upper > truth
 
 
-def test_the_centred_base_does_not_depend_on_which_value_is_called_one() -> None:
-    """z -> 1 - z turns E into that of biases -(a + W 1) and the same couplings; the base must change sign."""
+def test_the_centred_base_is_symmetric_in_zeros_and_ones() -> None:
+    """z -> 1 - z changes the biases to -(a + W 1) and keeps the couplings; the base must change sign."""
     boltzmann = strong_graph()
     flipped = GraphBoltzmann(-boltzmann.bias - boltzmann.coupling.sum(-1), boltzmann.coupling)
     torch.testing.assert_close(
@@ -367,8 +367,8 @@ def test_the_centred_base_does_not_depend_on_which_value_is_called_one() -> None
     )
 
 
-def test_forward_reverse_and_population_draw_from_streams_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One seed for all: if they shared a stream, their errors would be correlated."""
+def test_all_estimators_use_different_random_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One seed for all: with the same random numbers their errors would be correlated."""
     keys = [
         population.init(small_rbm(), 3, seed=0).rng_state[0].item(),
         gibbs.init(small_rbm(), 3, seed=0).rng_state[0].item(),
@@ -408,7 +408,7 @@ def test_every_method_returns_the_same_type_and_shapes(replicas: tuple[int, ...]
     assert bool(results["reverse ais"].lower.isneginf().all())
 
 
-def test_replicas_have_the_log_z_of_their_own_machines() -> None:
+def test_each_replica_has_its_own_log_z() -> None:
     boltzmann = small_rbm(replicas=(2, 3))
     result = ais(boltzmann, seed=0, temperatures=20, chains=1000)
     for i in range(2):
@@ -418,7 +418,7 @@ def test_replicas_have_the_log_z_of_their_own_machines() -> None:
             assert abs(result.value[i, j].item() - true_log_z(alone)) < 5 * result.standard_error[i, j].item()
 
 
-def test_auto_is_exact_where_that_is_possible() -> None:
+def test_auto_is_exact_if_possible() -> None:
     wide = BipartiteBoltzmann(torch.zeros(74), torch.zeros(24, 50))
     too_wide = BipartiteBoltzmann(torch.zeros(75), torch.zeros(25, 50))
     assert wide.enumerated_units == LARGEST
@@ -427,7 +427,7 @@ def test_auto_is_exact_where_that_is_possible() -> None:
     result = estimate(too_wide, seed=0, temperatures=3, chains=10)
     assert result.method == "sandwich"
     assert result.value.item() == pytest.approx(75 * math.log(2), abs=1e-9)
-    with pytest.raises(TooLargeError, match="enumeration over 25 units is out of reach"):
+    with pytest.raises(TooLargeError, match="enumeration over 25 units"):
         estimate(too_wide, "exact", seed=0)
 
 
@@ -480,10 +480,10 @@ def not_finite() -> BipartiteBoltzmann:
             r"a schedule has shape \(T \+ 1,\) with T >= 1, not \(2, 3\)",
         ),
         (lambda: ais(small_rbm(), seed=0, temperatures=0), SupportError, "a schedule of 0 steps; at least 1 is needed"),
-        (lambda: sigmoid_schedule(5, steepness=0.0), SupportError, "steepness 0.0; it must be positive and finite"),
+        (lambda: sigmoid_schedule(5, steepness=0.0), SupportError, "steepness = 0.0; it must be positive and finite"),
         (lambda: ais(small_rbm(), seed=0, chains=0), SupportError, "0 chains; at least 1 is needed"),
-        (lambda: ais(not_finite(), seed=0), SupportError, "bias of a Boltzmann machine holds NaN or infinity"),
-        (lambda: exact(not_finite()), SupportError, "bias of a Boltzmann machine holds NaN or infinity"),
+        (lambda: ais(not_finite(), seed=0), SupportError, "bias of a Boltzmann machine .* NaN or infinity"),
+        (lambda: exact(not_finite()), SupportError, "bias of a Boltzmann machine .* NaN or infinity"),
         (
             lambda: ais(small_rbm(), seed=0, base="biass"),
             UnknownNameError,
@@ -521,38 +521,38 @@ def not_finite() -> BipartiteBoltzmann:
         (
             lambda: estimate(small_rbm(), seed=0, samples=torch.full((3, 5), 7.0, dtype=torch.float64)),
             SupportError,
-            "the samples hold values other than 0 and 1",
+            "the samples contain values other than 0 and 1",
         ),
         (lambda: sandwich(small_rbm(), seed=0, chains=1), SupportError, "1 chains; at least 2 are needed"),
         (lambda: estimate(small_rbm(), "population", seed=0, chains=1), SupportError, "1 chains; at least 2 are"),
         (
             lambda: reverse_ais(small_rbm(), torch.full((3, 5), 0.3, dtype=torch.float64), seed=0),
             SupportError,
-            "the samples hold values other than 0 and 1; the units of a Boltzmann machine are bits",
+            "the samples contain values other than 0 and 1; the units of a Boltzmann machine are bits",
         ),
         (
-            lambda: ais(MACHINES["graph"], seed=0, implementation="cpu"),
+            lambda: ais(BOLTZMANNS["graph"], seed=0, implementation="cpu"),
             SupportError,
             "computes in float32",
         ),
         (
             lambda: ais(single_precision_graph(), seed=0, implementation="cpu"),
             SupportError,
-            "implementation 'cpu' sweeps bipartite machines, not general graphs; use 'auto' or 'plain'",
+            "implementation 'cpu' supports bipartite graphs only; use 'auto' or 'plain'",
         ),
         (
             lambda: reverse_ais(small_rbm(), torch.zeros(3, 4, dtype=torch.float64), seed=0),
             ShapeError,
-            r"the samples have shape \(3, 4\); this machine takes \(at least 1, 5\)",
+            r"the samples have shape \(3, 4\); this Boltzmann machine needs \(at least 1, 5\)",
         ),
     ],
 )
-def test_bad_input_is_named(call: Callable[[], object], error: type[Exception], text: str) -> None:
+def test_bad_input_raises_a_clear_error(call: Callable[[], object], error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         call()
 
 
-def test_a_gpu_where_there_is_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_gpu_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(DeviceError, match="implementation 'gpu' was asked for, but torch finds no CUDA device here"):
+    with pytest.raises(DeviceError, match=r"implementation 'gpu' .*torch finds no CUDA device"):
         ais(small_rbm(torch.float32), seed=0, implementation="gpu")

@@ -1,27 +1,27 @@
-"""The Rao-Blackwellised moments: unbiased and less noisy, by a sum over all states and not by sampling."""
+"""The Rao-Blackwellised moments are unbiased and have less variance, by a sum over all states."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from samplers.laws import MACHINES, log_weights, probabilities, small_rbm, states
+from samplers.laws import BOLTZMANNS, log_weights, probabilities, small_rbm, states
 from torch import Tensor
 
 from softspin.distributions import BipartiteBoltzmann, Boltzmann, GraphBoltzmann
 from softspin.errors import DeviceError, ShapeError, SupportError
 from softspin.samplers import log_z_with_gradient, negative_phase
 
-boltzmanns = pytest.mark.parametrize("machine", MACHINES.values(), ids=list(MACHINES))
+boltzmanns = pytest.mark.parametrize("boltzmann", BOLTZMANNS.values(), ids=list(BOLTZMANNS))
 
 
 def pairs(boltzmann: Boltzmann, z: Tensor) -> Tensor:
-    """z z' of states, the part that negative_phase reports."""
+    """The entries of z z' that negative_phase reports."""
     product = z[..., :, None] * z[..., None, :]
     return product[..., :2, 2:] if isinstance(boltzmann, BipartiteBoltzmann) else product
 
 
 def of_every_state(boltzmann: Boltzmann) -> tuple[Tensor, Tensor]:
-    """The estimate that each single state would give."""
+    """The estimate from each single state."""
     results = [negative_phase(boltzmann, z[None]) for z in states(boltzmann.units)]
     return torch.stack([r.mean for r in results]), torch.stack([r.pair for r in results])
 
@@ -49,7 +49,7 @@ def test_the_moments_are_less_noisy_than_the_samples(boltzmann: Boltzmann) -> No
 
 
 @boltzmanns
-def test_a_set_of_samples_gives_the_mean_of_what_each_gives(boltzmann: Boltzmann) -> None:
+def test_the_moments_of_samples_are_the_mean_over_samples(boltzmann: Boltzmann) -> None:
     mean, pair = of_every_state(boltzmann)
     z = states(boltzmann.units)[torch.tensor([3, 3, 17, 30, 8, 1])]
     for shaped in (z, z.reshape(2, 3, 5)):
@@ -58,7 +58,7 @@ def test_a_set_of_samples_gives_the_mean_of_what_each_gives(boltzmann: Boltzmann
         torch.testing.assert_close(got.pair, pair[[3, 3, 17, 30, 8, 1]].mean(0), atol=1e-14, rtol=0)
 
 
-def test_replicas_are_kept_apart() -> None:
+def test_replicas_are_independent() -> None:
     boltzmann = small_rbm(replicas=(2, 3))
     z = (torch.rand(2, 3, 7, 4, 5, generator=torch.Generator().manual_seed(0)) < 0.5).double()
     got = negative_phase(boltzmann, z)
@@ -78,10 +78,10 @@ def test_a_graph_and_its_rbm_agree() -> None:
 
 
 @boltzmanns
-def test_log_z_carries_the_value_of_one_and_the_gradient_of_the_other(boltzmann: Boltzmann) -> None:
-    """Averaged over the law of the samples, the gradient of the sum over all states.
+def test_log_z_has_the_given_value_and_the_gradient_of_the_samples(boltzmann: Boltzmann) -> None:
+    """Averaged over the distribution of the samples, it is the gradient of the sum over all states.
 
-    A symmetric matrix holds each pair twice.
+    A symmetric matrix has each pair twice.
     """
     bias = boltzmann.bias.clone().requires_grad_()
     copy: Boltzmann
@@ -104,7 +104,7 @@ def test_log_z_carries_the_value_of_one_and_the_gradient_of_the_other(boltzmann:
     torch.testing.assert_close(got[1] * (here != 0), both * (here != 0), atol=1e-13, rtol=0)
 
 
-def test_log_z_with_gradient_is_what_a_machine_takes() -> None:
+def test_log_z_with_gradient_can_be_passed_to_a_boltzmann_machine() -> None:
     boltzmann = small_rbm(replicas=(3,))
     bias = boltzmann.bias.clone().requires_grad_()
     trained = BipartiteBoltzmann(bias, boltzmann.weight)
@@ -123,20 +123,20 @@ def bits(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
 @pytest.mark.parametrize(
     ("z", "error", "text"),
     [
-        (bits(2, 4, 6), ShapeError, r"the samples have shape \(2, 4, 6\); this machine takes \(2, ..., 5\)"),
-        (bits(3, 4, 5), ShapeError, r"this machine takes \(2, ..., 5\)"),
-        (bits(5), ShapeError, r"this machine takes \(2, ..., 5\)"),
+        (bits(2, 4, 6), ShapeError, r"the samples have shape \(2, 4, 6\); this Boltzmann machine needs \(2, ..., 5\)"),
+        (bits(3, 4, 5), ShapeError, r"this Boltzmann machine needs \(2, ..., 5\)"),
+        (bits(5), ShapeError, r"this Boltzmann machine needs \(2, ..., 5\)"),
         (bits(2, 0, 5), ShapeError, r"the samples have shape \(2, 0, 5\)"),
-        (bits(2, 4, 5, dtype=torch.float32), SupportError, "are torch.float32, the machine is torch.float64"),
-        (bits(2, 4, 5) + 0.5, SupportError, "the samples hold values other than 0 and 1"),
-        (torch.zeros(2, 4, 5, device="meta"), DeviceError, "are on meta, the machine on cpu"),
+        (bits(2, 4, 5, dtype=torch.float32), SupportError, "are torch.float32, the Boltzmann machine is torch.float64"),
+        (bits(2, 4, 5) + 0.5, SupportError, "the samples contain values other than 0 and 1"),
+        (torch.zeros(2, 4, 5, device="meta"), DeviceError, "are on meta, the Boltzmann machine on cpu"),
     ],
 )
-def test_samples_of_another_machine_are_named(z: Tensor, error: type[Exception], text: str) -> None:
+def test_samples_of_another_boltzmann_machine_raise(z: Tensor, error: type[Exception], text: str) -> None:
     boltzmann = small_rbm(replicas=(2,))
     with pytest.raises(error, match=text):
         negative_phase(boltzmann, z)
     with pytest.raises(error, match=text):
         log_z_with_gradient(boltzmann, torch.zeros(2), z)
-    with pytest.raises(ShapeError, match=r"log Z of shape \(3,\) for a machine with replicas \(2,\); there is one per"):
+    with pytest.raises(ShapeError, match=r"log Z of shape \(3,\) for replicas \(2,\); give one per replica"):
         log_z_with_gradient(boltzmann, torch.zeros(3), bits(2, 4, 5))

@@ -1,4 +1,4 @@
-"""Population annealing: weights, resampling, families, divided steps and its estimate of log Z, against enumeration."""
+"""Population annealing: weights, resampling, families, tempering steps and log Z, against enumeration."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 from samplers.laws import (
-    MACHINES,
+    BOLTZMANNS,
     chi_square,
     exact_draws,
     off_by,
@@ -27,20 +27,20 @@ from softspin.samplers.population_state import PopulationInfo, PopulationState
 from softspin.samplers.primitives import replica_rng_states
 from softspin.samplers.resampling import max_tempering_step, systematic
 
-boltzmanns = pytest.mark.parametrize("machine", MACHINES.values(), ids=list(MACHINES))
+boltzmanns = pytest.mark.parametrize("boltzmann", BOLTZMANNS.values(), ids=list(BOLTZMANNS))
 
 
 def exact_population(boltzmann: Boltzmann, runs: int, members: int, seed: int = 0) -> PopulationState:
-    """`runs` populations in equilibrium at the machine."""
+    """`runs` populations in equilibrium."""
     many = repeated(boltzmann, runs)
     z = exact_draws(boltzmann, (runs, members), seed)
     log_z = torch.full((runs,), true_log_z(boltzmann), dtype=torch.float64)
     rng_state = replica_rng_states(many, seed, KeyDomain.POPULATION)
-    return PopulationState(z, many.bias, many.couplings, log_z, everyone(z), rng_state)
+    return PopulationState(z, many.bias, many.couplings, log_z, own_ancestors(z), rng_state)
 
 
-def everyone(z: Tensor) -> Tensor:
-    """Founders when every member is its own."""
+def own_ancestors(z: Tensor) -> Tensor:
+    """Ancestors when every member is its own."""
     return torch.arange(z.shape[-2]).expand(z.shape[:-1])
 
 
@@ -50,7 +50,7 @@ def stretched(boltzmann: Boltzmann, factor: float) -> BipartiteBoltzmann:
 
 
 @boltzmanns
-@pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.parametrize("single_step", [False, True])
 def test_unchanged_parameters_leave_weights_uniform_and_resample_nothing(
     boltzmann: Boltzmann, single_step: bool
 ) -> None:
@@ -58,7 +58,7 @@ def test_unchanged_parameters_leave_weights_uniform_and_resample_nothing(
     many = repeated(boltzmann, 3)
     new, info = population.step(state, many, sweeps=2, single_step=single_step)
     swept, _ = gibbs.step(gibbs.GibbsState(state.z, state.rng_state), many, sweeps=2)
-    assert torch.equal(new.z, swept.z), "the members are where plain sweeps would have taken them"
+    assert torch.equal(new.z, swept.z), "the members are those of plain sweeps"
     assert torch.equal(new.log_z, state.log_z)
     assert torch.equal(info.effective_sample_size, torch.full((3,), 500.0, dtype=torch.float64))
     assert info.families.tolist() == [500] * 3
@@ -71,7 +71,7 @@ def test_unchanged_parameters_leave_weights_uniform_and_resample_nothing(
 
 @boltzmanns
 def test_increments_average_to_the_exact_ratio(boltzmann: Boltzmann) -> None:
-    """4,000 populations of 10 members in equilibrium, one undivided step: mean e^increment within 5 standard errors."""
+    """4,000 populations of 10 members in equilibrium, one tempering step: mean e^increment within 5 standard errors."""
     target = off_by(off_by(boltzmann, 1.0, unit=0), -0.7, unit=4)
     state = exact_population(boltzmann, runs=4000, members=10)
     _, info = population.step(state, repeated(target, 4000), sweeps=1, max_tempering_steps=1)
@@ -81,8 +81,8 @@ def test_increments_average_to_the_exact_ratio(boltzmann: Boltzmann) -> None:
 
 
 @boltzmanns
-def test_weights_are_those_of_the_formula(boltzmann: Boltzmann) -> None:
-    """exp(E_old - E_new) per member, from the table of energies; the effective sample size from the same weights."""
+def test_weights_match_the_formula(boltzmann: Boltzmann) -> None:
+    """exp(E_old - E_new) per member, from the table of energies; the effective sample size of the same weights."""
     target = off_by(boltzmann, 0.5, unit=2)
     state = exact_population(boltzmann, runs=1, members=50)
     new, info = population.step(state, repeated(target, 1), sweeps=1, max_tempering_steps=1)
@@ -96,7 +96,7 @@ def test_weights_are_those_of_the_formula(boltzmann: Boltzmann) -> None:
 
 
 def test_a_large_step_is_divided_and_the_estimate_improves() -> None:
-    """100 populations from a fifth of all parameters to five times them: dividing at least halves the error."""
+    """100 populations from 0.2 to 5 times the parameters: dividing the step at least halves the error."""
     boltzmann, target = (stretched(small_rbm(seed=5), factor) for factor in (0.2, 5.0))
     state = exact_population(boltzmann, runs=100, members=100)
     many, truth = repeated(target, 100), true_log_z(target)
@@ -112,22 +112,25 @@ def test_a_large_step_is_divided_and_the_estimate_improves() -> None:
     assert (divided.log_z - truth).abs().max() < 5 * info.standard_error.max()
 
 
-def test_the_number_of_parts_is_bounded() -> None:
+def test_the_number_of_tempering_steps_is_bounded() -> None:
     boltzmann = small_rbm()
     state = exact_population(boltzmann, runs=2, members=100)
     new, info = population.step(
         state, repeated(stretched(boltzmann, 8.0), 2), sweeps=1, smallest_ess=0.95, max_tempering_steps=3
     )
     assert info.tempering_steps.tolist() == [3, 3]
-    assert torch.equal(new.bias, repeated(stretched(boltzmann, 8.0), 2).bias), "the last part goes all the way"
+    assert torch.equal(new.bias, repeated(stretched(boltzmann, 8.0), 2).bias), (
+        "the last tempering step reaches the new parameters"
+    )
     assert (new.rng_state - state.rng_state)[:, 1].tolist() == [3, 3]
 
 
-def test_parts_meet_the_effective_sample_size_that_was_asked_for() -> None:
-    """All parts but the last are as long as the grid lets them.
+def test_tempering_steps_keep_the_requested_effective_sample_size() -> None:
+    """All tempering steps but the last are as long as the grid allows.
 
-    The next point on it, 2^(1/4) times as far, would take the log of the effective sample size, which falls with the
-    square of the way, below its target: so the smallest of all parts lies between the target and its power 2^(-1/2).
+    The log of the effective sample size falls with the square of the step size. The next point on the grid, 2^(1/4)
+    times as far, would take it below the target. So the smallest effective sample size lies between the target and its
+    power 2^(-1/2).
     """
     boltzmann = small_rbm()
     state = exact_population(boltzmann, runs=5, members=1000)
@@ -138,17 +141,17 @@ def test_parts_meet_the_effective_sample_size_that_was_asked_for() -> None:
         assert info.effective_sample_size.max() < 1000 * target**0.5**0.5
 
 
-def test_a_collapse_warns_and_says_so() -> None:
-    """A bias of 60 on a unit that one of ten members has on: the others weigh e^-60. The second replica stays."""
+def test_a_collapse_warns_and_is_reported() -> None:
+    """A bias of 60 on a unit that one of ten members has on: the others have weight e^-60. Replica 1 is unchanged."""
     bias, weight = torch.zeros(2, 5, dtype=torch.float64), torch.zeros(2, 2, 3, dtype=torch.float64)
     z = torch.zeros(2, 10, 5, dtype=torch.float64)
     z[:, 4, 0] = 1
     boltzmann = BipartiteBoltzmann(bias, weight)
     rng_state = replica_rng_states(boltzmann, 0, KeyDomain.POPULATION)
-    state = PopulationState(z, bias, weight, torch.zeros(2, dtype=torch.float64), everyone(z), rng_state)
+    state = PopulationState(z, bias, weight, torch.zeros(2, dtype=torch.float64), own_ancestors(z), rng_state)
     moved = bias.clone()
     moved[0, 0] = 60
-    with pytest.warns(CollapseWarning, match="replica 0: the population collapsed: one of 10 members carried 100%"):
+    with pytest.warns(CollapseWarning, match="replica 0: the population collapsed: one of 10 members had 100%"):
         _, info = population.step(state, BipartiteBoltzmann(moved, weight), sweeps=1, max_tempering_steps=1)
     assert info.collapsed.tolist() == [True, False]
     assert info.families.tolist() == [1, 10]
@@ -157,28 +160,28 @@ def test_a_collapse_warns_and_says_so() -> None:
     assert info.standard_error[0].isinf()
 
 
-def test_a_collapse_in_any_part_is_reported_with_its_replica() -> None:
-    """The smallest part, 2^-15 of the way, leaves all weight to one of ten; in the second part all are alike."""
+def test_a_collapse_in_any_tempering_step_is_reported_with_its_replica() -> None:
+    """The smallest tempering step, a fraction of 2^-15, gives all weight to one of ten; in the second all are equal."""
     bias, weight = torch.zeros(2, 5, dtype=torch.float64), torch.zeros(2, 2, 3, dtype=torch.float64)
     z = torch.zeros(2, 10, 5, dtype=torch.float64)
     z[:, 4, 0] = 1
     rng_state = replica_rng_states(BipartiteBoltzmann(bias, weight), 0, KeyDomain.POPULATION)
-    state = PopulationState(z, bias, weight, torch.zeros(2, dtype=torch.float64), everyone(z), rng_state)
+    state = PopulationState(z, bias, weight, torch.zeros(2, dtype=torch.float64), own_ancestors(z), rng_state)
     raised = bias.clone()
     raised[1, 0] = 1e7
-    with pytest.warns(CollapseWarning, match="replica 1: the population collapsed: one of 10 members carried 100%"):
+    with pytest.warns(CollapseWarning, match="replica 1: the population collapsed: one of 10 members had 100%"):
         new, info = population.step(state, BipartiteBoltzmann(raised, weight), sweeps=1)
     assert info.tempering_steps.tolist() == [1, 2]
     assert info.collapsed.tolist() == [False, True]
     assert info.largest_weight.tolist() == pytest.approx([0.1, 1.0])
     again, later = population.step(population.reset_ancestors(new), BipartiteBoltzmann(raised, weight), sweeps=1)
-    assert not later.collapsed.any(), "counted from here, nothing has happened yet"
+    assert not later.collapsed.any(), "after the reset there is no collapse"
     assert again.log_z.equal(new.log_z)
 
 
-def test_a_collapse_over_several_parts_is_reported() -> None:
-    """Ten members, parts that keep half of them each: no member ever carries 40%, but in the end two families do."""
-    with pytest.warns(CollapseWarning, match=r"its families are worth 2.0 equal ones; take smaller parameter steps"):
+def test_a_collapse_over_several_tempering_steps_is_reported() -> None:
+    """Ten members, ESS of 50% in each tempering step: no member has 40% of the weight, but two families are left."""
+    with pytest.warns(CollapseWarning, match=r"effective number of families is 2.0; use smaller parameter steps"):
         result, _, info = anneal_population(repeated(two_modes(), 5), 10, seed=0, smallest_ess=0.5)
     assert info.tempering_steps.min() >= 3
     assert info.largest_weight.max() < 0.4
@@ -188,17 +191,17 @@ def test_a_collapse_over_several_parts_is_reported() -> None:
     assert torch.equal(info.collapsed, result.standard_error.isinf())
 
 
-def test_families_are_counted_since_the_beginning() -> None:
-    """Nine of ten members are equal, the tenth has the unit on that a bias of log 9 favours: it has 5 children."""
+def test_family_sizes_after_one_step() -> None:
+    """Nine of ten members are equal; the tenth has the unit on that a bias of log 9 favours, and gets 5 children."""
     bias, weight = torch.zeros(5, dtype=torch.float64), torch.zeros(2, 3, dtype=torch.float64)
     z = torch.zeros(10, 5, dtype=torch.float64)
     z[3, 1] = 1
     rng_state = replica_rng_states(BipartiteBoltzmann(bias, weight), 0, KeyDomain.POPULATION)
     moved = bias.clone()
     moved[1] = math.log(9)
-    state = PopulationState(z, bias, weight, torch.zeros((), dtype=torch.float64), everyone(z), rng_state)
+    state = PopulationState(z, bias, weight, torch.zeros((), dtype=torch.float64), own_ancestors(z), rng_state)
     _, info = population.step(state, BipartiteBoltzmann(moved, weight), sweeps=1, max_tempering_steps=1)
-    assert info.families == 6  # it and five of the others
+    assert info.families == 6  # the tenth and five others
     assert info.largest_family.item() == 0.5
     assert info.mean_square_family.item() == pytest.approx((25 + 5) / 10)
     assert info.effective_sample_size.item() == pytest.approx(18**2 / (81 + 9))
@@ -214,7 +217,7 @@ def naive_systematic(weights: list[float], u: float) -> list[int]:
     return [next(i for i, edge in enumerate(edges) if point < edge) for point in points]
 
 
-def test_systematic_resampling_is_that_of_the_definition() -> None:
+def test_systematic_resampling_matches_its_definition() -> None:
     g = torch.Generator().manual_seed(0)
     log_weights = torch.randn(50, 7, generator=g, dtype=torch.float64)
     u = torch.rand(50, 1, generator=g, dtype=torch.float64)
@@ -223,7 +226,7 @@ def test_systematic_resampling_is_that_of_the_definition() -> None:
         assert got[row].tolist() == naive_systematic(log_weights[row].exp().tolist(), u[row].item())
 
 
-def test_children_are_as_many_as_the_weight_says_up_to_one_and_on_average_exactly() -> None:
+def test_the_number_of_children_matches_the_weight_up_to_one_and_exactly_on_average() -> None:
     log_weights = torch.randn(9, generator=torch.Generator().manual_seed(1), dtype=torch.float64).expand(2000, 9)
     u = (torch.arange(2000, dtype=torch.float64)[:, None] + 0.5) / 2000
     parents = systematic(log_weights.exp(), u)
@@ -234,10 +237,10 @@ def test_children_are_as_many_as_the_weight_says_up_to_one_and_on_average_exactl
 
 
 EXTREME = (2.0**-32, 0.5, 1 - 2.0**-32)
-"""The smallest and largest uniforms of a stream."""
+"""The smallest, a middle and the largest uniform."""
 
 
-def test_equal_weights_resample_nobody_whatever_the_rounding() -> None:
+def test_equal_weights_change_no_member_despite_rounding() -> None:
     for count in (3, 10, 49, 1000, 1_000_000):
         for u in EXTREME:
             ones, uniform = (torch.full((2, n), x, dtype=torch.float64) for n, x in ((count, 1.0), (1, u)))
@@ -249,8 +252,10 @@ def test_extreme_weights_resample_without_leaving_the_population() -> None:
     for u in EXTREME:
         parents = systematic(weights, torch.full((3, 1), u, dtype=torch.float64))
         assert parents.tolist() == [[1] * 3, [0] * 3, [2] * 3]
-    lost = systematic(torch.full((1, 3), torch.nan, dtype=torch.float64), torch.full((1, 1), 0.5, dtype=torch.float64))
-    assert 0 <= lost.min() <= lost.max() < 3
+    invalid = systematic(
+        torch.full((1, 3), torch.nan, dtype=torch.float64), torch.full((1, 1), 0.5, dtype=torch.float64)
+    )
+    assert 0 <= invalid.min() <= invalid.max() < 3
 
 
 # Following the parameters ----------------------------------------------------------------------------------------
@@ -262,7 +267,7 @@ def walk(boltzmann: Boltzmann, k: int) -> Boltzmann:
 
 @boltzmanns
 def test_a_population_follows_the_parameters(boltzmann: Boltzmann) -> None:
-    """15 updates, 40 runs of 500: log Z stays with the exact one, and so do the marginals, within 5 standard errors."""
+    """15 steps, 40 runs of 500: log Z and the marginals stay within 5 standard errors of the exact ones."""
     runs, members = 40, 500
     state = population.init(repeated(boltzmann, runs), members, seed=0)
     for k in range(15):
@@ -271,7 +276,7 @@ def test_a_population_follows_the_parameters(boltzmann: Boltzmann) -> None:
         error = state.log_z - true_log_z(target)
         assert abs(error.mean()) < 5 * error.std() / math.sqrt(runs) + 1e-9, k
         assert bool((error.abs() < 5 * info.standard_error).all())
-    assert error.std() > 0.4 * info.standard_error.mean(), "the claimed error is not far too wide"
+    assert error.std() > 0.4 * info.standard_error.mean(), "the standard error is not far too large"
     marginal = probabilities(target) @ states(5)
     means = state.z.mean(1)
     spread = means.std(0) / math.sqrt(runs)
@@ -279,12 +284,12 @@ def test_a_population_follows_the_parameters(boltzmann: Boltzmann) -> None:
     assert not info.collapsed.any()
 
 
-@pytest.mark.parametrize("at_once", [False, True])
-def test_the_error_of_log_z_covers_after_many_updates(single_step: bool) -> None:
-    """Two modes that no chain leaves, annealed and then tilted to and fro, 100 runs of 300.
+@pytest.mark.parametrize("single_step", [False, True])
+def test_the_error_of_log_z_covers_after_many_steps(single_step: bool) -> None:
+    """Two modes that no chain leaves, annealed and then tilted back and forth, 100 runs of 300.
 
-    95% coverage is 95 +- 2.2, so 84 is 5 standard deviations. A run keeps the share of the modes that it has found, and
-    its error with it: counted from each step alone it would be a tenth of that.
+    95% coverage is 95 +- 2.2, so 84 is 5 standard deviations. A run keeps the mode weights of its annealing, and so
+    their error. A standard error from single steps alone would be a tenth of it.
     """
     runs = 100
     _, state, info = anneal_population(repeated(two_modes(), runs), 300, seed=0)
@@ -295,61 +300,63 @@ def test_the_error_of_log_z_covers_after_many_updates(single_step: bool) -> None
             error = state.log_z - true_log_z(boltzmann)
             assert (error.abs() < 1.96 * info.standard_error).sum() >= 84, k
             assert 0.85 < info.standard_error.mean() / error.std() < 1.5, k
-            assert bool((info.effective_families < 100).all()), "few families of 300 are left"
+            assert bool((info.effective_families < 100).all()), "few of 300 families are left"
     assert torch.equal(info.ancestors, state.ancestors)
     fresh, later = population.step(
         population.reset_ancestors(state), repeated(boltzmann, runs), sweeps=1, single_step=single_step
     )
     assert not later.standard_error.any()
     assert torch.equal(fresh.log_z, state.log_z)
-    assert torch.equal(fresh.ancestors, everyone(state.z))
+    assert torch.equal(fresh.ancestors, own_ancestors(state.z))
 
 
-# At once ---------------------------------------------------------------------------------------------------------
+# Single steps ----------------------------------------------------------------------------------------------------
 
 
-def moved(boltzmann: Boltzmann, size: float) -> Boltzmann:
-    """All parameters other ones, `size` times as large and of the other sign."""
+def scaled(boltzmann: Boltzmann, size: float) -> Boltzmann:
+    """All parameters scaled by -`size`."""
     return boltzmann.with_parameters(-size * boltzmann.bias, -size * boltzmann.couplings)
 
 
 @boltzmanns
-def test_at_once_is_the_whole_step_where_the_weights_carry_it(boltzmann: Boltzmann) -> None:
-    """The same members, families and weights. Only log Z is told the other way."""
-    start, near = exact_population(boltzmann, runs=3, members=300), repeated(moved(boltzmann, -1.1), 3)
+def test_a_single_step_is_the_whole_step_if_its_effective_sample_size_suffices(boltzmann: Boltzmann) -> None:
+    """The same members, families and weights. Only log Z comes from the reverse estimator."""
+    start, near = exact_population(boltzmann, runs=3, members=300), repeated(scaled(boltzmann, -1.1), 3)
     whole, whole_info = population.step(start, near, sweeps=2)
     assert whole_info.tempering_steps.tolist() == [1] * 3
     state, info = population.step(start, near, sweeps=2, single_step=True)
     assert all(torch.equal(a, b) for a, b in zip(state._replace(log_z=whole.log_z), whole, strict=True))
-    told = info._replace(log_z_increment=whole_info.log_z_increment)
-    assert all(torch.equal(a, b) for a, b in zip(told, whole_info, strict=True))
+    same_log_z = info._replace(log_z_increment=whole_info.log_z_increment)
+    assert all(torch.equal(a, b) for a, b in zip(same_log_z, whole_info, strict=True))
     assert not torch.equal(state.log_z, whole.log_z)
 
 
 @boltzmanns
-def test_at_once_the_members_are_at_the_machine_however_far_it_is(boltzmann: Boltzmann) -> None:
-    """Too far for the weights, not for 30 sweeps: chi-square at the new machine, false-alarm rate 1e-6.
+def test_after_a_single_step_the_members_are_at_the_new_parameters_however_far(boltzmann: Boltzmann) -> None:
+    """Too far for the weights, not for 30 sweeps: chi-square at the new parameters, false-alarm rate 1e-6.
 
-    Of the members at least half are worth keeping by the weights of a part of the way; by the whole way's, few.
+    Resampling for a fraction of the step keeps an ESS of at least half of the members; the whole step would keep few.
     """
-    start, far = exact_population(boltzmann, runs=1, members=200_000), moved(boltzmann, 2.5)
+    start, far = exact_population(boltzmann, runs=1, members=200_000), scaled(boltzmann, 2.5)
     state, info = population.step(start, repeated(far, 1), sweeps=30, single_step=True)
     assert torch.equal(state.bias[0], far.bias)
     assert torch.equal(state.coupling[0], far.couplings)
     assert info.effective_sample_size < 0.3 * 200_000
-    assert info.mean_square_family < 2.25, "half of the members, and 1/4 by rounding"
+    assert info.mean_square_family < 2.25, "2 for an ESS of one half, and 1/4 for rounding"
     assert chi_square(state.z[0], probabilities(far)).passes
     assert not chi_square(state.z[0], probabilities(off_by(far))).passes
 
 
 @boltzmanns
-def test_at_once_the_parents_are_those_of_the_farthest_part_that_the_weights_carry(boltzmann: Boltzmann) -> None:
-    """Against undivided steps to points of the way, 2^(-k/4) of it, of which the first is at k = 0."""
-    start, far = exact_population(boltzmann, runs=1, members=500), repeated(moved(boltzmann, 2.5), 1)
+def test_the_parents_of_a_single_step_are_those_of_the_largest_fraction_that_keeps_the_ess(
+    boltzmann: Boltzmann,
+) -> None:
+    """Against undivided steps to fractions 2^(-k/4) of the step, from k = 0."""
+    start, far = exact_population(boltzmann, runs=1, members=500), repeated(scaled(boltzmann, 2.5), 1)
     for k in range(40):
-        share = 2.0 ** (-k / 4)
+        fraction = 2.0 ** (-k / 4)
         near = far.with_parameters(
-            torch.lerp(start.bias, far.bias, share), torch.lerp(start.coupling, far.couplings, share)
+            torch.lerp(start.bias, far.bias, fraction), torch.lerp(start.coupling, far.couplings, fraction)
         )
         whole, info = population.step(start, near, sweeps=1)
         if info.tempering_steps == 1:
@@ -361,8 +368,8 @@ def test_at_once_the_parents_are_those_of_the_farthest_part_that_the_weights_car
 
 
 @boltzmanns
-def test_the_way_back_averages_to_the_exact_ratio(boltzmann: Boltzmann) -> None:
-    """4,000 populations of 20 members, and 30 sweeps to forget: mean e^-increment within 5 standard errors."""
+def test_the_reverse_estimator_averages_to_the_exact_ratio(boltzmann: Boltzmann) -> None:
+    """4,000 populations of 20 members, and 30 sweeps to decorrelate: mean e^-increment within 5 standard errors."""
     target = off_by(off_by(boltzmann, 1.0, unit=0), -0.7, unit=4)
     state = exact_population(boltzmann, runs=4000, members=20)
     _, info = population.step(state, repeated(target, 4000), sweeps=30, single_step=True, smallest_ess=0.01)
@@ -371,11 +378,11 @@ def test_the_way_back_averages_to_the_exact_ratio(boltzmann: Boltzmann) -> None:
     assert abs(ratios.mean() - 1) < 5 * ratios.std() / math.sqrt(4000)
 
 
-def test_learning_in_steps_too_long_for_the_weights_does_not_run_away() -> None:
-    """200 units without couplings, whose biases learn from the members with momentum: one sweep forgets all.
+def test_learning_in_steps_too_long_for_the_weights_does_not_diverge() -> None:
+    """200 units without couplings, whose biases learn from the members with momentum: one sweep decorrelates all.
 
-    Members that wait behind the parameters drive them on: so learned, biases end 50 off in root mean square, for three
-    seeds. The noise of 500 members, carried on by momentum, makes it 0.10 +- 0.005; the bound is 20 of those off.
+    Members at stale parameters drive them on: with those the biases end 50 off in root mean square, for three seeds.
+    The noise of 500 members, amplified by momentum, makes it 0.10 +- 0.005; the bound is 20 of those off.
     """
     truth = torch.linspace(-2, 2, 200, dtype=torch.float64)
     bias, speed = torch.zeros_like(truth), torch.zeros_like(truth)
@@ -392,8 +399,8 @@ def test_learning_in_steps_too_long_for_the_weights_does_not_run_away() -> None:
 
 
 @boltzmanns
-def test_log_z_does_not_drift_where_the_members_move_the_parameters(boltzmann: Boltzmann) -> None:
-    """Learning from the members' moments: errors against enumeration, and those of the weights, which do drift.
+def test_log_z_does_not_drift_when_the_members_move_the_parameters(boltzmann: Boltzmann) -> None:
+    """Learning from the members' moments: errors against enumeration. The forward estimator does drift.
 
     20 runs; the mean error within 6 of its standard errors of 0 (false-alarm rate 1e-5), the other below -15 of them.
     """
@@ -416,10 +423,10 @@ def test_log_z_does_not_drift_where_the_members_move_the_parameters(boltzmann: B
         assert deviation < -15 if drifts else abs(deviation) < 6, (deviation, error.mean())
 
 
-def test_what_a_long_way_forbids_is_not_forgotten() -> None:
-    """A fair unit that is all but switched off: no member after the sweeps knows that it was ever on.
+def test_states_made_improbable_by_a_long_step_still_count_in_log_z() -> None:
+    """A fair unit that is almost switched off: no member has it on after the sweeps.
 
-    400 runs of 500, |error| < 5 standard errors in each; told by the new members alone most would be 10 off.
+    400 runs of 500, |error| < 5 standard errors in each; by the reverse estimator alone most would be 10 off.
     """
     runs, weight = 400, torch.zeros(2, 3, dtype=torch.float64)
     bias = torch.zeros(5, dtype=torch.float64)
@@ -434,9 +441,9 @@ def test_what_a_long_way_forbids_is_not_forgotten() -> None:
 
 
 @boltzmanns
-def test_a_replica_with_a_long_way_does_not_disturb_its_neighbours(boltzmann: Boltzmann) -> None:
-    """Three ways of different length, four updates, together and alone: the same members, weights and log Z."""
-    targets = [moved(boltzmann, size) for size in (-0.95, 0.5, 40.0)]
+def test_a_replica_with_a_long_step_does_not_disturb_its_neighbours(boltzmann: Boltzmann) -> None:
+    """Three steps of different length, four times, together and alone: the same members, weights and log Z."""
+    targets = [scaled(boltzmann, size) for size in (-0.95, 0.5, 40.0)]
     many = boltzmann.with_parameters(
         torch.stack([t.bias for t in targets]), torch.stack([t.couplings for t in targets])
     )
@@ -459,7 +466,7 @@ def test_a_replica_with_a_long_way_does_not_disturb_its_neighbours(boltzmann: Bo
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_share_of_the_way_is_the_farthest_of_the_grid(dtype: torch.dtype) -> None:
+def test_the_tempering_step_is_the_largest_of_the_grid(dtype: torch.dtype) -> None:
     """Against the definition of the effective sample size at 2^0, 2^(-1/4), ..., 2^-15, for weights of all spreads."""
     g = torch.Generator().manual_seed(0)
     gain = (
@@ -467,42 +474,44 @@ def test_the_share_of_the_way_is_the_farthest_of_the_grid(dtype: torch.dtype) ->
     )
     gain = gain - gain.amax(-1, keepdim=True)
     got = max_tempering_step(gain, 30.0, dtype)
-    assert torch.equal(got, got.to(dtype).double()), "what the parameters move by is what the weights were made with"
-    for row, share in zip(gain, got.tolist(), strict=True):
+    assert torch.equal(got, got.to(dtype).double()), (
+        "the parameters move by the fraction that the weights were computed with"
+    )
+    for row, fraction in zip(gain, got.tolist(), strict=True):
         weights = [(2.0 ** (-j / 4) * row).exp() for j in range(61)]
         enough = [j for j, w in enumerate(weights) if w.sum() ** 2 / (w**2).sum() >= 30]
-        assert share == pytest.approx(2.0 ** (-min(enough, default=60) / 4), rel=1e-6)
+        assert fraction == pytest.approx(2.0 ** (-min(enough, default=60) / 4), rel=1e-6)
     assert got[0] == 1
     assert got[-1] == 2.0**-15
     assert len(got.unique()) > 20
 
 
-def test_members_beyond_what_the_grid_sees_at_once_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_chunks_of_the_grid_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     boltzmann = small_rbm()
     start = population.init(boltzmann, 1000, seed=0)
-    state, info = population.step(start, moved(boltzmann, 2.0), sweeps=1)
+    state, info = population.step(start, scaled(boltzmann, 2.0), sweeps=1)
     assert info.tempering_steps > 1
-    monkeypatch.setattr(resampling, "_AT_ONCE", 64)
-    again, _ = population.step(start, moved(boltzmann, 2.0), sweeps=1)
+    monkeypatch.setattr(resampling, "_MEMBERS_PER_CHUNK", 64)
+    again, _ = population.step(start, scaled(boltzmann, 2.0), sweeps=1)
     assert all(torch.equal(a, b) for a, b in zip(state, again, strict=True))
 
 
-def test_at_once_a_way_too_long_for_the_grid_says_what_it_cost() -> None:
-    """One member in ten has the unit on whose bias rises by 10^7: even 2^-15 of that leaves it all the weight."""
+def test_a_single_step_too_long_for_the_grid_is_reported_as_a_collapse() -> None:
+    """One member in ten has the unit on whose bias rises by 10^7: even 2^-15 of that gives it all the weight."""
     bias, weight = torch.zeros(5, dtype=torch.float64), torch.zeros(2, 3, dtype=torch.float64)
     z = torch.zeros(10, 5, dtype=torch.float64)
     z[4, 0] = 1
     rng_state = replica_rng_states(BipartiteBoltzmann(bias, weight), 0, KeyDomain.POPULATION)
-    state = PopulationState(z, bias, weight, torch.zeros((), dtype=torch.float64), everyone(z), rng_state)
+    state = PopulationState(z, bias, weight, torch.zeros((), dtype=torch.float64), own_ancestors(z), rng_state)
     raised = bias.clone()
     raised[0] = 1e7
-    new, info = population.step(state, BipartiteBoltzmann(raised, weight), sweeps=1, single_step=True)  # warns nobody
+    new, info = population.step(state, BipartiteBoltzmann(raised, weight), sweeps=1, single_step=True)  # no warning
     assert torch.equal(new.bias, raised)
     assert info.collapsed
     assert info.families == 1
 
 
-def test_parameters_that_are_not_numbers_are_seen_in_the_info_where_nothing_may_raise() -> None:
+def test_non_finite_parameters_show_in_the_info_of_a_single_step() -> None:
     boltzmann = small_rbm(replicas=(2,))
     weight = boltzmann.weight.clone()
     weight[0, 1, 2] = torch.nan
@@ -513,7 +522,7 @@ def test_parameters_that_are_not_numbers_are_seen_in_the_info_where_nothing_may_
     assert info.collapsed.tolist() == [True, False]
 
 
-# From temperature 0 to 1 -----------------------------------------------------------------------------------------
+# From inverse temperature 0 to 1 ---------------------------------------------------------------------------------
 
 
 def test_annealing_starts_exactly_at_its_base() -> None:
@@ -530,7 +539,7 @@ def test_annealing_starts_exactly_at_its_base() -> None:
 
 @pytest.mark.parametrize("base", ["centred", "bias", "uniform", torch.linspace(-2, 2, 5)])
 @boltzmanns
-def test_stand_alone_annealing_finds_log_z(boltzmann: Boltzmann, base: str | Tensor) -> None:
+def test_annealing_from_independent_units_finds_log_z(boltzmann: Boltzmann, base: str | Tensor) -> None:
     result, state, info = anneal_population(boltzmann, 3000, seed=0, base=base)
     assert abs(result.value.item() - true_log_z(boltzmann)) < 5 * result.standard_error.item()
     assert result.standard_error < 0.1

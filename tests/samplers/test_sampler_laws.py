@@ -1,8 +1,8 @@
-"""Every sampler hits the exact law of an enumerated machine, and would be caught with one bias off by 0.1.
+"""Every sampler has the exact distribution of an enumerated Boltzmann machine; a bias off by 0.1 is detected.
 
 Chi-square over the 32 states, false-alarm rate 1e-6 each. Draws are the final states of independent chains (or
-ladders); a population's are kin, and the statistic is divided by its mean square family size, which makes the rate
-smaller still.
+ladders). Members of a population are correlated, so the statistic is divided by its mean square family size, which
+makes the rate smaller still.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from samplers.laws import MACHINES, chi_square, log_weights, off_by, probabilities, small_rbm, states
+from samplers.laws import BOLTZMANNS, chi_square, log_weights, off_by, probabilities, small_rbm, states
 from torch import Tensor
 
 from softspin.distributions import Boltzmann
@@ -25,7 +25,7 @@ def by_gibbs(boltzmann: Boltzmann) -> tuple[Tensor, float]:
 
 
 def by_population(boltzmann: Boltzmann) -> tuple[Tensor, float]:
-    """A persistent population: annealed to another machine first, then to this one."""
+    """A persistent population: annealed to another Boltzmann machine first, then to this one."""
     state = population.init(boltzmann, 200_000, seed=0)
     state, _ = population.step(state, off_by(boltzmann, 0.7, unit=3), sweeps=2)
     state, info = population.step(state, boltzmann, sweeps=2)
@@ -46,9 +46,9 @@ def by_tempering(boltzmann: Boltzmann) -> tuple[Tensor, float]:
 SAMPLERS = {"gibbs": by_gibbs, "population": by_population, "annealing": by_annealing, "tempering": by_tempering}
 
 
-@pytest.mark.parametrize("machine", MACHINES.values(), ids=list(MACHINES))
+@pytest.mark.parametrize("boltzmann", BOLTZMANNS.values(), ids=list(BOLTZMANNS))
 @pytest.mark.parametrize("sample", SAMPLERS.values(), ids=list(SAMPLERS))
-def test_the_exact_law_is_hit_and_a_wrong_one_is_not(
+def test_the_exact_distribution_passes_and_a_wrong_one_fails(
     sample: Callable[[Boltzmann], tuple[Tensor, float]], boltzmann: Boltzmann
 ) -> None:
     truth = probabilities(boltzmann)
@@ -63,7 +63,7 @@ def _draws(sampled: tuple[Tensor, float], truth: Tensor) -> tuple[Tensor, Tensor
 
 
 @pytest.mark.parametrize("implementation", ["plain", "auto"])
-def test_gibbs_in_single_precision_whichever_kernel_runs(implementation: Implementation) -> None:
+def test_gibbs_in_single_precision_with_each_kernel(implementation: Implementation) -> None:
     boltzmann = small_rbm(torch.float32)
     for other, right in ((boltzmann, True), (off_by(boltzmann), False)):
         start = gibbs.init(other, 60_000, seed=1)
@@ -73,9 +73,9 @@ def test_gibbs_in_single_precision_whichever_kernel_runs(implementation: Impleme
         assert info.flip_rate == (start.z != state.z).float().mean()
 
 
-@pytest.mark.parametrize("machine", MACHINES.values(), ids=list(MACHINES))
-def test_every_rung_of_a_ladder_has_its_own_law(boltzmann: Boltzmann) -> None:
-    """The last move is an exchange; each rung's law is summed up from -E_t = (1 - t) base.z + t (-E(z))."""
+@pytest.mark.parametrize("boltzmann", BOLTZMANNS.values(), ids=list(BOLTZMANNS))
+def test_every_rung_of_a_ladder_has_the_distribution_of_its_temperature(boltzmann: Boltzmann) -> None:
+    """The last move is an exchange; each rung's distribution is computed from -E_t = (1 - t) base.z + t (-E(z))."""
     t = torch.tensor([0.0, 0.3, 0.6, 1.0], dtype=torch.float64)
     base = torch.linspace(-1, 1, 5, dtype=torch.float64)
     state = tempering.init(boltzmann, 50_000, seed=5, temperatures=t, base=base)

@@ -1,4 +1,4 @@
-"""What all samplers have in common: state in, state out, nothing given is changed; replicas and resumed runs agree."""
+"""Properties of all samplers: state in, state out, inputs unchanged; replicas and resumed runs agree."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Sampler(NamedTuple):
 SAMPLERS = {
     "gibbs": Sampler(gibbs.init, gibbs.step),
     "population": Sampler(population.init, population.step),
-    "population, at once": Sampler(population.init, partial(population.step, single_step=True)),
+    "population, single step": Sampler(population.init, partial(population.step, single_step=True)),
     "tempering": Sampler(tempering.init, tempering.step),
 }
 samplers = pytest.mark.parametrize("sampler", SAMPLERS.values(), ids=list(SAMPLERS))
-MACHINES: dict[str, Callable[..., Boltzmann]] = {"rbm": small_rbm, "graph": small_graph}
-boltzmanns = pytest.mark.parametrize("make", MACHINES.values(), ids=list(MACHINES))
+BOLTZMANNS: dict[str, Callable[..., Boltzmann]] = {"rbm": small_rbm, "graph": small_graph}
+boltzmanns = pytest.mark.parametrize("make", BOLTZMANNS.values(), ids=list(BOLTZMANNS))
 
 
 def same(first: Any, second: Any) -> bool:
@@ -49,7 +49,7 @@ def test_a_step_returns_a_new_state_of_the_same_shape(
     state = sampler.init(boltzmann, 7, seed=0)
     before = [x.clone() for x in state]
     new, info = sampler.step(state, boltzmann, sweeps=3)
-    assert same(state, before), "the state that was given has changed"
+    assert same(state, before), "the input state has changed"
     assert type(new) is type(state)
     for name, old in state._asdict().items():
         assert getattr(new, name).shape == old.shape, name
@@ -64,8 +64,8 @@ def test_a_step_returns_a_new_state_of_the_same_shape(
 
 @samplers
 @boltzmanns
-def test_the_info_outlives_the_state_that_was_given(sampler: Sampler, make: Callable[..., Boltzmann]) -> None:
-    """Whoever replays a step as a graph writes the new state over the old one."""
+def test_the_info_does_not_share_memory_with_the_input_state(sampler: Sampler, make: Callable[..., Boltzmann]) -> None:
+    """A replayed CUDA graph overwrites the old state with the new one."""
     boltzmann = make()
     state = sampler.init(boltzmann, 20, seed=0)
     _, info = sampler.step(state, boltzmann, sweeps=1)
@@ -77,9 +77,7 @@ def test_the_info_outlives_the_state_that_was_given(sampler: Sampler, make: Call
 
 @samplers
 @boltzmanns
-def test_the_same_seed_gives_the_same_run_and_another_does_not(
-    sampler: Sampler, make: Callable[..., Boltzmann]
-) -> None:
+def test_runs_depend_on_the_seed_alone(sampler: Sampler, make: Callable[..., Boltzmann]) -> None:
     boltzmann = make()
     runs = [sampler.step(sampler.init(boltzmann, 50, seed=s), boltzmann, sweeps=2)[0] for s in (0, 0, 1)]
     assert same(runs[0], runs[1])
@@ -88,8 +86,8 @@ def test_the_same_seed_gives_the_same_run_and_another_does_not(
 
 @samplers
 @boltzmanns
-def test_ten_updates_are_five_and_five_more(sampler: Sampler, make: Callable[..., Boltzmann]) -> None:
-    """The parameters move at every update; the second half starts from a copy of the tensors, as from a checkpoint."""
+def test_a_resumed_run_equals_an_uninterrupted_one(sampler: Sampler, make: Callable[..., Boltzmann]) -> None:
+    """The parameters change at every step; the second half starts from a copy of the tensors, as from a checkpoint."""
     one, two = make(seed=1), make(seed=2)
 
     def run(state: Any, updates: range) -> Any:
@@ -110,8 +108,8 @@ def test_ten_updates_are_five_and_five_more(sampler: Sampler, make: Callable[...
 
 @samplers
 @boltzmanns
-def test_replicas_are_runs_of_their_own(sampler: Sampler, make: Callable[..., Boltzmann]) -> None:
-    """Replicas need different numbers of parts in population annealing; none may disturb another."""
+def test_replicas_are_independent_runs(sampler: Sampler, make: Callable[..., Boltzmann]) -> None:
+    """Replicas need different numbers of tempering steps in population annealing; none may affect another."""
     many = make(replicas=(3,))
     scale = torch.tensor([0.1, 4.0, 12.0], dtype=torch.float64)
     bias = many.bias * scale[:, None]
@@ -133,7 +131,7 @@ def test_replicas_are_runs_of_their_own(sampler: Sampler, make: Callable[..., Bo
 
 
 @samplers
-def test_a_graph_with_the_couplings_of_an_rbm_is_sampled_like_it(sampler: Sampler) -> None:
+def test_a_graph_with_the_couplings_of_an_rbm_has_the_same_samples(sampler: Sampler) -> None:
     """2 x 3 units: the graph's largest colour class is the right side, so even the order of the draws is the same."""
     rbm = small_rbm()
     graph = GraphBoltzmann(rbm.bias, rbm.coupling)
@@ -153,14 +151,14 @@ def test_no_gradient_is_recorded(sampler: Sampler) -> None:
 
 OBJECTS: dict[str, tuple[TrainingSampler, Sampler]] = {
     "pcd": (Gibbs(), SAMPLERS["gibbs"]),
-    "pa": (PopulationAnnealing(), SAMPLERS["population, at once"]),
+    "pa": (PopulationAnnealing(), SAMPLERS["population, single step"]),
     "pt": (ParallelTempering(16), SAMPLERS["tempering"]),
 }
 
 
 @boltzmanns
 @pytest.mark.parametrize("name", OBJECTS)
-def test_training_s_samplers_are_these_functions(name: str, make: Callable[..., Boltzmann]) -> None:
+def test_the_sampler_classes_call_these_functions(name: str, make: Callable[..., Boltzmann]) -> None:
     sampler, functions = OBJECTS[name]
     assert REGISTRY.get(name) is type(sampler)
     boltzmann = make(replicas=(3,))
@@ -181,7 +179,7 @@ def test_training_s_samplers_are_these_functions(name: str, make: Callable[..., 
 
 
 @pytest.mark.parametrize("name", OBJECTS)
-def test_log_z_is_kept_by_the_population_alone(name: str) -> None:
+def test_only_the_population_has_a_log_z(name: str) -> None:
     sampler, _ = OBJECTS[name]
     boltzmann = small_rbm(replicas=(2,))
     state, _ = sampler.step(sampler.init(boltzmann, 50, seed=0), boltzmann, 2)
@@ -197,7 +195,7 @@ def test_log_z_is_kept_by_the_population_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OBJECTS)
-def test_a_replica_s_state_is_its_own_seed_s(name: str) -> None:
+def test_the_state_of_a_replica_depends_on_its_seed_alone(name: str) -> None:
     sampler, _ = OBJECTS[name]
     boltzmanns: list[Boltzmann] = [small_rbm(seed=1), small_rbm(seed=2)]
     together = sampler.init_replicas(boltzmanns, 20, [5, 9])
@@ -207,7 +205,7 @@ def test_a_replica_s_state_is_its_own_seed_s(name: str) -> None:
         assert same([x[r] for x in together], alone)
 
 
-def test_gibbs_starts_where_it_is_told() -> None:
+def test_gibbs_starts_at_the_given_states() -> None:
     start = torch.ones(6, 5, dtype=torch.float64)
     state = gibbs.init(small_rbm(), 6, seed=0, start=start)
     assert torch.equal(state.z, start)
@@ -225,12 +223,12 @@ def broken(value: float) -> BipartiteBoltzmann:
 
 @samplers
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
-def test_parameters_that_are_not_finite_are_named(sampler: Sampler, value: float) -> None:
-    with pytest.raises(SupportError, match="weight of a Boltzmann machine holds NaN or infinity"):
+def test_non_finite_parameters_raise(sampler: Sampler, value: float) -> None:
+    with pytest.raises(SupportError, match=r"weight of a Boltzmann machine .* NaN or infinity"):
         sampler.init(broken(value), 10, seed=0)
 
 
-def test_a_population_notices_parameters_that_became_nan() -> None:
+def test_a_population_raises_if_parameters_become_nan() -> None:
     state = population.init(small_rbm(), 10, seed=0)
     with pytest.raises(SupportError, match="the weights of the population are not finite; every parameter must be"):
         population.step(state, broken(torch.nan), sweeps=1)
@@ -238,31 +236,31 @@ def test_a_population_notices_parameters_that_became_nan() -> None:
 
 @boltzmanns
 @samplers
-def test_parameters_that_became_nan_are_named_by_the_next_step(
-    sampler: Sampler, make: Callable[..., Boltzmann]
-) -> None:
-    """An optimizer may write NaN into a machine that was built with good numbers."""
+def test_the_next_step_raises_if_parameters_become_nan(sampler: Sampler, make: Callable[..., Boltzmann]) -> None:
+    """An optimizer may write NaN into a Boltzmann machine that was built with finite parameters."""
     boltzmann = make()
     state = sampler.init(boltzmann, 10, seed=0)
     boltzmann.bias[2] = torch.nan
-    with pytest.raises(SupportError, match="bias of a Boltzmann machine holds NaN or infinity"):
+    with pytest.raises(SupportError, match=r"bias of a Boltzmann machine .* NaN or infinity"):
         sampler.step(state, boltzmann, sweeps=1)
     unseen = boltzmann.with_parameters(boltzmann.bias, boltzmann.couplings)
     assert not unseen.validates
-    if sampler.step is not population.step:  # it sees them in its weights
+    if sampler.step is not population.step:  # it checks its weights
         sampler.step(state, unseen, sweeps=1)
 
 
 @samplers
-def test_chains_that_are_not_bits_are_named(sampler: Sampler) -> None:
+def test_chains_that_are_not_bits_raise(sampler: Sampler) -> None:
     boltzmann = small_rbm()
     state = sampler.init(boltzmann, 4, seed=0)
-    with pytest.raises(SupportError, match="hold values other than 0 and 1; the units of a Boltzmann machine are bits"):
+    with pytest.raises(
+        SupportError, match="contain values other than 0 and 1; the units of a Boltzmann machine are bits"
+    ):
         sampler.step(state._replace(z=state.z + 0.3), boltzmann, sweeps=1)
 
 
 @samplers
-def test_no_chains_and_no_sweeps_are_named(sampler: Sampler) -> None:
+def test_zero_chains_or_sweeps_raise(sampler: Sampler) -> None:
     boltzmann = small_rbm()
     with pytest.raises(SupportError, match=r"0 (chains|members); at least [12] (is|are) needed"):
         sampler.init(boltzmann, 0, seed=0)
@@ -275,34 +273,36 @@ def test_no_chains_and_no_sweeps_are_named(sampler: Sampler) -> None:
 
 
 @samplers
-def test_a_state_of_another_machine_is_named(sampler: Sampler) -> None:
+def test_a_state_of_another_boltzmann_machine_raises(sampler: Sampler) -> None:
     state = sampler.init(small_rbm(), 4, seed=0)
     larger = BipartiteBoltzmann(torch.zeros(7, dtype=torch.float64), torch.zeros(3, 4, dtype=torch.float64))
-    with pytest.raises(ShapeError, match=r"have shape \(4, .*5\); this machine takes \(at least 1, .*7\)"):
+    with pytest.raises(ShapeError, match=r"have shape \(4, .*5\); this Boltzmann machine needs \(at least 1, .*7\)"):
         sampler.step(state, larger, sweeps=1)
-    with pytest.raises(ShapeError, match=r"this machine takes \(2, at least 1, .*5\)"):
+    with pytest.raises(ShapeError, match=r"this Boltzmann machine needs \(2, at least 1, .*5\)"):
         sampler.step(state, small_rbm(replicas=(2,)), sweeps=1)
-    with pytest.raises(SupportError, match=r"are torch.float64, the machine is torch.float32; convert one of them"):
+    with pytest.raises(
+        SupportError, match=r"are torch.float64, the Boltzmann machine is torch.float32; convert one of them"
+    ):
         sampler.step(state, small_rbm(torch.float32), sweeps=1)
     meta = BipartiteBoltzmann(torch.zeros(5, device="meta"), torch.zeros(2, 3, device="meta"), validate_args=False)
-    with pytest.raises(DeviceError, match="are on cpu, the machine on meta; move one of them"):
+    with pytest.raises(DeviceError, match="are on cpu, the Boltzmann machine on meta; move one of them"):
         sampler.step(state, meta, sweeps=1)
 
 
 @samplers
-def test_a_gpu_where_there_is_none_is_named(sampler: Sampler, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_gpu_is_reported(sampler: Sampler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     boltzmann = small_rbm(torch.float32)
-    with pytest.raises(DeviceError, match="implementation 'gpu' was asked for, but torch finds no CUDA device here"):
+    with pytest.raises(DeviceError, match=r"implementation 'gpu' .*torch finds no CUDA device"):
         sampler.step(sampler.init(boltzmann, 4, seed=0), boltzmann, sweeps=1, implementation="gpu")
 
 
 @samplers
-def test_an_implementation_for_rbms_refuses_a_graph(sampler: Sampler) -> None:
+def test_an_implementation_for_rbms_rejects_a_graph(sampler: Sampler) -> None:
     precise = small_graph()
     graph = GraphBoltzmann(precise.bias.float(), precise.coupling.float())
     state = sampler.init(graph, 4, seed=0)
-    text = "implementation 'cpu' sweeps bipartite machines, not general graphs; use 'auto' or 'plain'"
+    text = "implementation 'cpu' supports bipartite graphs only; use 'auto' or 'plain'"
     with pytest.raises(SupportError, match=text):
         sampler.step(state, graph, sweeps=1, implementation="cpu")
     with pytest.raises(UnknownNameError, match="did you mean 'plain'"):
@@ -316,7 +316,7 @@ def test_an_implementation_for_rbms_refuses_a_graph(sampler: Sampler) -> None:
 def test_no_random_bits_are_used_twice(
     sampler: Sampler, make: Callable[..., Boltzmann], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Starts, exchanges and sweeps at the same counter of a stream: every block of uniforms has a key of its own."""
+    """Starts, exchanges and sweeps at the same counter: every block of uniforms has a different key."""
     used: list[tuple[int, ...]] = []
     philox = np.random.Philox
 
@@ -340,23 +340,23 @@ def a_base(value: Tensor) -> Callable[[], object]:
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [
-        (a_base(torch.zeros(4)), ShapeError, r"base of shape \(4,\); it must be like the biases, \(5,\)"),
+        (a_base(torch.zeros(4)), ShapeError, r"base of shape \(4,\); the biases have shape \(5,\)"),
         (a_base(torch.zeros(2, 5)), ShapeError, r"base of shape \(2, 5\)"),
-        (a_base(torch.full((5,), torch.nan)), SupportError, "base holds NaN or infinity"),
+        (a_base(torch.full((5,), torch.nan)), SupportError, "base contains NaN or infinity"),
         (
             lambda: gibbs.init(small_rbm(), 3, seed=0, start=torch.zeros(3, 4)),
             ShapeError,
-            r"the chains to start from have shape \(3, 4\); this machine takes \(at least 1, 5\)",
+            r"the initial chains have shape \(3, 4\); this Boltzmann machine needs \(at least 1, 5\)",
         ),
         (
             lambda: gibbs.init(small_rbm(), 10, seed=0, start=torch.zeros(3, 5, dtype=torch.float64)),
             ShapeError,
-            "3 chains to start from, but 10 were asked for",
+            "start has 3 chains; it must have 10",
         ),
         (
             lambda: gibbs.init(small_rbm(), 3, seed=0, start=torch.full((3, 5), 0.3, dtype=torch.float64)),
             SupportError,
-            "the chains to start from hold values other than 0 and 1",
+            "the initial chains contain values other than 0 and 1",
         ),
         (
             lambda: population.step(
@@ -365,23 +365,23 @@ def a_base(value: Tensor) -> Callable[[], object]:
                 sweeps=1,
             ),
             ShapeError,
-            r"the population was at bias \(5,\) and couplings \(2, 3\), this machine has \(5,\) and \(1, 4\)",
+            r"the population has a bias \(5,\) and couplings \(2, 3\), this Boltzmann machine has \(5,\) and \(1, 4\)",
         ),
         (
             lambda: population.step(population.init(small_rbm(), 3, seed=0), small_rbm(), sweeps=1, smallest_ess=1.5),
             SupportError,
-            "smallest_ess 1.5; it is a share of the members, between 0 and 1",
+            "smallest_ess = 1.5; it must be a fraction of the members, between 0 and 1",
         ),
         (
             lambda: population.step(
                 population.init(small_rbm(), 3, seed=0), small_rbm(), sweeps=1, max_tempering_steps=0
             ),
             SupportError,
-            "0 parts; at least 1 is needed",
+            "0 tempering steps; at least 1 is needed",
         ),
         (lambda: population.init(small_rbm(), 1, seed=0), SupportError, "1 members; at least 2 are needed"),
     ],
 )
-def test_bad_input_is_named(call: Callable[[], object], error: type[Exception], text: str) -> None:
+def test_bad_input_raises_a_clear_error(call: Callable[[], object], error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         call()

@@ -1,4 +1,4 @@
-"""Parallel tempering: exchange rates against enumeration, round trips against a walk by hand, adapted ladders."""
+"""Parallel tempering: exchange rates against enumeration, round trips against a simulated walk, adapted ladders."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from samplers.laws import MACHINES, log_weights, small_rbm, states
+from samplers.laws import BOLTZMANNS, log_weights, small_rbm, states
 
 from softspin.distributions import BipartiteBoltzmann, Boltzmann
 from softspin.errors import ShapeError, SupportError
@@ -15,9 +15,9 @@ from softspin.samplers import tempering
 from softspin.samplers.tempering import adapted_temperatures
 
 
-@pytest.mark.parametrize("machine", MACHINES.values(), ids=list(MACHINES))
+@pytest.mark.parametrize("boltzmann", BOLTZMANNS.values(), ids=list(BOLTZMANNS))
 def test_exchange_rates_are_the_exact_ones(boltzmann: Boltzmann) -> None:
-    """Sum over all pairs of states of p_i p_(i+1) min(1, exchanged law / present law); 5 standard errors."""
+    """Sum over all pairs of states of p_i p_(i+1) min(1, exchanged probability / present one); 5 standard errors."""
     t = torch.tensor([0.0, 0.4, 1.0], dtype=torch.float64)
     base = torch.linspace(1, -1, 5, dtype=torch.float64)
     ladders, rounds = 4000, 20
@@ -35,8 +35,8 @@ def test_exchange_rates_are_the_exact_ones(boltzmann: Boltzmann) -> None:
         assert abs(info.exchange_rate[pair].item() - exact) < 5 * 0.5 / math.sqrt(ladders)
 
 
-def test_round_trips_are_those_of_a_walk_by_hand() -> None:
-    """Without couplings every exchange is accepted, so the walkers' way is known: even pairs, odd pairs, in turn."""
+def test_round_trips_match_a_simulated_walk() -> None:
+    """Without couplings every exchange is accepted, so the walk is known: even and odd pairs alternate."""
     boltzmann = BipartiteBoltzmann(torch.zeros(5), torch.zeros(2, 3))
     rungs, rounds, ladders = 4, 40, 3
     walkers, came_from_cold, was_hot, trips = list(range(rungs)), set[int](), set[int](), 0
@@ -61,20 +61,20 @@ def test_round_trips_are_those_of_a_walk_by_hand() -> None:
     assert first.round_trips + second.round_trips == info.round_trips
 
 
-def test_exchanges_keep_the_states_of_a_ladder() -> None:
+def test_an_exchange_permutes_the_states_of_a_ladder() -> None:
     """An exchange is a permutation along the ladder, of neighbours only."""
     accept = torch.tensor([[True, False, True], [False, True, False], [False, False, False]])
     assert tempering._exchange(accept, 4).tolist() == [[1, 0, 3, 2], [0, 2, 1, 3], [0, 1, 2, 3]]
 
 
-def test_neighbours_take_turns() -> None:
+def test_even_and_odd_pairs_alternate() -> None:
     certain = torch.zeros(2, 6, 5, dtype=torch.float64)
     even = tempering._decide(certain, torch.tensor([[3, 0], [3, 7]]))
     assert even[0].tolist() == [[True, False, True, False, True]] * 6
     assert even[1].tolist() == [[False, True, False, True, False]] * 6
 
 
-def test_samples_are_the_cold_end() -> None:
+def test_samples_are_the_cold_chains() -> None:
     boltzmann = small_rbm(replicas=(2,))
     state = tempering.init(boltzmann, 6, seed=0, temperatures=3)
     assert state.z.shape == (2, 6, 4, 5)
@@ -100,7 +100,7 @@ def test_an_adapted_ladder_exchanges_evenly() -> None:
     assert spreads[-1] < 0.1
 
 
-def test_an_even_ladder_stays_and_replicas_adapt_on_their_own() -> None:
+def test_an_even_ladder_stays_and_replicas_adapt_separately() -> None:
     t = torch.linspace(0, 1, 5, dtype=torch.float64)
     rates = torch.tensor([[0.5, 0.5, 0.5, 0.5], [1.0, 1.0, 0.0, 0.0]], dtype=torch.float64)
     new = adapted_temperatures(t.expand(2, 5), rates)
@@ -112,8 +112,8 @@ def test_an_even_ladder_stays_and_replicas_adapt_on_their_own() -> None:
         torch.testing.assert_close(adapted_temperatures(t, rates[r]), new[r], atol=1e-12, rtol=0)
 
 
-def test_a_ladder_for_each_replica_is_taken() -> None:
-    """What adapted_temperatures returns for replicas: each runs on its own ladder, as if alone."""
+def test_each_replica_can_have_its_own_ladder() -> None:
+    """As adapted_temperatures returns them: each replica runs on its own ladder, as if alone."""
     boltzmann = small_rbm(replicas=(2,))
     rates = torch.tensor([[0.5, 0.5, 0.5], [0.9, 0.5, 0.1]])
     ladders = adapted_temperatures(torch.linspace(0, 1, 4, dtype=torch.float64).expand(2, 4), rates)
@@ -128,7 +128,7 @@ def test_a_ladder_for_each_replica_is_taken() -> None:
     assert torch.equal(other.temperatures, ladders[:1].expand(2, 4))
 
 
-def test_rates_do_not_depend_on_how_the_rounds_are_grouped() -> None:
+def test_rates_do_not_depend_on_the_grouping_of_rounds() -> None:
     boltzmann = small_rbm()
     start = tempering.init(boltzmann, 30, seed=0, temperatures=4)
     _, whole = tempering.step(start, boltzmann, sweeps=6)
@@ -139,7 +139,7 @@ def test_rates_do_not_depend_on_how_the_rounds_are_grouped() -> None:
     torch.testing.assert_close(whole.exchange_rate, total, atol=1e-12, rtol=0)
 
 
-def test_bad_ladders_are_named() -> None:
+def test_bad_ladders_raise() -> None:
     with pytest.raises(SupportError, match="a schedule must increase"):
         tempering.init(small_rbm(), 3, seed=0, temperatures=torch.tensor([0.0, 0.6, 0.5, 1.0]))
     with pytest.raises(SupportError, match=r"starts at 0 and ends at 1, not 0.1 .. 1"):
@@ -153,5 +153,7 @@ def test_bad_ladders_are_named() -> None:
     ladders = torch.tensor([[0.0, 0.5, 1.0], [0.0, 0.2, 0.5]])
     with pytest.raises(SupportError, match=r"starts at 0 and ends at 1, not 0 .. 0.5"):
         tempering.init(small_rbm(replicas=(2,)), 3, seed=0, temperatures=ladders)
-    with pytest.raises(ShapeError, match=r"\(3,\) exchange rates for temperatures \(3,\)"):
+    with pytest.raises(
+        ShapeError, match=r"exchange rates of shape \(3,\) for temperatures \(3,\); give one rate for each pair"
+    ):
         adapted_temperatures(torch.linspace(0, 1, 3), torch.ones(3))

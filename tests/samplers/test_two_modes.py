@@ -1,7 +1,7 @@
-"""A strongly coupled machine with two modes: PCD stays in one and its diagnostics say so; the other samplers find both.
+"""A strongly coupled RBM with two modes: PCD stays in one and the diagnostics show it; the other samplers find both.
 
-8 x 8 units, all off or all on; the second mode has e^0.4 times the weight of the first. A chain would have to turn
-half of a side against fields of 6 to cross.
+8 x 8 units, all off or all on; the second mode has e^0.4 times the weight of the first. To cross, a chain would
+have to flip half of a side against fields of 6.
 """
 
 from __future__ import annotations
@@ -15,37 +15,37 @@ from torch import Tensor
 
 from softspin.samplers import anneal_population, diagnostics, gibbs, log_z, population, tempering
 
-MACHINE = two_modes()
+TWO_MODES = two_modes()
 
 
 def upper(z: Tensor) -> Tensor:
-    """Share of the states with more than half of their units on."""
+    """Fraction of the states with more than half of their units on."""
     return (z.mean(-1) > 0.5).double().mean()
 
 
-SHARE = upper(exact_draws(MACHINE, (1_000_000,), seed=0)).item()
+FRACTION = upper(exact_draws(TWO_MODES, (1_000_000,), seed=0)).item()
 
 
 def traced(start: Tensor, steps: int = 100) -> tuple[list[Tensor], Tensor]:
-    state = gibbs.init(MACHINE, len(start), seed=0, start=start)
+    state = gibbs.init(TWO_MODES, len(start), seed=0, start=start)
     seen = []
     for _ in range(steps):
-        state, info = gibbs.step(state, MACHINE, sweeps=5)
+        state, info = gibbs.step(state, TWO_MODES, sweeps=5)
         seen.append(state.z)
     return seen, info.flip_rate
 
 
-def test_the_modes_are_what_they_are_said_to_be() -> None:
-    assert pytest.approx(math.exp(0.4) / (1 + math.exp(0.4)), abs=0.01) == SHARE
-    assert MACHINE.marginals()[0].item() == pytest.approx(SHARE, abs=0.01)
+def test_the_modes_have_the_stated_weights() -> None:
+    assert pytest.approx(math.exp(0.4) / (1 + math.exp(0.4)), abs=0.01) == FRACTION
+    assert TWO_MODES.marginals()[0].item() == pytest.approx(FRACTION, abs=0.01)
 
 
 def test_gibbs_stays_in_its_mode_and_the_exact_marginals_show_it() -> None:
-    """From one mode nothing disagrees. Only the comparison with the exact marginals shows the mode that is missing."""
+    """Chains from one mode agree with each other. Only the exact marginals show the missing mode."""
     seen, flips = traced(torch.zeros(40, 16, dtype=torch.float64))
     assert upper(seen[-1]) < 0.2
     assert flips < 0.05
-    error = diagnostics.marginal_error(MACHINE, torch.stack(seen, 1))
+    error = diagnostics.marginal_error(TWO_MODES, torch.stack(seen, 1))
     assert error.largest > 0.4
     assert error.rms > 20 * error.noise
 
@@ -59,47 +59,47 @@ def test_gibbs_from_both_modes_has_a_large_r_hat_and_autocorrelation_time() -> N
     assert diagnostics.autocorrelation_time(series) > 50, "in steps of 5 sweeps"
     assert diagnostics.effective_sample_size(series) < 0.01 * series.numel()
     # The same diagnostics on independent exact draws raise no alarm.
-    fair = diagnostics.mean_series(list(exact_draws(MACHINE, (100, 40), seed=1)))
+    fair = diagnostics.mean_series(list(exact_draws(TWO_MODES, (100, 40), seed=1)))
     assert diagnostics.split_r_hat(fair) < 1.01
     assert diagnostics.autocorrelation_time(fair) < 1.2
 
 
 def test_population_annealing_finds_both_modes() -> None:
-    """Mode share within 5 standard errors, where kin count as one draw; log Z within 5 of its own."""
-    result, state, info = anneal_population(MACHINE, 10_000, seed=0, sweeps=2)
-    noise = math.sqrt(SHARE * (1 - SHARE) * info.mean_square_family.item() / 10_000)
+    """Mode fraction within 5 standard errors, counting a family as one draw; log Z within 5 of its own."""
+    result, state, info = anneal_population(TWO_MODES, 10_000, seed=0, sweeps=2)
+    noise = math.sqrt(FRACTION * (1 - FRACTION) * info.mean_square_family.item() / 10_000)
     assert noise < 0.015
-    assert abs(upper(state.z).item() - SHARE) < 5 * noise
-    assert (result.value - log_z.exact(MACHINE).value).abs() < 5 * result.standard_error
+    assert abs(upper(state.z).item() - FRACTION) < 5 * noise
+    assert (result.value - log_z.exact(TWO_MODES).value).abs() < 5 * result.standard_error
     assert result.standard_error < 0.05
-    assert diagnostics.marginal_error(MACHINE, state.z).largest < 5 * noise + 0.01
+    assert diagnostics.marginal_error(TWO_MODES, state.z).largest < 5 * noise + 0.01
 
 
-def test_a_persistent_population_keeps_both_modes_as_their_shares_change() -> None:
-    """The tilt goes from 0.05 to -0.05 in 20 updates, the second mode from 60% to 40%, by weights: few chains cross."""
-    _, state, _ = anneal_population(MACHINE, 20_000, seed=1, sweeps=2)
+def test_a_persistent_population_keeps_both_modes_as_their_weights_change() -> None:
+    """The tilt goes from 0.05 to -0.05 in 20 steps, the second mode from 60% to 40% by weights: few chains cross."""
+    _, state, _ = anneal_population(TWO_MODES, 20_000, seed=1, sweeps=2)
     for tilt in torch.linspace(0.05, -0.05, 21).tolist()[1:]:
         state, info = population.step(state, two_modes(tilt=tilt), sweeps=1)
-    noise = math.sqrt(SHARE * (1 - SHARE) * info.mean_square_family.item() / 20_000)
+    noise = math.sqrt(FRACTION * (1 - FRACTION) * info.mean_square_family.item() / 20_000)
     assert noise < 0.012
-    assert abs(upper(state.z).item() - (1 - SHARE)) < 5 * noise
+    assert abs(upper(state.z).item() - (1 - FRACTION)) < 5 * noise
     assert info.standard_error < 0.03
     assert (state.log_z - log_z.exact(two_modes(tilt=-0.05)).value).abs() < 5 * info.standard_error
 
 
-def test_parallel_tempering_leaves_the_mode_in_which_all_its_chains_started() -> None:
-    """1,000 ladders, all rungs in the first mode: after 150 rounds the share is exact within 5 standard errors."""
-    state = tempering.init(MACHINE, 1000, seed=0, temperatures=10)
+def test_parallel_tempering_leaves_the_initial_mode_of_its_chains() -> None:
+    """1,000 ladders, all rungs in the first mode: after 150 rounds the fraction is exact within 5 standard errors."""
+    state = tempering.init(TWO_MODES, 1000, seed=0, temperatures=10)
     state = state._replace(z=torch.zeros_like(state.z))
-    state, info = tempering.step(state, MACHINE, sweeps=150)
-    assert abs(upper(state.samples).item() - SHARE) < 5 * math.sqrt(SHARE * (1 - SHARE) / 1000)
+    state, info = tempering.step(state, TWO_MODES, sweeps=150)
+    assert abs(upper(state.samples).item() - FRACTION) < 5 * math.sqrt(FRACTION * (1 - FRACTION) / 1000)
     assert info.exchange_rate.min() > 0.3
     assert info.round_trips > 1000
 
 
 def test_annealing_finds_log_z_of_both_modes_and_reverse_annealing_agrees() -> None:
-    truth = log_z.exact(MACHINE).value
-    samples = exact_draws(MACHINE, (500,), seed=2)
-    result = log_z.sandwich(MACHINE, samples, seed=0, temperatures=300, chains=500)
+    truth = log_z.exact(TWO_MODES).value
+    samples = exact_draws(TWO_MODES, (500,), seed=2)
+    result = log_z.sandwich(TWO_MODES, samples, seed=0, temperatures=300, chains=500)
     assert result.lower < truth < result.upper
     assert result.upper - result.lower < 0.25

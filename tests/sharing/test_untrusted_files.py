@@ -195,11 +195,11 @@ def test_absurd_sizes_cost_nothing(sizes: dict[str, Any], file: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda t: t.update({"../../../x": torch.zeros(2)}), "tensor '../../../x' is none of the model's"),
+        (lambda t: t.update({"../../../x": torch.zeros(2)}), "tensor '../../../x' does not belong to the model"),
         (lambda t: t.pop("prior_parameters.bias"), "tensor 'prior_parameters.bias' is missing"),
-        (lambda t: t.pop("mean"), "tensor 'mean', with one number for each pixel, is missing or has another shape"),
-        (lambda t: t.update(mean=torch.zeros(0)), "tensor 'mean', with one number for each pixel, is missing"),
-        (lambda t: t.update(mean=torch.zeros(3, 3)), "tensor 'mean', with one number for each pixel, is missing"),
+        (lambda t: t.pop("mean"), "tensor 'mean' is missing or has a wrong shape; it needs one number for each pixel"),
+        (lambda t: t.update(mean=torch.zeros(0)), "tensor 'mean' is missing or has a wrong shape"),
+        (lambda t: t.update(mean=torch.zeros(3, 3)), "tensor 'mean' is missing or has a wrong shape"),
         (lambda t: t.clear(), "3 nets of 2 tensors each need more than 0 tensors"),
         (
             lambda t: t.update({"prior_parameters.weight": torch.zeros(2, 9)}),
@@ -216,7 +216,7 @@ def test_absurd_sizes_cost_nothing(sizes: dict[str, Any], file: Path) -> None:
         (lambda t: t["likelihood.base_logit"].fill_(torch.inf), "tensor 'likelihood.base_logit' is not finite"),
         (
             lambda t: t["decoder.norms.0.variance"].fill_(-1),
-            "tensor 'decoder.norms.0.variance' has numbers below 0; a variance has none",
+            "tensor 'decoder.norms.0.variance' has negative values; a variance must not",
         ),
         (lambda t: t["method.beta"].fill_(7), "tensor 'method.beta' is [7.0, 7.0]; the config's is ["),
     ],

@@ -1,8 +1,9 @@
-"""Boltzmann machines as dimod knows them: binary quadratic models, and samplers in both directions.
+"""Boltzmann machines as binary quadratic models of dimod, and samplers in both directions.
 
-:func:`to_bqm` and :func:`from_bqm` translate; :class:`GibbsSampler`, :class:`PopulationAnnealingSampler` and
-:class:`ParallelTemperingSampler` are ours as dimod's, and :class:`DimodSampler` is any of dimod's as ours, measured by
-:func:`check_temperature`. This package needs `pip install 'softspin[dwave]'`; no other part of softspin does.
+:func:`to_bqm` and :func:`from_bqm` convert. :class:`GibbsSampler`, :class:`PopulationAnnealingSampler` and
+:class:`ParallelTemperingSampler` are softspin's samplers with the interface of dimod. :class:`DimodSampler` is any
+sampler of dimod with the interface of softspin; :func:`check_temperature` measures its temperature. This package needs
+`pip install 'softspin[dwave]'`; no other part of softspin does.
 """
 
 from importlib.util import find_spec

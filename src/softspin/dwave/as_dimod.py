@@ -1,7 +1,7 @@
-"""Our samplers as dimod's: they take a BQM and give a SampleSet of draws from p(x) ~ e^(-beta E(x)), not of minima.
+"""Softspin's samplers with the interface of dimod: they sample p(x) ~ e^(-beta E(x)) and do not search for minima.
 
-Chains are swept in float32, as in training; energies are the BQM's own. The seed is in the SampleSet's `info`, also
-where none was given, so every sample can be made again.
+Chains are swept in float32, as in training; energies are computed by the BQM. The `info` of a SampleSet has the seed,
+also if none was given, so every result can be reproduced.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from softspin.samplers import anneal_population, gibbs, tempering
 from softspin.samplers.primitives import check_count
 
 Draw = Callable[[Boltzmann, int], tuple[Tensor, dict[str, float]]]
-"""Samples `(num_reads, D)` of a machine with a seed, and what else is known."""
+"""From a Boltzmann machine and a seed: samples `(num_reads, D)`, and entries for `info`."""
 
 
 class SoftspinSampler(Sampler):
-    """What our samplers have in common: the parameters that they all take, and the way from a BQM to a SampleSet."""
+    """Base class of the samplers: common parameters, and the conversion from a BQM to a SampleSet."""
 
     @property
     def parameters(self) -> dict[str, list[str]]:
-        """Names of what :meth:`sample` takes."""
+        """Names of the arguments of :meth:`sample`."""
         return {name: [] for name in ("num_reads", "beta", "sweeps", "seed")}
 
     @property
     def properties(self) -> dict[str, Any]:
-        """None: any BQM is taken."""
+        """Empty: any BQM is accepted."""
         return {}
 
     def _sampled(
@@ -46,16 +46,16 @@ class SoftspinSampler(Sampler):
         if not bqm.num_variables:
             return dimod.SampleSet.from_samples_bqm((np.empty((num_reads, 0), np.int8), []), bqm, info=info)
         boltzmann, labels, offset = from_bqm(bqm, beta, dtype=torch.float32)
-        z, known = draw(boltzmann, seed)
-        if "log_z" in known:
-            known["log_z"] -= offset
+        z, extra = draw(boltzmann, seed)
+        if "log_z" in extra:
+            extra["log_z"] -= offset
         bits = z.to(torch.int8).numpy()
         rows = bits if bqm.vartype is dimod.BINARY else 2 * bits - 1
-        return dimod.SampleSet.from_samples_bqm((rows, labels), bqm, info=info | known)
+        return dimod.SampleSet.from_samples_bqm((rows, labels), bqm, info=info | extra)
 
 
 class GibbsSampler(SoftspinSampler):
-    """Independent chains of block Gibbs sweeps, each from fair coins.
+    """Independent chains of block Gibbs sweeps, each from fair coin flips.
 
     >>> bqm = dimod.BQM.from_ising({"a": -9.0}, {("a", "b"): 9.0})
     >>> GibbsSampler().sample(bqm, num_reads=2, seed=0).record.sample.tolist()
@@ -72,7 +72,19 @@ class GibbsSampler(SoftspinSampler):
         seed: int | None = None,
         **unknown: Any,
     ) -> dimod.SampleSet:
-        """`num_reads` chains after `sweeps` sweeps."""
+        """Sample with `num_reads` independent chains.
+
+        Args:
+            bqm: Binary quadratic model.
+            num_reads: Number of samples.
+            beta: Inverse temperature.
+            sweeps: Number of Gibbs sweeps of every chain.
+            seed: Seed of the random numbers; a random one if None.
+            **unknown: Other arguments, which dimod warns about and ignores.
+
+        Returns:
+            The samples with their energies.
+        """
         self.remove_unknown_kwargs(**unknown)
 
         def draw(boltzmann: Boltzmann, seed: int) -> tuple[Tensor, dict[str, float]]:
@@ -83,7 +95,11 @@ class GibbsSampler(SoftspinSampler):
 
 
 class PopulationAnnealingSampler(SoftspinSampler):
-    """Population annealing from temperature 0, with an estimate of log Z = log sum_x e^(-beta E(x)) in `info`."""
+    """Population annealing from independent units, with an estimate of log Z = log sum_x e^(-beta E(x)) in `info`.
+
+    References:
+        K. Hukushima and Y. Iba, 2003, Population Annealing and Its Application to a Spin Glass.
+    """
 
     def sample(
         self,
@@ -95,16 +111,27 @@ class PopulationAnnealingSampler(SoftspinSampler):
         seed: int | None = None,
         **unknown: Any,
     ) -> dimod.SampleSet:
-        """`num_reads` members of a population, of at least 100, with `sweeps` sweeps after each part of the way.
+        """Sample with a population of `num_reads` members, and at least 100.
 
-        Members may be kin: `info["mean_square_family"]` is by how much their means may vary more than those of
-        independent draws, as variances.
+        The samples may be correlated. Compared with independent draws, the variance of their means is larger by at most
+        a factor of `info["mean_square_family"]`.
+
+        Args:
+            bqm: Binary quadratic model.
+            num_reads: Number of samples.
+            beta: Inverse temperature.
+            sweeps: Number of Gibbs sweeps after each tempering step.
+            seed: Seed of the random numbers; a random one if None.
+            **unknown: Other arguments, which dimod warns about and ignores.
+
+        Returns:
+            The samples with their energies; log Z and its standard error are in `info`.
         """
         self.remove_unknown_kwargs(**unknown)
 
         def draw(boltzmann: Boltzmann, seed: int) -> tuple[Tensor, dict[str, float]]:
             log_z, state, info = anneal_population(boltzmann, max(num_reads, 100), seed, sweeps=sweeps)
-            # Kin are neighbours, so a few members must come from everywhere.
+            # Members of a family are adjacent, so a subset must be drawn at random.
             order = torch.randperm(len(state.z), generator=torch.Generator().manual_seed(seed))[:num_reads]
             return state.z[order], {
                 "log_z": log_z.value.item(),
@@ -116,7 +143,12 @@ class PopulationAnnealingSampler(SoftspinSampler):
 
 
 class ParallelTemperingSampler(SoftspinSampler):
-    """Ladders of chains from temperature 0 to beta that exchange their states; one ladder for each read."""
+    """Parallel tempering between inverse temperature 0 and beta; one ladder of chains for each read.
+
+    References:
+        R. H. Swendsen and J.-S. Wang, 1986, Replica Monte Carlo Simulation of Spin-Glasses.
+        C. J. Geyer, 1991, Markov Chain Monte Carlo Maximum Likelihood.
+    """
 
     @property
     def parameters(self) -> dict[str, list[str]]:
@@ -133,7 +165,20 @@ class ParallelTemperingSampler(SoftspinSampler):
         seed: int | None = None,
         **unknown: Any,
     ) -> dimod.SampleSet:
-        """The cold ends of `num_reads` ladders with `temperatures` even steps, after `sweeps` sweeps and exchanges."""
+        """Sample with `num_reads` ladders of chains; the samples are their cold chains.
+
+        Args:
+            bqm: Binary quadratic model.
+            num_reads: Number of samples.
+            beta: Inverse temperature.
+            sweeps: Number of sweeps, each followed by exchanges.
+            temperatures: Number of equal steps of the inverse temperature.
+            seed: Seed of the random numbers; a random one if None.
+            **unknown: Other arguments, which dimod warns about and ignores.
+
+        Returns:
+            The samples with their energies; the lowest exchange rate is in `info`.
+        """
         self.remove_unknown_kwargs(**unknown)
 
         def draw(boltzmann: Boltzmann, seed: int) -> tuple[Tensor, dict[str, float]]:

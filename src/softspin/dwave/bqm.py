@@ -1,4 +1,4 @@
-"""A Boltzmann machine as dimod's binary quadratic model, and back. Both have p(z) ~ e^-E(z)."""
+"""Conversion between a Boltzmann machine and a binary quadratic model of dimod. Both have p(z) ~ e^-E(z)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from softspin.samplers.primitives import check_boltzmann
 
 
 class FromBQM(NamedTuple):
-    """A machine, and what it leaves out of its BQM: beta * E_bqm(x) = machine.energy(z) + offset."""
+    """A Boltzmann machine, and the offset to its BQM: beta * E_bqm(x) = boltzmann.energy(z) + offset."""
 
     boltzmann: Boltzmann
     labels: list[Any]
-    """The BQM's variables in the order of the machine's units; of a bipartite machine, left side first."""
+    """The BQM's variables in the order of the units; for a bipartite graph, the left side first."""
     offset: float
-    """log sum_x e^(-beta E_bqm(x)) = machine.log_z - offset."""
+    """log sum_x e^(-beta E_bqm(x)) = boltzmann.log_z - offset."""
 
     @property
     def machine(self) -> Boltzmann:
@@ -33,24 +33,35 @@ class FromBQM(NamedTuple):
 
 
 def to_bqm(boltzmann: Boltzmann, labels: Sequence[Hashable] | None = None) -> dimod.BinaryQuadraticModel:
-    """The machine without replicas as a BINARY model of equal energies, in float64.
+    """Convert a Boltzmann machine without replicas to a BINARY model of equal energies, in float64.
 
-    `labels` are the names of its variables, by default 0 to D - 1. An RBM has all its pairs as interactions, zeros
-    too; a machine on a graph has those that are not 0.
+    An RBM has all its pairs as interactions, zeros included; on any other graph only couplings that are not 0 are
+    interactions.
 
     >>> boltzmann = BipartiteBoltzmann(torch.tensor([1.0, 0.0]), torch.tensor([[2.0]]))
     >>> to_bqm(boltzmann, labels="ab")
     BinaryQuadraticModel({'a': -1.0, 'b': 0.0}, {('b', 'a'): -2.0}, 0.0, 'BINARY')
+
+    Args:
+        boltzmann: Boltzmann machine without replicas.
+        labels: Names of the variables, in the order of the units; 0 to D - 1 if None.
+
+    Returns:
+        The binary quadratic model.
+
+    Raises:
+        ShapeError: There are replicas, or there is not one label per unit.
+        SupportError: Parameters are not finite.
     """
     if boltzmann.batch_shape:
         raise ShapeError(
-            f"a machine with replicas {tuple(boltzmann.batch_shape)}; a BQM is one machine, made of the bias and the "
-            "couplings of one replica"
+            f"a Boltzmann machine with replicas {tuple(boltzmann.batch_shape)}; a BQM has none, so convert the bias "
+            "and the couplings of one replica"
         )
     check_boltzmann(boltzmann)
     names = check_labels(labels, boltzmann.units)
     row, column = boltzmann.edges()
-    # 0 - x, because the model would show -0.0 as such.
+    # 0 - x, because -x would be -0.0 for 0.
     linear, quadratic = (
         0 - x.detach().to("cpu", torch.float64).numpy() for x in (boltzmann.bias, boltzmann.coupling[row, column])
     )
@@ -59,18 +70,30 @@ def to_bqm(boltzmann: Boltzmann, labels: Sequence[Hashable] | None = None) -> di
 
 
 def from_bqm(bqm: dimod.BinaryQuadraticModel, beta: float = 1.0, *, dtype: torch.dtype = torch.float64) -> FromBQM:
-    """The machine with p(z) ~ e^(-beta E_bqm), of a SPIN (s = 2 z - 1) or BINARY model with at least one variable.
+    """Convert a binary quadratic model to the Boltzmann machine with p(z) ~ e^(-beta E_bqm).
 
-    Bipartite where the interactions, zeros among them, are those of a bipartite graph; a machine on a graph where not.
+    The model is SPIN (s = 2 z - 1) or BINARY. The result is bipartite if the interactions, zeros included, form a
+    bipartite graph.
 
     >>> boltzmann, labels, offset = from_bqm(dimod.BQM.from_ising({}, {("a", "b"): -1.0}), beta=2.0)
     >>> type(boltzmann).__name__, labels, offset
     ('BipartiteBoltzmann', ['a', 'b'], -2.0)
+
+    Args:
+        bqm: Binary quadratic model with at least one variable.
+        beta: Inverse temperature.
+        dtype: Type of the parameters.
+
+    Returns:
+        The Boltzmann machine, the labels of its units, and the energy offset.
+
+    Raises:
+        SupportError: The model has no variables, beta is not positive and finite, or a coefficient is not finite.
     """
     if not bqm.num_variables:
-        raise SupportError("a BQM without variables is no machine; it needs at least one")
+        raise SupportError("the BQM has no variables; it needs at least one")
     if not (beta > 0 and np.isfinite(beta)):
-        raise SupportError(f"beta = {beta:g}; an inverse temperature is a finite number above 0")
+        raise SupportError(f"beta = {beta:g}; it must be positive and finite")
     binary = dimod.as_bqm(bqm, dtype=np.float64, copy=True).change_vartype(dimod.BINARY)
     labels = list(binary.variables)
     linear, (row, column, values), offset = binary.to_numpy_vectors(labels)[:3]
@@ -89,17 +112,19 @@ def from_bqm(bqm: dimod.BinaryQuadraticModel, beta: float = 1.0, *, dtype: torch
 
 
 def check_labels(labels: Sequence[Hashable] | None, units: int) -> list[Any]:
-    """One name for each unit; numbers if there are none."""
+    """One label for each unit; numbers if None is given."""
     names = list(range(units) if labels is None else labels)
     if len(names) != units or len(set(names)) != units:
-        raise ShapeError(f"{len(names)} labels, {len(set(names))} of them different, for {units} units; one each")
+        raise ShapeError(
+            f"{len(names)} labels, {len(set(names))} of them different, for {units} units; give each unit one"
+        )
     return names
 
 
 def _left_side(units: int, row: Any, column: Any) -> Tensor | None:
-    """A mask of the units on the left, with the first of every connected part there; None if it is not bipartite.
+    """A mask of the left units, with the first unit of every connected component; None if the graph is not bipartite.
 
-    None also where nothing is coupled: an RBM has two sides.
+    Also None if there are no couplings, because an RBM has two sides.
     """
     neighbours: list[list[int]] = [[] for _ in range(units)]
     for i, j in zip(row.tolist(), column.tolist(), strict=True):
@@ -122,11 +147,11 @@ def _left_side(units: int, row: Any, column: Any) -> Tensor | None:
 
 
 def bits_of(sampleset: dimod.SampleSet, labels: Sequence[Hashable], like: Tensor) -> Tensor:
-    """All samples, as often as they occurred, as bits `(N, D)` in the order of the labels, in the dtype of `like`."""
+    """All samples, with repetitions, as bits `(N, D)` in the order of the labels, in the dtype of `like`."""
     binary = sampleset.change_vartype(dimod.BINARY, inplace=False)
-    place = {label: column for column, label in enumerate(binary.variables)}
-    missing = next((label for label in labels if label not in place), None)
+    columns = {label: column for column, label in enumerate(binary.variables)}
+    missing = next((label for label in labels if label not in columns), None)
     if missing is not None:
-        raise ShapeError(f"the sampler gave no value for the variable {missing!r}; every variable needs one")
+        raise ShapeError(f"the sampler returned no value for the variable {missing!r}; every variable needs one")
     rows = np.repeat(binary.record.sample, binary.record.num_occurrences, axis=0)
-    return torch.from_numpy(rows[:, [place[label] for label in labels]]).to(like)
+    return torch.from_numpy(rows[:, [columns[label] for label in labels]]).to(like)

@@ -1,4 +1,4 @@
-"""Any dimod sampler in the place of Gibbs sampling: the negative phase from an annealer, a QPU or a solver's tree."""
+"""Any dimod sampler in place of Gibbs sampling: the negative phase from an annealer, a QPU or a tree solver."""
 
 from __future__ import annotations
 
@@ -29,18 +29,16 @@ from softspin.samplers.primitives import (
 
 
 class DimodSampler(TrainingSampler):
-    """A dimod sampler behind the interface of ours, `init` and `step`; for `softspin.fit(..., sampler=...)` as well.
+    """A dimod sampler with the interface of softspin, `init` and `step`; also for `softspin.fit(..., sampler=...)`.
 
-    `parameters` go to the sampler at every call, `num_reads` is the number of chains, and a seed is given where the
-    sampler takes one: then a run can be repeated and resumed bit for bit, and not otherwise. The reads of a step are
-    all there is: no chain goes on from the step before, so `sweeps` says nothing to it, and how long it works is for
-    its own parameters to say. `labels` name the variables, such as nodes of a QPU, in the order of the units.
+    Each step calls the dimod sampler with `num_reads` equal to the number of chains. It also passes a seed if the
+    sampler takes one; only then can a run be repeated and resumed bit for bit. The reads of a step are independent of
+    the step before, so `sweeps` has no effect on the sampler; its own `parameters` set how long it runs.
 
-    Machines are sampled at temperature 1. A sampler that draws from e^(-b E) with another b can be used with
-    `effective_beta=b`: it gets all energies divided by that. Many draw from something else altogether, as those do
-    that look for minima. So at its first use a sampler is measured, see :func:`check_temperature`; the result is in
-    `report`, and a TemperatureWarning says so if it is wrong (of samplers that are right, two in a million).
-    `check=False` leaves that out.
+    A Boltzmann machine is sampled at temperature 1. Many dimod samplers sample at another temperature, or another
+    distribution altogether, such as those that search for minima. So each sampler is tested before its first use, see
+    :func:`check_temperature`. The result is in `report`. You are warned with a TemperatureWarning if the temperature is
+    wrong or the samples are not Boltzmann-distributed (for correct samplers, in two of a million cases).
 
     >>> from softspin.distributions import BipartiteBoltzmann
     >>> from softspin.dwave import GibbsSampler
@@ -49,6 +47,17 @@ class DimodSampler(TrainingSampler):
     >>> state, info = sampler.step(sampler.init(boltzmann, chains=10, seed=0), boltzmann)
     >>> state.z.shape, round(sampler.report.beta, 1)
     (torch.Size([10, 5]), 1.0)
+
+    Args:
+        sampler: Sampler of dimod that takes `num_reads`.
+        effective_beta: b, for a sampler that draws from e^(-b E): all energies are divided by it.
+        labels: Names of the variables, such as nodes of a QPU, in the order of the units; 0 to D - 1 if None.
+        check: Whether to test the sampler before its first use.
+        **parameters: Arguments passed to the sampler at every call.
+
+    Raises:
+        SupportError: The sampler takes no `num_reads`, `parameters` has `num_reads` or `seed`, or `effective_beta` is
+            not positive and finite.
     """
 
     name = "dimod"
@@ -65,23 +74,30 @@ class DimodSampler(TrainingSampler):
         check_reads(sampler)
         for name in parameters:
             if name in ("num_reads", "seed"):
-                raise SupportError(
-                    f"{name} is not for DimodSampler to be told; it follows from the chains and the state"
-                )
+                raise SupportError(f"{name} is set by DimodSampler, from the chains and the state; leave it out")
         if not 0 < effective_beta < float("inf"):
-            raise SupportError(f"effective_beta = {effective_beta:g}; it must be a finite number above 0")
+            raise SupportError(f"effective_beta = {effective_beta:g}; it must be positive and finite")
         self.sampler, self.effective_beta, self.labels, self.parameters = sampler, effective_beta, labels, parameters
         self.check = check
         self.report: TemperatureReport | None = None
-        """What the sampler's temperature was found to be, once it was used."""
+        """The measured temperature of the sampler, after its first use."""
 
     def __repr__(self) -> str:
-        told = {"effective_beta": self.effective_beta, **self.parameters}
-        return f"DimodSampler({type(self.sampler).__name__}, {', '.join(f'{k}={v}' for k, v in told.items())})"
+        arguments = {"effective_beta": self.effective_beta, **self.parameters}
+        return f"DimodSampler({type(self.sampler).__name__}, {', '.join(f'{k}={v}' for k, v in arguments.items())})"
 
     @torch.no_grad()
     def init(self, boltzmann: Boltzmann, chains: int, seed: int) -> GibbsState:
-        """Fair coin flips, until the first step; the sampler's temperature is measured here, once."""
+        """Start chains at fair coin flips, and test the sampler once.
+
+        Args:
+            boltzmann: Boltzmann machine to sample.
+            chains: Number of reads per replica.
+            seed: Seed of the random numbers.
+
+        Returns:
+            The initial state.
+        """
         check_boltzmann(boltzmann)
         check_count("chains", chains)
         check_labels(self.labels, boltzmann.units)
@@ -93,7 +109,16 @@ class DimodSampler(TrainingSampler):
 
     @torch.no_grad()
     def step(self, state: GibbsState, boltzmann: Boltzmann, sweeps: int = 1) -> tuple[GibbsState, GibbsInfo]:
-        """As many reads as there are chains, of every replica's machine. Energies and reads go through the host."""
+        """Replace all chains by new reads, for each replica. Energies and reads go through the host.
+
+        Args:
+            state: State after the previous step.
+            boltzmann: Boltzmann machine to sample.
+            sweeps: Only advances the random counter.
+
+        Returns:
+            The new state, and the flip rate.
+        """
         check_step(boltzmann, state.z, sweeps)
         chains = state.z.shape[-2]
         seeds = (one_uniform(state.rng_state, DrawDomain.DIMOD_SEED) * 2**31).to(torch.int64).reshape(-1).tolist()
@@ -108,7 +133,7 @@ class DimodSampler(TrainingSampler):
         found = self.sampler.sample(bqm, num_reads=chains, **own, **self.parameters)
         z = bits_of(found, list(bqm.variables), boltzmann.bias)
         if len(z) != chains:
-            raise ShapeError(f"{type(self.sampler).__name__} gave {len(z)} reads; {chains} were asked for")
+            raise ShapeError(f"{type(self.sampler).__name__} returned {len(z)} reads; {chains} were requested")
         return z
 
     def _measure(self) -> None:
@@ -117,9 +142,11 @@ class DimodSampler(TrainingSampler):
         self.report = found = check_temperature(self.sampler, self.effective_beta, **self.parameters)
         if found.right_temperature and found.boltzmann:
             return
-        hint = "the negative phase, and so training, will be off"
+        hint = "the negative phase, and so training, will be biased"
         if found.boltzmann and 0 < found.beta < float("inf"):
-            hint = f"if that is so for all machines, effective_beta={found.beta:.3g} makes up for it"
+            hint = f"if this holds for all Boltzmann machines, effective_beta={found.beta:.3g} corrects it"
         warnings.warn(
-            f"{type(self.sampler).__name__} does not sample as asked: {found}; {hint}", TemperatureWarning, stacklevel=4
+            f"{type(self.sampler).__name__} does not sample the requested distribution: {found}; {hint}",
+            TemperatureWarning,
+            stacklevel=4,
         )

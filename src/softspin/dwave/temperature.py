@@ -1,4 +1,4 @@
-"""At which temperature does a dimod sampler sample? Measured on a machine whose every state can be listed."""
+"""Measurement of the temperature of a dimod sampler, on a Boltzmann machine small enough to enumerate."""
 
 from __future__ import annotations
 
@@ -17,51 +17,52 @@ from softspin.errors import SupportError
 from softspin.numerics import all_states
 
 UNITS, READS = 6, 2000
-"""Size of the machine, and how often it is read: the standard error of beta = 1 is 0.015 then."""
+"""Size of the Boltzmann machine and number of reads: the standard error of beta = 1 is 0.015."""
 FALSE_ALARM = 1e-6
-"""Of each of the two tests, on a sampler that is right and whose reads are independent."""
-FEWEST = 10
-"""States that are expected less often than this are counted together, and with others until they are as many."""
+"""False-alarm rate of each of the two tests, for a correct sampler with independent reads."""
+MIN_EXPECTED = 10
+"""States expected less often than this are merged until their total reaches it."""
 
 
 class TemperatureWarning(UserWarning):
-    """A sampler that does not sample the Boltzmann distribution at the temperature that was asked for."""
+    """A sampler does not sample the Boltzmann distribution at the requested temperature."""
 
 
 class TemperatureReport(NamedTuple):
-    """p(x) ~ e^(-beta E(x)), with which beta, and is it of that form?"""
+    """Result of a temperature check: the beta of p(x) ~ e^(-beta E(x)), and whether the samples have this form."""
 
     beta: float
-    """The most likely inverse temperature; infinite if nothing but lowest states was seen."""
+    """Maximum-likelihood inverse temperature; infinite if only states of lowest energy occurred."""
     standard_error: float
     """Of beta, for independent reads."""
     asked: float
+    """Requested inverse temperature."""
     temperature_p_value: float
-    """How likely a sampler at the asked temperature is to be at least as far off: a likelihood ratio."""
+    """p-value of the requested temperature, by a likelihood-ratio test."""
     boltzmann_p_value: float
-    """How likely a Boltzmann distribution at the measured beta is to fit the counts of states no better: chi-square."""
+    """p-value of a Boltzmann distribution at the measured beta, by a chi-square test of the counts of states."""
     reads: int
     units: int
 
     @property
     def right_temperature(self) -> bool:
-        """Whether it may sample at the asked temperature; wrongly denied once in a million."""
+        """Whether the samples agree with the requested temperature; one false alarm in a million."""
         return self.temperature_p_value >= FALSE_ALARM
 
     @property
     def boltzmann(self) -> bool:
-        """Whether it may sample a Boltzmann distribution, at whatever temperature; wrongly denied once in a million."""
+        """Whether the samples agree with a Boltzmann distribution at any temperature; one false alarm in a million."""
         return self.boltzmann_p_value >= FALSE_ALARM
 
     def __str__(self) -> str:
         if math.isinf(self.beta):
             kind = "lowest" if self.beta > 0 else "highest"
             how = f"by {self.reads} reads of {self.units} units"
-            return f"only {kind} states, so at no temperature, where beta = {self.asked:g} was asked, {how}"
-        measured = f"beta = {self.beta:.3f} +- {self.standard_error:.3f} where {self.asked:g} was asked"
-        law = "a" if self.boltzmann else "no"
+            return f"only states of {kind} energy (no finite beta), where beta = {self.asked:g} was requested, {how}"
+        measured = f"beta = {self.beta:.3f} +- {self.standard_error:.3f} where {self.asked:g} was requested"
+        article = "a" if self.boltzmann else "no"
         return (
-            f"{measured}, {law} Boltzmann distribution (p = {self.boltzmann_p_value:.1g}), "
+            f"{measured}, {article} Boltzmann distribution (p = {self.boltzmann_p_value:.1g}), "
             f"by {self.reads} reads of {self.units} units"
         )
 
@@ -69,19 +70,32 @@ class TemperatureReport(NamedTuple):
 def check_temperature(
     sampler: Sampler, asked: float = 1.0, *, reads: int = READS, seed: int = 0, **parameters: Any
 ) -> TemperatureReport:
-    """Read a small machine, of order 1 at the asked inverse temperature, and compare with the list of its states.
+    """Sample a small Boltzmann machine, and compare with the enumeration of its states.
 
-    The machine has 6 coupled units, on nodes of the sampler's own graph where it has one. `parameters` go to the
-    sampler, as does the seed if it takes one. That a sampler passes is no proof for larger machines, which may be
+    The Boltzmann machine has 6 coupled units with energies of order 1 at the requested inverse temperature, on nodes of
+    the sampler's graph if it has one. A sampler that passes may still fail on larger Boltzmann machines, which can be
     harder to sample; one that fails here is wrong for all.
 
     >>> from softspin.dwave import GibbsSampler
     >>> check_temperature(GibbsSampler(), sweeps=20).right_temperature
     True
+
+    Args:
+        sampler: Sampler of dimod that takes `num_reads`.
+        asked: Requested inverse temperature.
+        reads: Number of reads.
+        seed: Seed for the sampler, if it takes one.
+        **parameters: Arguments passed to the sampler.
+
+    Returns:
+        The measured temperature and the results of two tests.
+
+    Raises:
+        SupportError: The sampler takes no `num_reads` or has too few nodes, or `asked` is not positive and finite.
     """
     check_reads(sampler)
     if not 0 < asked < math.inf:
-        raise SupportError(f"asked = {asked:g}; an inverse temperature is a finite number above 0")
+        raise SupportError(f"asked = {asked:g}; it must be positive and finite")
     boltzmann, labels = _small_boltzmann(sampler)
     bqm = to_bqm(boltzmann, labels)
     bqm.scale(1 / asked)
@@ -94,7 +108,7 @@ def check_temperature(
 
 
 def measure(energies: Tensor, counts: Tensor, asked: float) -> TemperatureReport:
-    """The report from the energies of all states and how often each was seen, `(states,)` both, float64."""
+    """Compute the report from the energies of all states and their counts, `(states,)` both, float64."""
     reads = counts.sum().item()
     energies = energies - energies.min()
     mean = (energies * counts).sum().item() / reads
@@ -118,15 +132,15 @@ def measure(energies: Tensor, counts: Tensor, asked: float) -> TemperatureReport
 
 
 def check_reads(sampler: Sampler) -> None:
-    """Raise unless a sampler can be asked for a number of reads."""
+    """Raise SupportError unless a sampler takes a number of reads."""
     if "num_reads" not in sampler.parameters:
         raise SupportError(
-            f"{type(sampler).__name__} takes no num_reads; a sampler of a distribution is one that can be read often"
+            f"{type(sampler).__name__} takes no num_reads; use a sampler that returns a given number of reads"
         )
 
 
 def _small_boltzmann(sampler: Sampler) -> tuple[GraphBoltzmann, list[Any]]:
-    """Random biases and couplings, on nodes of the sampler's graph that are near each other if it has one."""
+    """Random biases and couplings, on connected nodes of the sampler's graph if it has one."""
     nodes: list[Any] = list(range(UNITS))
     edges = list(itertools.combinations(nodes, 2))
     if isinstance(sampler, Structured):
@@ -141,7 +155,7 @@ def _small_boltzmann(sampler: Sampler) -> tuple[GraphBoltzmann, list[Any]]:
 
 
 def _near(sampler: Structured) -> list[Any]:
-    """Nodes of the sampler's graph that hang together, from the first on."""
+    """Connected nodes of the sampler's graph, starting at the first."""
     found: list[Any] = []
     waiting = list(sampler.nodelist)
     while waiting and len(found) < UNITS:
@@ -150,12 +164,12 @@ def _near(sampler: Structured) -> list[Any]:
             found.append(node)
             waiting = [*sampler.adjacency[node], *waiting]
     if len(found) < UNITS:
-        raise SupportError(f"a sampler with {len(found)} nodes; its temperature is measured on {UNITS}")
+        raise SupportError(f"the sampler has {len(found)} connected nodes; measuring its temperature needs {UNITS}")
     return found
 
 
 def _most_likely(energies: Tensor, mean: float) -> float:
-    """The beta whose mean energy is that of the reads, by bisection: the mean falls with beta."""
+    """The beta whose mean energy is that of the reads, by bisection: the mean decreases with beta."""
     if mean <= 0 or mean >= energies.max().item():
         return math.inf if mean <= 0 else -math.inf
 
@@ -174,18 +188,18 @@ def _most_likely(energies: Tensor, mean: float) -> float:
 
 
 def _end(energies: Tensor, beta: float) -> Tensor:
-    """The distribution at an infinite beta: all lowest states, or all highest."""
+    """The distribution at infinite beta: all states of lowest energy, or of highest."""
     best = energies == (energies.min() if beta > 0 else energies.max())
     return best.to(torch.float64) / best.sum()
 
 
 def _chi_square(counts: Tensor, expected: Tensor) -> float:
-    """The p-value of the counts, with one parameter fitted to them."""
+    """The p-value of the counts, with one fitted parameter."""
     wanted, order = expected.sort()
     seen = counts[order]
-    # The cells from the first that is large enough, and one of all before it, which may need that one too.
-    first = int((wanted < FEWEST).sum())
-    if float(wanted[:first].sum()) < FEWEST:
+    # Cells from the first that is large enough, and one cell that merges all before it, and that one too if needed.
+    first = int((wanted < MIN_EXPECTED).sum())
+    if float(wanted[:first].sum()) < MIN_EXPECTED:
         first += 1
     seen, wanted = (torch.cat([x[:first].sum()[None], x[first:]]) for x in (seen, wanted))
     freedom = len(wanted) - 2

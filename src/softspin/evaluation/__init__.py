@@ -1,4 +1,4 @@
-"""How good a trained model is: likelihoods with their error bars, exact ones where possible, and pictures."""
+"""Evaluation of a trained model: likelihoods with error bars, exact ones where possible, and plots."""
 
 from softspin.evaluation.baseline import bernoulli_nll, pixel_probabilities
 from softspin.evaluation.exact import exact_log_likelihood, exact_nll

@@ -1,4 +1,4 @@
-"""What a model without latent variables reaches: every pixel a coin of its own."""
+"""The baseline without latent variables: independent pixels."""
 
 from __future__ import annotations
 
@@ -11,10 +11,19 @@ from softspin.likelihoods.bernoulli import check_binary
 
 
 def pixel_probabilities(train: Tensor) -> Tensor:
-    """P(pixel = 1) from training images `(N, pixels)`, binary or grey, with add-one smoothing: (sum + 1) / (N + 2).
+    """P(pixel = 1) from training images, with add-one smoothing: (sum + 1) / (N + 2).
 
     >>> pixel_probabilities(torch.tensor([[1, 0], [1, 0]]))
     tensor([0.7500, 0.2500], dtype=torch.float64)
+
+    Args:
+        train: Training images, binary or grey, `(N, pixels)`.
+
+    Returns:
+        Probabilities, `(pixels,)`, float64.
+
+    Raises:
+        ShapeError: The images have another shape, or there are none.
     """
     if train.ndim != 2 or not len(train):
         raise ShapeError(f"training images of shape {tuple(train.shape)}; they must be (at least 1, pixels)")
@@ -22,14 +31,25 @@ def pixel_probabilities(train: Tensor) -> Tensor:
 
 
 def bernoulli_nll(train: Tensor, images: Tensor) -> MeanNLL:
-    """NLL of binary images `(N, pixels)` under independent pixels with the training set's frequencies; scalars.
+    """NLL of binary images under independent pixels with the frequencies of the training set.
 
-    The frequencies are those of :func:`pixel_probabilities`: one image of each kind, all on and all off, is added to
-    the training set, so no pixel is certain.
+    The frequencies are those of :func:`pixel_probabilities`: add-one smoothing is as if the training set had one more
+    image with all pixels on and one with all off, so no probability is 0 or 1.
 
     >>> train, test = torch.tensor([[1, 0], [1, 0]]), torch.tensor([[1, 0], [1, 1]])
     >>> round(bernoulli_nll(train, test).nll.item(), 4)  # (2 x -log 3/4 - log 3/4 - log 1/4) / 2
     1.1247
+
+    Args:
+        train: Training images, binary or grey, `(N, pixels)`.
+        images: Binary images to evaluate, `(N, pixels)`.
+
+    Returns:
+        Mean NLL and its standard error over images, scalars.
+
+    Raises:
+        ShapeError: Images have another shape, or there are none.
+        SupportError: `images` are not binary.
     """
     probability = pixel_probabilities(train)
     check_images(images, len(probability))

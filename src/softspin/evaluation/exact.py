@@ -1,4 +1,4 @@
-"""The exact likelihood of a model with few bits, by a sum over all their states: a check on everything else."""
+"""The exact likelihood of a model with few bits, by a sum over all their states: a reference for the estimators."""
 
 from __future__ import annotations
 
@@ -11,11 +11,22 @@ from softspin.model import DiscreteVAE
 from softspin.numerics import all_states
 
 LARGEST = 20
-"""Bits that are enumerated at most. Each state is decoded once, so a further bit doubles the time."""
+"""Largest number of bits. Each state is decoded once, so every further bit doubles the time."""
 
 
 def exact_nll(model: DiscreteVAE, images: Tensor) -> MeanNLL:
-    """-log p(x) averaged over binary images `(N, pixels)`, and its standard error over them, `(R,)` each."""
+    """Exact -log p(x), averaged over binary images.
+
+    Args:
+        model: Model with at most 20 latent bits.
+        images: Binary images, `(N, pixels)`.
+
+    Returns:
+        Mean NLL and its standard error over images, `(R,)` each.
+
+    Raises:
+        TooLargeError: The model has more latent bits.
+    """
     seen = Running()
     seen.add(-exact_log_likelihood(model, images))
     return MeanNLL(seen.mean, seen.standard_error)
@@ -24,13 +35,25 @@ def exact_nll(model: DiscreteVAE, images: Tensor) -> MeanNLL:
 def exact_log_likelihood(
     model: DiscreteVAE, images: Tensor, *, image_batch: int = 1024, state_chunk: int = 1024
 ) -> Tensor:
-    """log p(x) = log sum_z p(z) p(x|z) of binary images `(N, pixels)`, `(R, N)` float64.
+    """Exact log p(x) = log sum_z p(z) p(x|z) of binary images.
 
-    The decoder runs in the model's precision, the rest in double. The encoder has no part in it.
+    The decoder runs in the precision of the model, everything else in float64. The encoder is not used.
+
+    Args:
+        model: Model with at most 20 latent bits.
+        images: Binary images, `(N, pixels)`.
+        image_batch: Number of images at a time.
+        state_chunk: Number of latent states at a time.
+
+    Returns:
+        log p(x), `(R, N)`, float64.
+
+    Raises:
+        TooLargeError: The model has more latent bits.
     """
     if model.units > LARGEST:
         raise TooLargeError(
-            f"an exact likelihood over {model.units} bits is out of reach (at most {LARGEST}); use evaluate"
+            f"an exact likelihood over {model.units} bits is too expensive (at most {LARGEST}); use evaluate"
         )
     check_images(images, len(model.mean))
     total = torch.full((model.replicas, len(images)), -torch.inf, dtype=torch.float64, device=model.mean.device)

@@ -1,7 +1,7 @@
-"""The likelihood of the discrete model by importance sampling, with everything that says how far to trust it.
+"""The likelihood of the discrete model by importance sampling, with its error bars.
 
-log p(x) >= E log (1/S) sum_s w_s, w_s = p(x|z_s) p(z_s) / q(z_s|x), z_s ~ q(z|x) bit by bit and group after group. No
-smoothing is left: bits are bits, the prior is the Boltzmann machine itself, the decoder sees bits.
+log p(x) >= E log (1/S) sum_s w_s, w_s = p(x|z_s) p(z_s) / q(z_s|x), z_s ~ q(z|x), group by group. There is no
+smoothing: latent variables are bits, the prior is the Boltzmann machine itself, and the decoder receives bits.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from softspin.samplers import LogZ
 from softspin.samplers.primitives import check_count
 
 ACTIVE = 0.01
-"""A bit is active if the variance over images of its posterior mean is above this."""
+"""A bit is active if the variance of its posterior mean over images is above this."""
 
 
 class Likelihood(NamedTuple):
     """Averages over images in nats; tensors `(R,)`, float64. elbo = reconstruction - kl <= -nll."""
 
     nll: Tensor
-    """-log p(x) with `log_z.value`: too high in expectation over the importance samples, less so the more there are."""
+    """-log p(x) with `log_z.value`: an upper bound in expectation, tighter with more importance samples."""
     standard_error: Tensor
-    """Of `nll` over images; NaN for a single one. The error of log Z is not part of it."""
+    """Standard error of `nll` over images; NaN for a single image. The error of log Z is not included."""
     lower: Tensor
     """`nll` with `log_z.lower`."""
     upper: Tensor
-    """`nll` with `log_z.upper`: infinite if that is, as after annealing in one direction."""
+    """`nll` with `log_z.upper`: infinite if that is, as for forward AIS alone."""
     elbo: Tensor
-    """E_q log w, the bound of a single sample."""
+    """E_q log w, the bound with a single sample."""
     kl: Tensor
     """E_q [log q(z|x) - log p(z)]."""
     reconstruction: Tensor
@@ -45,22 +45,22 @@ class Likelihood(NamedTuple):
     effective_sample_size: Tensor
     """(sum w)^2 / sum w^2, from 1 to `samples`, averaged over images."""
     smallest_effective_sample_size: Tensor
-    """Of the worst image."""
+    """The smallest over images."""
     active_bits: Tensor
-    """How many bits' posterior mean E_q[z|x] varies over images by more than 0.01.
+    """Number of bits whose posterior mean E_q[z|x] has a variance above 0.01 over images.
 
-    The means are those of the samples; the variance that sampling them adds is estimated and taken off. NaN for a
-    single image or a single sample.
+    The means are estimated from the samples; the variance that this sampling adds is estimated and subtracted. NaN for
+    a single image or a single sample.
     """
     images: int
     samples: int
     log_z: LogZ
     log_likelihood: Tensor | None
-    """log p(x) of every image `(R, images)`, if asked for."""
+    """log p(x) of every image `(R, images)`, with `per_image`."""
 
 
 class _Sums(NamedTuple):
-    """Over the importance samples of a batch of images; log Z is not in the weights yet."""
+    """Sums over the importance samples of a batch of images; the weights do not include log Z."""
 
     log_sum: Tensor
     """log sum w, `(R, batch)`."""
@@ -70,7 +70,7 @@ class _Sums(NamedTuple):
     divergence: Tensor
     """log q(z|x) + E(z)."""
     on: Tensor
-    """How often each bit was 1, `(R, batch, D)`."""
+    """Number of samples in which each bit is 1, `(R, batch, D)`."""
 
 
 def evaluate(
@@ -85,29 +85,52 @@ def evaluate(
     per_image: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Likelihood:
-    """The discrete model's likelihood of binary images `(N, pixels)`, the same for all replicas, wherever they are.
+    """Estimate the likelihood of the discrete model on binary images by importance sampling.
 
-    Each draw belongs to a replica's seed, an image and a sample: neighbours, batch and chunk sizes change nothing but
-    rounding. One seed serves all replicas unless each has its own. Memory is that of `image_batch` x `sample_chunk`
-    rows, by default as many as fill the device. `progress` is told how many images are done. A model that gives NaN
-    has NaN as its result; the other replicas are not touched by it.
+    Each draw depends on the seed of its replica, the image and the sample alone. So the other replicas and the batch
+    and chunk sizes change nothing but rounding. If a replica gives NaN, its results are NaN; other replicas are
+    unaffected.
+
+    Args:
+        model: Trained model.
+        images: Binary images, `(N, pixels)`, on any device; the same for all replicas.
+        log_z: log Z of the prior, `(R,)`.
+        samples: Number S of importance samples per image.
+        seed: One seed for all replicas, or one per replica.
+        image_batch: Number of images at a time; chosen for the device if None.
+        sample_chunk: Number of importance samples at a time; chosen for the device if None. Memory grows with
+            `image_batch` x `sample_chunk`.
+        per_image: Whether to return log p(x) of every image.
+        progress: Called with the number of images done.
+
+    Returns:
+        Likelihood, bounds and diagnostics.
+
+    Raises:
+        ShapeError: Images, log Z or seeds have a wrong shape.
+        SupportError: Images are not in the support of the likelihood, or a count is out of range.
+
+    References:
+        Y. Burda, R. Grosse and R. Salakhutdinov, 2015, Importance Weighted Autoencoders, arXiv:1509.00519.
     """
     check_count("samples", samples)
     check_images(images, len(model.mean))
     check_room(images=len(images), samples=samples, units=model.units)
     if log_z.value.shape != (model.replicas,):
-        raise ShapeError(f"log_z of shape {tuple(log_z.value.shape)} for {model.replicas} replicas; there is one each")
+        raise ShapeError(
+            f"log_z of shape {tuple(log_z.value.shape)} for {model.replicas} replicas; give one per replica"
+        )
     batch, chunk = _sizes(model, len(images), image_batch, sample_chunk)
     keys = replica_keys(seed, model.replicas, model.mean.device)
-    seen = _Seen(samples)
+    totals = _Totals(samples)
     with evaluating(model):
         boltzmann = model.prior(validate=False)
         for start, x in image_batches(images, batch, model.mean, model.likelihood.check_data):
             index = torch.arange(start, start + len(x), device=keys.device)
-            seen.add(_importance(model, boltzmann, x, keys, index, samples, chunk), per_image)
+            totals.add(_importance(model, boltzmann, x, keys, index, samples, chunk), per_image)
             if progress is not None:
                 progress(start + len(x))
-    return seen.result(log_z)
+    return totals.result(log_z)
 
 
 def _importance(
@@ -119,7 +142,7 @@ def _importance(
     samples: int,
     chunk: int,
 ) -> _Sums:
-    """All importance samples of one batch of images, a chunk at a time."""
+    """Sum over all importance samples of one batch of images, a chunk at a time."""
     x = x.expand(model.replicas, *x.shape)
     nothing = torch.full(x.shape[:2], -torch.inf, dtype=torch.float64, device=x.device)
     zero = torch.zeros_like(nothing)
@@ -127,7 +150,7 @@ def _importance(
     for start in range(0, samples, chunk):
         which = torch.arange(start, min(start + chunk, samples), device=x.device)
         z, log_q = model.sample_posterior(x, uniforms(keys, index, which, model.units))
-        # The sums over pixels and bits are in the model's precision, all that follows is in double.
+        # The sums over pixels and bits are in the precision of the model, everything after them in float64.
         log_likelihood = model.log_likelihood(x, model.decode(z)).to(torch.float64)
         divergence = log_q.to(torch.float64) + boltzmann.energy(z).to(torch.float64)
         log_w = log_likelihood - divergence
@@ -141,8 +164,8 @@ def _importance(
     return sums
 
 
-class _Seen:
-    """What is kept of the images so far."""
+class _Totals:
+    """Running statistics over images."""
 
     def __init__(self, samples: int) -> None:
         self.samples = samples
@@ -169,8 +192,8 @@ class _Seen:
     def result(self, log_z: LogZ) -> Likelihood:
         assert self.smallest is not None
         value, lower, upper = (limit.to(self.log_weight.mean) for limit in (log_z.value, log_z.lower, log_z.upper))
-        varies = self.posterior.variance - self.noise.mean
-        active = torch.where(varies.isnan().any(-1), torch.nan, (varies > ACTIVE).sum(-1).to(varies))
+        variance = self.posterior.variance - self.noise.mean
+        active = torch.where(variance.isnan().any(-1), torch.nan, (variance > ACTIVE).sum(-1).to(variance))
         return Likelihood(
             nll=value - self.log_weight.mean,
             standard_error=self.log_weight.standard_error,
@@ -190,7 +213,7 @@ class _Seen:
 
 
 def _sizes(model: DiscreteVAE, images: int, batch: int | None, chunk: int | None) -> tuple[int, int]:
-    """Images and samples at a time: what was asked for, or what fills the device without filling its memory."""
+    """Images and samples at a time: as given, or enough to use the device without filling its memory."""
     gpu = model.mean.device.type == "cuda"
     if batch is None:
         batch = 256 if gpu else 64

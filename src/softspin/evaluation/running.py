@@ -1,4 +1,4 @@
-"""Means over images that arrive in batches, and what every evaluation does to a model and asks of images."""
+"""Running means over batches of images, evaluation mode, and checks of images."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from softspin.model import DiscreteVAE
 
 
 class MeanNLL(NamedTuple):
-    """A negative log likelihood in nats, averaged over images; float64, one entry per replica where there are any."""
+    """A negative log-likelihood in nats, averaged over images; float64, one entry per replica if there are replicas."""
 
     nll: Tensor
     standard_error: Tensor
-    """Over images: of the mean, as an estimate for the population that the images were drawn from."""
+    """Standard error of the mean over images, as an estimate for the distribution that the images come from."""
 
 
 class Running:
-    """Mean and variance over images, from batches `(R, batch, ...)`, without keeping them.
+    """Running mean and variance over images, from batches `(R, batch, ...)`.
 
     >>> seen = Running()
     >>> seen.add(torch.tensor([[1.0, 2.0]])); seen.add(torch.tensor([[6.0]]))
@@ -36,7 +36,7 @@ class Running:
         self._squares = torch.zeros((), dtype=torch.float64)
 
     def add(self, values: Tensor) -> None:
-        """One more batch, by Chan's update: no difference of large sums."""
+        """Add a batch, by Chan's update, which avoids differences of large sums."""
         values = values.to(torch.float64)
         new = values.shape[1]
         total = self.count + new
@@ -49,18 +49,18 @@ class Running:
 
     @property
     def variance(self) -> Tensor:
-        """Over images, unbiased; NaN for a single one."""
+        """Unbiased variance over images; NaN for a single image."""
         return self._squares / (self.count - 1) if self.count > 1 else torch.full_like(self._squares, torch.nan)
 
     @property
     def standard_error(self) -> Tensor:
-        """Of the mean; NaN for a single image."""
+        """Standard error of the mean; NaN for a single image."""
         return (self.variance / self.count).sqrt()
 
 
 @contextmanager
 def evaluating(model: DiscreteVAE) -> Iterator[None]:
-    """In evaluation mode, without gradients, float32 products in full precision; afterwards all is as it was."""
+    """Evaluation mode, no gradients, float32 products in full precision; the previous state is restored afterwards."""
     modes = [(module, module.training) for module in model.modules()]
     products = torch.backends.cuda.matmul
     precision = products.fp32_precision
@@ -76,7 +76,7 @@ def evaluating(model: DiscreteVAE) -> Iterator[None]:
 
 
 def check_images(images: Tensor, pixels: int) -> None:
-    """Raise unless images are `(N, pixels)` and at least one."""
+    """Raise ShapeError unless images are `(N, pixels)` with N at least 1."""
     if images.ndim != 2 or images.shape[1] != pixels or not len(images):
         raise ShapeError(f"images of shape {tuple(images.shape)}; this model takes (at least 1, {pixels})")
 

@@ -1,4 +1,4 @@
-"""Distributions of the data given the decoder's outputs, one file each."""
+"""Distributions of the data given the outputs of the decoder, one file each."""
 
 from softspin.likelihoods.base import Likelihood
 from softspin.likelihoods.bernoulli import Bernoulli

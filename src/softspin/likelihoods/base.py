@@ -1,4 +1,4 @@
-"""What the model asks of the distribution p(x|z) of the data given the decoder's outputs."""
+"""The interface of the distribution p(x|z) of the data given the outputs of the decoder."""
 
 from __future__ import annotations
 
@@ -21,11 +21,15 @@ if TYPE_CHECKING:
 class Likelihood(Part, nn.Module):
     """p(x|z) of F independent features, with `outputs` decoder outputs.
 
-    Data are `(R, batch, F)`, the decoder's outputs and the distribution's parameters `(R, K, batch, outputs)`.
+    Data are `(R, batch, F)`; the decoder's outputs and the distribution's parameters are `(R, K, batch, outputs)`.
+
+    Args:
+        config: Configuration of the run.
+        data: Shape and mean of the data.
     """
 
     shared: ClassVar[tuple[str, ...]] = ()
-    """Names of buffers that are the same for all replicas; others have a leading replica dimension."""
+    """Names of buffers that are the same for all replicas; all others have a leading replica dimension."""
 
     def __init__(self, config: Config, data: DataSpec) -> None:
         super().__init__()
@@ -33,37 +37,93 @@ class Likelihood(Part, nn.Module):
     @property
     @abstractmethod
     def outputs(self) -> int:
-        """How many numbers the decoder gives."""
+        """Number of outputs that the decoder needs."""
 
     def parameters_of(self, out: Tensor) -> Tensor:
-        """The distribution's parameters from the decoder's outputs, such as logits with a constant added."""
+        """Parameters of the distribution from the outputs of the decoder, such as logits with a constant added.
+
+        Args:
+            out: Outputs of the decoder, `(R, K, batch, outputs)`.
+
+        Returns:
+            Parameters of the same shape.
+        """
         return out
 
     @abstractmethod
     def log_prob(self, x: Tensor, parameters: Tensor) -> Tensor:
-        """log p(x|z), `(R, K, batch)`, of data `(R, batch, F)`."""
+        """log p(x|z).
+
+        Args:
+            x: Data, `(R, batch, F)`.
+            parameters: Parameters of the distribution, `(R, K, batch, outputs)`.
+
+        Returns:
+            log p(x|z), `(R, K, batch)`.
+        """
 
     def log_prob_pairs(self, x: Tensor, parameters: Tensor) -> Tensor:
-        """log p(x|z) of every pair of data `(N, F)` and parameters `(R, S, outputs)`, `(R, N, S)`."""
+        """log p(x|z) of every pair of data and parameters.
+
+        Args:
+            x: Data, `(N, F)`.
+            parameters: Parameters of the distribution, `(R, S, outputs)`.
+
+        Returns:
+            log p(x|z), `(R, N, S)`.
+        """
         each = [self.log_prob(x.expand(len(parameters), -1, -1), one[:, None, None]) for one in parameters.unbind(1)]
         return torch.stack([one[:, 0] for one in each], dim=-1)
 
     @abstractmethod
     def mean(self, parameters: Tensor) -> Tensor:
-        """E[x|z], `(..., F)`."""
+        """E[x|z].
+
+        Args:
+            parameters: Parameters of the distribution, `(..., outputs)`.
+
+        Returns:
+            The mean, `(..., F)`.
+        """
 
     @abstractmethod
     def sample(self, parameters: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """A draw of x, `(..., F)`."""
+        """Draw x.
+
+        Args:
+            parameters: Parameters of the distribution, `(..., outputs)`.
+            generator: Random generator; the global one if None.
+
+        Returns:
+            A draw, `(..., F)`.
+        """
 
     @abstractmethod
     def check_data(self, x: Tensor) -> None:
-        """Raise SupportError for data that this distribution cannot have."""
+        """Raise SupportError for data outside the support of the distribution.
+
+        Args:
+            x: Data, `(N, F)`.
+        """
 
     def with_constant(self, last: Affine) -> Affine:
-        """The decoder's last layer as one that gives logits of pixels, for export to a web page."""
-        raise ConfigError(f"a page shows binary pixels (likelihood = bernoulli); this model's is '{self.name}'")
+        """The last layer of the decoder, changed to give logits of pixels, for export to a web page.
+
+        Args:
+            last: Last layer of the decoder.
+
+        Returns:
+            The changed layer.
+
+        Raises:
+            ConfigError: The data are not binary pixels.
+        """
+        raise ConfigError(f"likelihood = {self.name} cannot be exported to a web page; only likelihood = bernoulli can")
 
     def decayed(self) -> Iterable[nn.Parameter]:
-        """Own parameters with weight decay."""
+        """Parameters of the likelihood with weight decay.
+
+        Returns:
+            The parameters.
+        """
         return ()

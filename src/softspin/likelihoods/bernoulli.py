@@ -1,4 +1,4 @@
-"""Binary pixels: log p(x|z) = sum of x l - softplus(l) with logits l."""
+"""Binary pixels: log p(x|z) = sum of x l - softplus(l), with logits l."""
 
 from __future__ import annotations
 
@@ -17,11 +17,16 @@ if TYPE_CHECKING:
     from softspin.config import Config
 
 PIXEL_FLOOR = 1e-3
-"""A pixel's mean is kept this far from 0 and 1 before its logit becomes the decoder's constant."""
+"""The mean of a pixel is kept this far from 0 and 1 before its logit is added to the outputs of the decoder."""
 
 
 class Bernoulli(Likelihood):
-    """Independent bits; the decoder gives logits relative to those of the training data's mean."""
+    """Independent binary pixels; the decoder's outputs are logits relative to those of the mean of the training data.
+
+    Args:
+        config: Configuration of the run.
+        data: Shape and mean of the data.
+    """
 
     name = "bernoulli"
     shared = ("base_logit",)
@@ -36,14 +41,14 @@ class Bernoulli(Likelihood):
         return len(self.base_logit)
 
     def parameters_of(self, out: Tensor) -> Tensor:
-        """Logits."""
+        """Logits, `(R, K, batch, F)`."""
         return out + self.base_logit
 
     def log_prob(self, x: Tensor, parameters: Tensor) -> Tensor:
         return (x[:, None] * parameters - softplus(parameters)).sum(-1)
 
     def log_prob_pairs(self, x: Tensor, parameters: Tensor) -> Tensor:
-        # The part without x is shared by all images, and the other is one product.
+        # The term without x is the same for all images, and the other is one matrix product.
         return x @ parameters.mT - softplus(parameters).sum(-1)[:, None]
 
     def mean(self, parameters: Tensor) -> Tensor:
@@ -60,9 +65,9 @@ class Bernoulli(Likelihood):
 
 
 def check_binary(x: Tensor) -> None:
-    """Raise unless all values are 0 or 1."""
+    """Raise SupportError unless all values are 0 or 1."""
     if not bool(((x == 0) | (x == 1)).all()):
         raise SupportError(
-            "images hold values other than 0 and 1; the likelihood is that of binary pixels, so threshold or sample "
+            "images contain values other than 0 and 1; the likelihood is for binary pixels, so threshold or sample "
             "grey levels first"
         )

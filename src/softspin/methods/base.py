@@ -1,4 +1,4 @@
-"""What a training method is: how the posterior is made from a net's outputs, and what is maximised."""
+"""The interface of a training method: how the posterior is built from the outputs of a net, and the objective."""
 
 from __future__ import annotations
 
@@ -17,87 +17,156 @@ if TYPE_CHECKING:
 
 
 class Terms(NamedTuple):
-    """What an objective gives; means over the batch, all `(R,)`."""
+    """Result of an objective; means over the batch, all `(R,)`."""
 
     loss: Tensor
-    """What is minimised. It may be a surrogate whose value has no meaning, as of a score-function estimator."""
+    """Loss to minimise. It may be a surrogate without a meaningful value, as for a score-function estimator."""
     bound: Tensor
-    """What is reported: a number with a meaning, with the KL at its warm-up weight."""
+    """Bound for the metrics log, with the KL at its warm-up weight."""
     reconstruction: Tensor
     """E[log p(x|z)]."""
     kl: Tensor
-    """E[log q - log p], at full weight; as good as log Z is."""
+    """E[log q - log p], at full weight; as accurate as the estimate of log Z."""
 
 
 class LatentModel(Protocol):
-    """What a method may ask of the model: nets, likelihood and sizes. :class:`softspin.model.DiscreteVAE` is one."""
+    """The part of the model that methods use: nets, likelihood and sizes. See :class:`softspin.model.DiscreteVAE`."""
 
     @property
     def bits_per_group(self) -> int:
-        """Bits in each group."""
+        """Number of bits in each group."""
 
     @property
     def units(self) -> int:
-        """D, all latent bits."""
+        """D, the number of latent bits."""
 
     def encode_groups(self, x: Tensor, noise: Tensor, draw: Callable[[int, Tensor, Tensor], Tensor]) -> None:
-        """Group after group: the net's output `(R, ..., bits x outputs_per_bit)` and this group's noise go to `draw`,
-        which returns the bits that later groups see, `(R, K, batch, bits)`."""
+        """Run the encoder group by group.
+
+        Args:
+            x: Data, `(R, batch, F)`.
+            noise: Uniforms, `(R, ..., D)`.
+            draw: Called as `draw(group, out, noise)` with the net's output `(R, ..., bits x outputs_per_bit)` and the
+                noise of this group. It returns the bits that later groups receive, `(R, K, batch, bits)`.
+        """
 
     def sample_posterior(self, x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Bits z ~ q(z|x) `(R, K, batch, D)` and log q(z|x) `(R, K, batch)`, from uniforms `(R, K, batch, D)`."""
+        """Sample bits z ~ q(z|x).
+
+        Args:
+            x: Data, `(R, batch, F)`.
+            noise: Uniforms, `(R, K, batch, D)`.
+
+        Returns:
+            Bits `(R, K, batch, D)` and log q(z|x) `(R, K, batch)`.
+        """
 
     def decode(self, bits: Tensor) -> Tensor:
-        """Parameters of the likelihood `(R, K, batch, outputs)` from bits, hard or soft."""
+        """Run the decoder.
+
+        Args:
+            bits: Bits or soft bits, `(R, K, batch, D)`.
+
+        Returns:
+            Parameters of the likelihood, `(R, K, batch, outputs)`.
+        """
 
     def log_likelihood(self, x: Tensor, parameters: Tensor) -> Tensor:
-        """log p(x|z) `(R, K, batch)` of data `(R, batch, F)`."""
+        """log p(x|z).
+
+        Args:
+            x: Data, `(R, batch, F)`.
+            parameters: Parameters of the likelihood, `(R, K, batch, outputs)`.
+
+        Returns:
+            log p(x|z), `(R, K, batch)`.
+        """
 
 
 class Method(Part, nn.Module):
     """A training method. As a module it holds its own parameters (a width, a learned baseline), if it has any.
 
-    A subclass has a `name` and an :meth:`objective`; the other members have defaults for a posterior of independent
-    bits without a relaxation. It is built last, after the nets, from the same generators.
+    A subclass has a `name` and an :meth:`objective`. The other members have defaults for a posterior of independent
+    bits without relaxation. It is built last, after the nets, from the same generators.
+
+    Args:
+        config: Configuration of the run.
+        generators: One random generator per replica, for initial parameters.
     """
 
     uses_beta: ClassVar[bool] = False
-    """Whether it has an inverse temperature `beta`, one for each replica."""
+    """Whether it has an inverse temperature `beta`, one per replica."""
     default_beta: ClassVar[float] = 10.0
-    """Where nothing is published for a data set and structure."""
+    """Used if no value is published for a data set and structure."""
     outputs_per_bit: ClassVar[int] = 1
-    """Numbers that an encoder net gives for each bit; the first of them is the logit."""
+    """Outputs of an encoder net for each bit; the first is the logit."""
 
     def __init__(self, config: Config, generators: Sequence[torch.Generator] = ()) -> None:
         super().__init__()
 
     @classmethod
     def used_settings(cls) -> tuple[str, ...]:
-        """Settings of the config that only some methods have, such as `clamp`; its own are in `settings`."""
+        """Settings of the config that only some methods use, such as `clamp`. Those it adds itself are in `settings`.
+
+        Returns:
+            Names of settings.
+        """
         return ()
 
     def noise_shape(self, samples: int, batch: int, units: int) -> tuple[int, ...]:
-        """Shape of the uniforms in (0, 1) that :meth:`objective` takes for one replica."""
+        """Shape of the uniforms in (0, 1) that :meth:`objective` takes for one replica.
+
+        Args:
+            samples: Number of importance samples K.
+            batch: Batch size.
+            units: Number of latent bits D.
+
+        Returns:
+            The shape.
+        """
         return samples, batch, units
 
     @abstractmethod
     def objective(self, model: LatentModel, x: Tensor, noise: Tensor, prior: Boltzmann, kl_weight: Tensor) -> Terms:
-        """The loss and the bound on data `(R, batch, F)`, from uniforms `(R, *noise_shape)`.
+        """Compute the loss and the bound.
 
-        The prior's log Z `(R,)` is a value without gradient: kl_weight times the negative phase is added to the
-        gradient of the prior's parameters by the trainer, for log Z enters every bound with that weight, a scalar.
+        log Z of the prior `(R,)` is a value without gradient. It enters every bound with the factor `kl_weight`, so the
+        trainer adds `kl_weight` times the negative phase to the gradient of the prior's parameters.
+
+        Args:
+            model: Nets, likelihood and sizes.
+            x: Data, `(R, batch, F)`.
+            noise: Uniforms, `(R, *noise_shape)`.
+            prior: Prior p(z), with log Z `(R,)`.
+            kl_weight: Weight of the KL during warm-up, a scalar.
+
+        Returns:
+            The loss, the bound and its terms.
         """
 
     def begin_training(self) -> None:
-        """Called once, when the parameters are on their device, before the first step or a loaded checkpoint."""
+        """Called once, with the parameters on their device, before the first step or the loading of a checkpoint."""
 
     def before_step(self, step: int, prior: Callable[[], Boltzmann]) -> None:
-        """Called on the host between two steps; `step` counts from 0, `prior()` is the present prior, detached."""
+        """Called on the host before each step.
+
+        Args:
+            step: Number of the step, from 0.
+            prior: Returns the current prior, detached.
+        """
 
     def training_state(self) -> dict[str, Tensor]:
-        """Tensors beside parameters and buffers that training needs to resume; they are written in place."""
+        """Tensors other than parameters and buffers that resumed training needs. They are overwritten in place.
+
+        Returns:
+            Tensors by name.
+        """
         return {}
 
     def decayed(self) -> Iterable[nn.Parameter]:
-        """Own parameters with weight decay."""
+        """Parameters of the method with weight decay.
+
+        Returns:
+            The parameters.
+        """
         return ()

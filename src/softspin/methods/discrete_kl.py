@@ -1,4 +1,4 @@
-"""DVAE and DVAE++: the decoder sees soft bits, the KL is that of the bits. Trained with the ELBO."""
+"""DVAE and DVAE++: the decoder receives soft bits, and the KL is that of the bits. Trained with the ELBO."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DVAE_PLUS_PLUS = (
 
 
 class DiscreteKL(SmoothedMethod):
-    """E[log p(x|zeta)] - KL(q(z|x) || p(z)), averaged over the K samples."""
+    """The bound E[log p(x|zeta)] - KL(q(z|x) || p(z)), averaged over the K samples."""
 
     def objective(self, model: LatentModel, x: Tensor, noise: Tensor, prior: Boltzmann, kl_weight: Tensor) -> Terms:
         inferred = self.infer(model, x, noise)
@@ -29,7 +29,11 @@ class DiscreteKL(SmoothedMethod):
 
 
 class SpikeExponentialDVAE(DiscreteKL):
-    """The spike-and-exponential smoothing of the first DVAE."""
+    """DVAE with spike-and-exponential smoothing.
+
+    References:
+        J. T. Rolfe, 2016, Discrete Variational Autoencoders, arXiv:1609.02200.
+    """
 
     name = "dvae-spike_exp"
     citation = DVAE
@@ -37,7 +41,12 @@ class SpikeExponentialDVAE(DiscreteKL):
 
 
 class ExponentialDVAE(DiscreteKL):
-    """Overlapping exponentials."""
+    """DVAE++ with overlapping exponentials.
+
+    References:
+        A. Vahdat, W. G. Macready, Z. Bian, A. Khoshaman and E. Andriyash, 2018, DVAE++: Discrete Variational
+        Autoencoders with Overlapping Transformations, arXiv:1802.04920.
+    """
 
     name = "dvae++-exp"
     citation = DVAE_PLUS_PLUS
@@ -45,7 +54,12 @@ class ExponentialDVAE(DiscreteKL):
 
 
 class PowerDVAE(DiscreteKL):
-    """The power-function smoothing in DVAE++."""
+    """DVAE++ with power-function smoothing.
+
+    References:
+        A. Vahdat, W. G. Macready, Z. Bian, A. Khoshaman and E. Andriyash, 2018, DVAE++: Discrete Variational
+        Autoencoders with Overlapping Transformations, arXiv:1802.04920.
+    """
 
     name = "dvae++-power"
     citation = DVAE_PLUS_PLUS

@@ -18,16 +18,21 @@ if TYPE_CHECKING:
     from softspin.config import Config
 
 REFRESH_EVERY = 100
-"""Steps between looks at the lowest eigenvalue of W, which bounds the prior's beta."""
+"""Steps between computations of the lowest eigenvalue of W, which bounds the prior's beta."""
 
 
 class GaussianIntegral(Relaxed):
-    """beta is that of the prior, raised where W + beta I would not be positive definite."""
+    """DVAE# with the Gaussian integral relaxation. The prior's beta is raised if W + beta I is not positive definite.
+
+    References:
+        A. Vahdat, E. Andriyash and W. G. Macready, 2018, DVAE#: Discrete Variational Autoencoders with Relaxed
+        Boltzmann Priors, arXiv:1805.07445, Sec. 3.2.
+    """
 
     name = "dvae#-gauss_int"
     smoothing = ShiftedGaussian
     outputs_per_bit = 2
-    """Logit and shift."""
+    """The logit and the shift."""
     prior_beta: Tensor
 
     def __init__(self, config: Config, generators: Sequence[torch.Generator] = ()) -> None:

@@ -1,4 +1,4 @@
-"""DVAE#: the prior is relaxed as well, by a mean field, so the importance-weighted bound can be used."""
+"""DVAE#: the prior is relaxed too, by a mean field or an integral, so the importance-weighted bound can be used."""
 
 from __future__ import annotations
 
@@ -26,13 +26,19 @@ DVAE_SHARP = (
 
 
 class Relaxed(SmoothedMethod):
-    """log (1/K) sum_k p(x|zeta_k) p(zeta_k) / q(zeta_k|x) with a relaxed prior p(zeta)."""
+    """The bound log (1/K) sum_k p(x|zeta_k) p(zeta_k) / q(zeta_k|x), with a relaxed prior p(zeta).
+
+    References:
+        A. Vahdat, E. Andriyash and W. G. Macready, 2018, DVAE#: Discrete Variational Autoencoders with Relaxed
+        Boltzmann Priors, arXiv:1805.07445.
+        Y. Burda, R. Grosse and R. Salakhutdinov, 2015, Importance Weighted Autoencoders, arXiv:1509.00519.
+    """
 
     citation = DVAE_SHARP
 
     @abstractmethod
     def relax(self, prior: Boltzmann) -> Relaxation:
-        """p(zeta) from p(z)."""
+        """The relaxed prior p(zeta) of p(z)."""
 
     def objective(self, model: LatentModel, x: Tensor, noise: Tensor, prior: Boltzmann, kl_weight: Tensor) -> Terms:
         inferred = self.infer(model, x, noise)
@@ -46,7 +52,12 @@ class Relaxed(SmoothedMethod):
 
 
 class Overlap(Relaxed):
-    """The mean-field relaxation for overlapping smoothings, Sec. 3.1 of the paper."""
+    """The mean-field relaxation for overlapping smoothings.
+
+    References:
+        A. Vahdat, E. Andriyash and W. G. Macready, 2018, DVAE#: Discrete Variational Autoencoders with Relaxed
+        Boltzmann Priors, arXiv:1805.07445, Sec. 3.1.
+    """
 
     @classmethod
     def used_settings(cls) -> tuple[str, ...]:
@@ -61,28 +72,28 @@ class Overlap(Relaxed):
 
 
 class GaussianRelaxed(Overlap):
-    """Gaussian smoothing."""
+    """DVAE# with Gaussian smoothing."""
 
     name = "dvae#-gaussian"
     smoothing = Gaussian
 
 
 class ExponentialRelaxed(Overlap):
-    """Overlapping exponentials."""
+    """DVAE# with overlapping exponentials."""
 
     name = "dvae#-exp"
     smoothing = Exponential
 
 
 class UniformExponentialRelaxed(Overlap):
-    """Exponentials with a uniform share."""
+    """DVAE# with a mixture of exponentials and a uniform distribution."""
 
     name = "dvae#-un_exp"
     smoothing = UniformExponential
 
 
 class PowerRelaxed(Overlap):
-    """The power-function smoothing, the paper's best."""
+    """DVAE# with power-function smoothing, the best in the paper."""
 
     name = "dvae#-power"
     smoothing = Power

@@ -1,4 +1,4 @@
-"""Methods whose posterior is of soft bits: a Bernoulli variable, made continuous by a smoothing r(zeta|z)."""
+"""Methods with soft bits as latent variables: Bernoulli variables made continuous by a smoothing r(zeta|z)."""
 
 from __future__ import annotations
 
@@ -25,18 +25,23 @@ class Inference(NamedTuple):
 
     @property
     def joined(self) -> SoftBits:
-        """All groups side by side, `(R, K, batch, D)`."""
+        """All groups concatenated, `(R, K, batch, D)`."""
         return SoftBits(*(torch.cat(parts, dim=-1) for parts in zip(*self.soft_bits, strict=True)))
 
     @property
     def log_ratio(self) -> Tensor:
-        """log q(zeta|x) relative to the base that it shares with the prior, `(R, K, batch)`."""
+        """log q(zeta|x) relative to the base measure that it shares with the prior, `(R, K, batch)`."""
         each = [q.log_ratio(b).sum(-1) for q, b in zip(self.posterior, self.soft_bits, strict=True)]
         return torch.stack(torch.broadcast_tensors(*each)).sum(0)
 
 
 class SmoothedMethod(Method):
-    """Soft bits with a smoothing family and an inverse temperature beta for each replica."""
+    """A method with soft bits: a smoothing family, and an inverse temperature beta for each replica.
+
+    Args:
+        config: Configuration of the run.
+        generators: One random generator per replica, for initial parameters.
+    """
 
     smoothing: ClassVar[type[Smoothing]]
     uses_beta = True
@@ -46,7 +51,7 @@ class SmoothedMethod(Method):
         super().__init__(config, generators)
         self.register_buffer("beta", torch.tensor([replica.beta for replica in config.replicas]))
         self.smoothing_settings: dict[str, Any] = {name: getattr(config, name) for name in self.smoothing.settings}
-        """What the smoothing family takes beside beta."""
+        """Arguments of the smoothing family other than beta."""
 
     @classmethod
     def used_settings(cls) -> tuple[str, ...]:
@@ -64,19 +69,40 @@ class SmoothedMethod(Method):
                 )
 
     def noise_shape(self, samples: int, batch: int, units: int) -> tuple[int, ...]:
-        """Two uniforms a soft bit: one for the bit, one for its smoothing."""
+        """Two uniforms per soft bit: one for the bit, one for its smoothing."""
         return 2, samples, batch, units
 
     def smoothing_of(self, group: int, out: Tensor) -> Smoothing:
-        """The smoothing of a group's bits, given the net's output `(R, ..., outputs)`."""
+        """The smoothing of the bits of a group.
+
+        Args:
+            group: Index of the group.
+            out: Output of its net, `(R, ..., outputs)`.
+
+        Returns:
+            The smoothing.
+        """
         return self.smoothing(self.beta[:, None, None, None], **self.smoothing_settings, validate=False)
 
     def trained_width(self) -> Tensor | None:
-        """Widths of the smoothing `(R, D)`, where they are trained."""
+        """Widths of the smoothing, if they are trained.
+
+        Returns:
+            Widths `(R, D)`, or None.
+        """
         return None
 
     def infer(self, model: LatentModel, x: Tensor, uniforms: Tensor) -> Inference:
-        """Soft bits for data `(R, batch, F)`, from uniforms in (0, 1) of shape `(R, 2, K, batch, D)`."""
+        """Draw soft bits from the posterior.
+
+        Args:
+            model: Nets, likelihood and sizes.
+            x: Data, `(R, batch, F)`.
+            uniforms: Uniforms in (0, 1), `(R, 2, K, batch, D)`.
+
+        Returns:
+            The soft bits and their distributions.
+        """
         posterior: list[SmoothedBernoulli] = []
         bits: list[SoftBits] = []
 

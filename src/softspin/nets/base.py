@@ -1,4 +1,4 @@
-"""What the model asks of an encoder or decoder network."""
+"""The interface between the model and an encoder or decoder network."""
 
 from __future__ import annotations
 
@@ -18,55 +18,95 @@ if TYPE_CHECKING:
 
 
 class NetSpec(NamedTuple):
-    """What one net of a model has to map."""
+    """Inputs and outputs of one net of a model."""
 
     role: Literal["encoder", "decoder"]
     group: int
-    """Of an encoder, counted from 0; 0 for the decoder."""
+    """Group of an encoder net, from 0; 0 for the decoder."""
     inputs: tuple[int, ...]
-    """Sizes of the parts of its input: an encoder's data features and, from group 2 on, the bits of the groups before
-    it; the decoder's latent bits."""
+    """Number of features of each input. An encoder takes the data and, except for the first group, the bits of the
+    groups before it; the decoder takes the latent bits."""
     outputs: int
     data: DataSpec
 
 
 class Affine(NamedTuple):
-    """y = x W + b; weight `(inputs, outputs)`, bias `(outputs,)`, float64."""
+    """An affine layer y = x W + b; weight `(inputs, outputs)`, bias `(outputs,)`, float64."""
 
     weight: Tensor
     bias: Tensor
 
 
 class Net(Part, nn.Module):
-    """Parts of the input `(R, ..., features)`, as separate arguments, to `(R, ..., outputs)`.
+    """A network from one or more inputs `(R, ..., features)`, as separate arguments, to `(R, ..., outputs)`.
 
-    Parts broadcast against each other in all dimensions but the last: the data have one sample where the bits have K.
+    Inputs broadcast against each other in all dimensions but the last: the data have one sample where the bits have K.
     Every parameter has a leading replica dimension. Parameters and buffers are saved by their names in `state_dict`.
     """
 
     rebuildable: ClassVar[bool] = True
-    """Whether :meth:`build` makes it again from a config alone, as loading a run or a shared model needs."""
+    """Whether :meth:`build` can rebuild it from a config alone, as loading a run or a shared model requires."""
 
     @classmethod
     def build(cls, config: Config, spec: NetSpec, generators: Sequence[torch.Generator]) -> Net:
-        """The net of a config; each replica's parameters are drawn from its own generator."""
-        raise ConfigError(f"the net '{cls.name}' cannot be built from a config")
+        """Build the net that a config describes.
+
+        Args:
+            config: Configuration of the run.
+            spec: Inputs and outputs of the net.
+            generators: One random generator per replica, for its initial parameters.
+
+        Returns:
+            The net.
+
+        Raises:
+            ConfigError: This kind of net cannot be built from a config.
+        """
+        raise ConfigError(f"the net '{cls.name}' cannot be built from a config; pass the module itself to softspin.fit")
 
     @classmethod
     def fewest_tensors(cls, config: Config) -> int:
-        """A lower bound on its saved tensors: what an untrusted config claims is checked before it is built."""
+        """A lower bound on the number of saved tensors, to check an untrusted config before building its model.
+
+        Args:
+            config: Configuration of the run.
+
+        Returns:
+            The lower bound.
+        """
         return 1
 
     @abstractmethod
     def forward(self, *parts: Tensor) -> Tensor:
-        """`(R, ..., features)` each to `(R, ..., outputs)`."""
+        """Run the net.
+
+        Args:
+            *parts: Inputs, `(R, ..., features)` each.
+
+        Returns:
+            Outputs, `(R, ..., outputs)`.
+        """
 
     def decayed(self) -> Iterable[nn.Parameter]:
-        """Parameters with weight decay."""
+        """Parameters with weight decay.
+
+        Returns:
+            The parameters.
+        """
         return ()
 
     def affine_layers(self, replica: int) -> list[Affine]:
-        """One replica in evaluation mode as affine layers with tanh between them, for export to a web page."""
+        """One replica in evaluation mode as affine layers with tanh between them, for export to a web page.
+
+        Args:
+            replica: Index of the replica.
+
+        Returns:
+            The layers.
+
+        Raises:
+            ConfigError: The net has another form.
+        """
         raise ConfigError(
-            f"a page runs nets of linear layers, batch norm and tanh (net = mlp); this model's '{self.name}' is another"
+            f"net = {self.name} cannot be exported to a web page; only net = mlp (linear, batch norm, tanh) can"
         )

@@ -1,4 +1,4 @@
-"""A user's own module in the place of a built-in net."""
+"""A user's module in place of a built-in net."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from softspin.nets.base import Net
 
 
 class CustomNet(Net):
-    """An ordinary module that maps rows of features, given to `softspin.fit`; for one replica.
+    """An ordinary module that maps rows of features, passed to `softspin.fit`; for one replica.
 
     >>> CustomNet(nn.Linear(5, 3))(torch.zeros(1, 1, 7, 2), torch.zeros(1, 4, 7, 3)).shape
     torch.Size([1, 4, 7, 3])
+
+    Args:
+        net: Module from `(rows, features)` to `(rows, outputs)`.
     """
 
     name = "custom"
@@ -26,19 +29,26 @@ class CustomNet(Net):
         self.net = net
 
     def forward(self, *parts: Tensor) -> Tensor:
-        """Joins the parts, and hands them over as a table of rows."""
+        """Concatenate the inputs, and pass them to the module as rows."""
         lead = torch.broadcast_shapes(*(part.shape[:-1] for part in parts))
         if lead[0] != 1:
-            raise ShapeError(f"an ordinary module serves one replica, not {lead[0]}; train the seeds one after another")
+            raise ShapeError(f"a custom module supports one replica, not {lead[0]}; train the seeds one after another")
         joined = torch.cat([part.expand(*lead, part.shape[-1]) for part in parts], dim=-1)
         out: Tensor = self.net(joined.flatten(0, -2))
         return out.reshape(*lead, out.shape[-1])
 
     def decayed(self) -> Iterator[nn.Parameter]:
-        """Parameters called weight, as torch's own modules call weights and batch-norm scales."""
+        """Parameters whose name begins with weight, as in torch: weights and batch-norm scales."""
         return (p for name, p in self.named_parameters() if name.rpartition(".")[2].startswith("weight"))
 
 
 def as_net(module: nn.Module) -> Net:
-    """A net as it is; an ordinary module as a :class:`CustomNet`."""
+    """Wrap an ordinary module in a :class:`CustomNet`.
+
+    Args:
+        module: A module.
+
+    Returns:
+        The module itself if it is a net, else a CustomNet.
+    """
     return module if isinstance(module, Net) else CustomNet(module)

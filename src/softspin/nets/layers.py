@@ -1,8 +1,8 @@
-"""Linear layers and batch norm for R replicas at once.
+"""Linear layers and batch norm for R replicas in one call.
 
-Tensors are `(R, samples, batch, features)`; where a tensor is the same for all samples, that dimension is 1. A net
-takes its input in parts, such as the image and the soft bits so far: the first layer multiplies each by its own rows
-of the weight and adds, so what does not depend on the sample is computed once per image and not K times.
+Tensors are `(R, samples, batch, features)`; if a tensor is the same for all samples, that dimension is 1. A net takes
+several inputs, such as the image and the soft bits so far. The first layer multiplies each by its own rows of the
+weight and adds the products, so terms that do not depend on the sample are computed once per image and not K times.
 """
 
 from __future__ import annotations
@@ -19,10 +19,15 @@ from softspin.numerics import align, replica_matmul
 
 
 class Linear(nn.Module):
-    """y = sum of parts x_i W_i + b; weight `(R, inputs, outputs)`, bias `(R, outputs)`.
+    """A linear layer y = sum_i x_i W_i + b over its inputs x_i; weight `(R, inputs, outputs)`, bias `(R, outputs)`.
 
-    Kernels start as a normal of variance `scale` / inputs, cut at two standard deviations, each replica's from its own
-    generator; biases at 0.
+    Weights start as a normal of variance `scale` / inputs, truncated at two standard deviations; biases at 0.
+
+    Args:
+        inputs: Number of features of all inputs together.
+        outputs: Number of outputs.
+        generators: One random generator per replica.
+        scale: Variance of the initial weights, times `inputs`.
     """
 
     def __init__(self, inputs: int, outputs: int, generators: Sequence[torch.Generator], scale: float = 2.6) -> None:
@@ -35,10 +40,22 @@ class Linear(nn.Module):
         self.bias = nn.Parameter(torch.zeros(len(kernels), outputs))
 
     def forward(self, *parts: Tensor) -> Tensor:
-        """`(R, ..., inputs)`, in one piece or in several whose other dimensions broadcast, to `(R, ..., outputs)`."""
+        """Apply the layer.
+
+        Args:
+            *parts: Inputs `(R, ..., features)`, whose features add up to `inputs` and whose other dimensions broadcast.
+
+        Returns:
+            Outputs, `(R, ..., outputs)`.
+
+        Raises:
+            ShapeError: The features do not add up to the inputs of the layer.
+        """
         sizes = [part.shape[-1] for part in parts]
         if sum(sizes) != self.weight.shape[1]:
-            raise ShapeError(f"parts of {sizes} features for a layer of {self.weight.shape[1]} inputs")
+            raise ShapeError(
+                f"inputs of {sizes} features for a layer of {self.weight.shape[1]}; they must add up to it"
+            )
         out = align(self.bias, parts[0].ndim)
         for part, rows in zip(parts, self.weight.split(sizes, dim=1), strict=True):
             out = out + replica_matmul(part, rows, product)
@@ -46,9 +63,15 @@ class Linear(nn.Module):
 
 
 class BatchNorm(nn.Module):
-    """Each feature to mean 0 and variance 1 over samples and batch, then a trained scale and shift.
+    """Batch normalisation of each feature over samples and batch, with a trained scale and shift.
 
-    In evaluation mode with running statistics, which move by 1 - `decay` of the way at each step.
+    Evaluation mode uses running statistics, m <- decay m + (1 - decay) m_batch.
+
+    Args:
+        features: Number of features.
+        replicas: Number of replicas R.
+        decay: Decay of the running statistics per step.
+        epsilon: Added to the variance.
     """
 
     mean: Tensor
@@ -63,7 +86,7 @@ class BatchNorm(nn.Module):
         self.register_buffer("variance", torch.ones(replicas, features))
 
     def forward(self, x: Tensor) -> Tensor:
-        """`(R, ..., features)` to the same."""
+        """Normalise `(R, ..., features)`."""
         if self.training:
             over = tuple(range(1, x.ndim - 1))
             variance, mean = torch.var_mean(x, over, correction=0)

@@ -1,4 +1,4 @@
-"""The multilayer perceptron of the published recipe: linear, batch norm, tanh; then linear."""
+"""The multilayer perceptron of the paper: hidden layers of linear, batch norm and tanh; then a linear layer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,20 @@ if TYPE_CHECKING:
 
 
 class MLP(Net):
-    """`layers` times linear, batch norm, tanh; then linear. Settings: layers, width, init_scale, norm_*."""
+    """A multilayer perceptron: `layers` times linear, batch norm and tanh; then linear.
+
+    Settings: layers, width, init_scale, norm_decay, norm_epsilon.
+
+    Args:
+        inputs: Number of input features.
+        outputs: Number of outputs.
+        layers: Number of hidden layers.
+        width: Width of the hidden layers.
+        generators: One random generator per replica.
+        init_scale: Variance of the initial weights, times the inputs of the layer.
+        norm_decay: Decay of the running statistics of batch norm per step.
+        norm_epsilon: Added to the variance in batch norm.
+    """
 
     name = "mlp"
 
@@ -56,7 +69,7 @@ class MLP(Net):
         return config.shape.layers + 1
 
     def forward(self, *parts: Tensor) -> Tensor:
-        """Parts of the input `(R, ..., features)` to `(R, ..., outputs)`."""
+        """Map inputs `(R, ..., features)` to `(R, ..., outputs)`."""
         hidden: Sequence[Tensor] = parts
         for linear, norm in zip(self.linears, self.norms, strict=False):
             hidden = (torch.tanh(norm(linear(*hidden))),)
@@ -64,7 +77,7 @@ class MLP(Net):
         return out
 
     def decayed(self) -> Iterator[nn.Parameter]:
-        """Weights and batch-norm scales; biases and shifts are not decayed."""
+        """Weights and batch-norm scales; biases and shifts have no weight decay."""
         for module in self.modules():
             if isinstance(module, Linear):
                 yield module.weight

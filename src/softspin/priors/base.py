@@ -1,4 +1,4 @@
-"""What the model and the trainer ask of the parameters of a prior."""
+"""The interface of the parameters of a prior."""
 
 from __future__ import annotations
 
@@ -20,31 +20,71 @@ class Prior(Part, nn.Module):
     """Parameters `(R, ...)` of a Boltzmann distribution over D bits: a bias `(R, D)` and a weight."""
 
     two_sided: ClassVar[bool] = False
-    """Whether it couples two sides and nothing else: weight is `(R, left, right)`."""
+    """Whether the graph is bipartite and complete: weight is `(R, left, right)`."""
     bias: nn.Parameter
     weight: nn.Parameter
 
     @classmethod
     @abstractmethod
     def build(cls, config: Config) -> Prior:
-        """The prior of a config, one row for each replica."""
+        """Build the prior that a config describes.
+
+        Args:
+            config: Configuration of the run.
+
+        Returns:
+            The prior, with one row of parameters per replica.
+        """
 
     @abstractmethod
     def forward(self, log_z: Tensor | None = None, *, validate: bool = True) -> Boltzmann:
-        """The distribution, with log Z `(R,)` where it is known. Without validation nothing is read on the host."""
+        """The distribution at the present parameters.
+
+        Args:
+            log_z: log Z `(R,)`, if known.
+            validate: Whether to check values; if not, nothing is read on the host.
+
+        Returns:
+            The distribution.
+        """
 
     @abstractmethod
     def detached(self, log_z: Tensor) -> Boltzmann:
-        """The distribution as a sampler sees it: without gradients or checks."""
+        """The distribution for a sampler: without gradients or checks.
+
+        Args:
+            log_z: log Z, `(R,)`.
+
+        Returns:
+            The distribution.
+        """
 
     @abstractmethod
     def weight_moments(self, pair: Tensor) -> Tensor:
-        """The gradient of log Z with respect to the weight, from the pair moments of the negative phase."""
+        """The gradient of log Z with respect to the weight.
+
+        Args:
+            pair: Pair moments of the negative phase.
+
+        Returns:
+            The gradient, in the shape of the weight.
+        """
 
     def log_z_gradients(self, moments: NegativePhase) -> list[tuple[nn.Parameter, Tensor]]:
-        """Each parameter with the gradient of log Z with respect to it."""
+        """The gradients of log Z with respect to all parameters.
+
+        Args:
+            moments: Moments of the negative phase.
+
+        Returns:
+            Each parameter with its gradient.
+        """
         return [(self.bias, moments.mean), (self.weight, self.weight_moments(moments.pair))]
 
     def decayed(self) -> Iterable[nn.Parameter]:
-        """Parameters with weight decay."""
+        """Parameters with weight decay.
+
+        Returns:
+            The parameters.
+        """
         return (self.weight,)

@@ -1,4 +1,4 @@
-"""The parameters of a Boltzmann machine on any graph."""
+"""Parameters of a Boltzmann machine on any graph."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class GraphPrior(Prior):
-    """bias `(R, D)` and a weight for each edge `(R, E)`, both from 0; in the place of an :class:`RBM`.
+    """Prior on any graph, in place of an :class:`RBM`: bias `(R, D)` and a weight for each edge `(R, E)`, initially 0.
 
     >>> prior = GraphPrior([(0, 1), (1, 2)], units=3, replicas=1)
     >>> prior.weight.data[0] = torch.tensor([4.0, 5.0])
@@ -25,10 +25,15 @@ class GraphPrior(Prior):
     tensor([[0., 4., 0.],
             [4., 0., 5.],
             [0., 5., 0.]], grad_fn=<SelectBackward0>)
+
+    Args:
+        edges: Pairs of coupled units.
+        units: Number of units D.
+        replicas: Number of replicas R.
     """
 
     name = "graph"
-    # Colours of the graph are found on the host: neither compiler nor CUDA graph can follow.
+    # The colouring of the graph runs on the host, so it can neither be compiled nor captured in a CUDA graph.
     compilable = False
     capturable = False
     edges: Tensor
@@ -37,7 +42,7 @@ class GraphPrior(Prior):
         super().__init__()
         self.bias = nn.Parameter(torch.zeros(replicas, units))
         self.weight = nn.Parameter(torch.zeros(replicas, len(edges)))
-        # On the CPU, wherever parameters are made: whoever replaces those does not know of these.
+        # On the CPU even under torch.device("meta"): the buffer is not saved, so loading a model cannot fill it in.
         pairs = torch.tensor(edges, dtype=torch.int64, device="cpu").reshape(-1, 2).T.contiguous()
         self.register_buffer("edges", pairs, persistent=False)
 
@@ -52,15 +57,15 @@ class GraphPrior(Prior):
         return cls(config.edges, config.shape.units, len(config.replicas))
 
     def forward(self, log_z: Tensor | None = None, *, validate: bool = True) -> GraphBoltzmann:
-        """The machine, with log Z `(R,)` where it is known."""
+        """The Boltzmann machine, with log Z `(R,)` if known."""
         return GraphBoltzmann(self.bias, self._coupling(self.weight), log_z, validate_args=validate)
 
     def detached(self, log_z: Tensor) -> GraphBoltzmann:
-        """The machine as a sampler sees it: without gradients or checks."""
+        """The Boltzmann machine for a sampler: without gradients or checks."""
         return GraphBoltzmann(self.bias.detach(), self._coupling(self.weight.detach()), log_z, validate_args=False)
 
     def weight_moments(self, pair: Tensor) -> Tensor:
-        """Of E[z z'] `(R, D, D)` what belongs to the weights, `(R, E)`."""
+        """The entries of E[z z'] `(R, D, D)` on the edges, `(R, E)`."""
         return pair[:, self.edges[0], self.edges[1]]
 
     def _coupling(self, weight: Tensor) -> Tensor:

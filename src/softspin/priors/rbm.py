@@ -1,4 +1,4 @@
-"""The parameters of a restricted Boltzmann machine."""
+"""Parameters of a restricted Boltzmann machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ if TYPE_CHECKING:
 
 
 class RBM(Prior):
-    """bias `(R, n + m)` and weight `(R, n, m)`, both from 0; :meth:`forward` gives the distribution."""
+    """Restricted Boltzmann machine: bias `(R, n + m)` and weight `(R, n, m)`, initially 0.
+
+    Args:
+        left: Number of units n on the left side.
+        right: Number of units m on the right side.
+        replicas: Number of replicas R.
+    """
 
     name = "rbm"
     two_sided = True
@@ -33,7 +39,7 @@ class RBM(Prior):
             raise ConfigError("prior = rbm and a graph exclude each other; use prior = graph, or graph = none")
         if config.shape.units % 2:
             raise ConfigError(
-                f"groups x bits_per_group = {groups} x {bits} is odd; an RBM of two equal halves needs it even"
+                f"groups x bits_per_group = {groups} x {bits} is odd; an RBM with two equal sides needs an even number"
             )
 
     @classmethod
@@ -42,13 +48,13 @@ class RBM(Prior):
         return cls(half, half, len(config.replicas))
 
     def forward(self, log_z: Tensor | None = None, *, validate: bool = True) -> BipartiteBoltzmann:
-        """The machine, with log Z `(R,)` where it is known. Without validation nothing is read on the host."""
+        """The RBM, with log Z `(R,)` if known. Without validation nothing is read on the host."""
         return BipartiteBoltzmann(self.bias, self.weight, log_z, validate_args=validate)
 
     def detached(self, log_z: Tensor) -> BipartiteBoltzmann:
-        """The machine as a sampler sees it: without gradients or checks."""
+        """The RBM for a sampler: without gradients or checks."""
         return BipartiteBoltzmann(self.bias.detach(), self.weight.detach(), log_z, validate_args=False)
 
     def weight_moments(self, pair: Tensor) -> Tensor:
-        """Of E[left right'] `(R, n, m)` what belongs to the weights: all of it."""
+        """E[left right'] `(R, n, m)` itself."""
         return pair

@@ -1,8 +1,8 @@
-"""Samplers of Boltzmann machines, `(state, info) = step(state, boltzmann, ...)`, and their log partition functions.
+"""Samplers of Boltzmann machines, `(state, info) = step(state, boltzmann, ...)`, and estimators of log Z.
 
 :mod:`gibbs` (PCD), :mod:`population` (population annealing) and :mod:`tempering` (parallel tempering) have `init` and
-`step`; whoever loops owns the state. :mod:`log_z` estimates log Z, :mod:`negative_phase` its gradient,
-:mod:`diagnostics` says whether to believe them.
+`step`; the caller owns the state. :mod:`log_z` estimates log Z, :mod:`negative_phase` its gradient, and
+:mod:`diagnostics` measures how well chains have mixed.
 """
 
 from softspin.samplers import diagnostics, gibbs, log_z, population, tempering

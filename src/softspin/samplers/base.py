@@ -1,4 +1,4 @@
-"""What training asks of a sampler of the prior, captured in a CUDA graph or not."""
+"""The interface between training and a sampler of the prior, with or without CUDA graph capture."""
 
 from __future__ import annotations
 
@@ -16,50 +16,115 @@ if TYPE_CHECKING:
     from softspin.config import Config
 
 State = Any
-"""A NamedTuple of tensors, all that the next step needs: it is saved in checkpoints under the names of its fields."""
+"""A NamedTuple of tensors with all that the next step needs. Checkpoints store it under the names of its fields."""
 
 
 class Sampler(Part):
-    """Samples for the negative phase: `(state, info) = step(state, boltzmann, sweeps)`.
+    """Sampler for the negative phase: `(state, info) = step(state, boltzmann, sweeps)`.
 
-    A subclass has :meth:`init` and :meth:`step`; a state with chains `z` `(*replicas, chains, D)` and an info with a
-    `flip_rate` `(*replicas,)` need nothing else. Whoever loops owns the state: a step leaves it as it is.
+    A subclass implements :meth:`init` and :meth:`step`. The other methods work for a state with chains `z`
+    `(*replicas, chains, D)` and an info with a `flip_rate` `(*replicas,)`. The caller owns the state: a step returns a
+    new state and does not modify the old one.
     """
 
     capturable = False
 
     @classmethod
     def build(cls, config: Config, *, compiled: bool = False) -> Sampler:
-        """The sampler of a config; `compiled` says whether its small operations may go through torch.compile."""
+        """Build the sampler that a config describes.
+
+        Args:
+            config: Configuration of the run.
+            compiled: Whether small operations may go through torch.compile.
+
+        Returns:
+            The sampler.
+        """
         return cls()
 
     @abstractmethod
     def init(self, boltzmann: Boltzmann, chains: int, seed: int) -> State:
-        """The state to begin with."""
+        """Create the initial state.
+
+        Args:
+            boltzmann: Distribution to sample.
+            chains: Number of chains per replica.
+            seed: Seed of the random numbers.
+
+        Returns:
+            The initial state.
+        """
 
     @abstractmethod
     def step(self, state: State, boltzmann: Boltzmann, sweeps: int) -> tuple[State, Any]:
-        """Move to the present distribution; the new state, and what is only interesting of the step."""
+        """Advance the chains at the current parameters.
+
+        Args:
+            state: State after the previous step.
+            boltzmann: Distribution at the current parameters.
+            sweeps: Number of Gibbs sweeps of every chain.
+
+        Returns:
+            The new state, and diagnostics of the step.
+        """
 
     def samples(self, state: State) -> Tensor:
-        """States of the distribution, `(*replicas, chains, D)`."""
+        """Samples of the distribution in a state.
+
+        Args:
+            state: State after a step.
+
+        Returns:
+            Bits, `(*replicas, chains, D)`.
+        """
         z: Tensor = state.z
         return z
 
     def quality(self, info: Any) -> Tensor:
-        """How well a step moved, from 0 to 1, `(*replicas,)`."""
+        """How well the step mixed, as one number for the metrics log.
+
+        Args:
+            info: Diagnostics of a step.
+
+        Returns:
+            A number from 0 to 1 per replica, `(*replicas,)`.
+        """
         rate: Tensor = info.flip_rate
         return rate
 
     def log_z(self, state: State) -> Tensor | None:
-        """The sampler's own estimate of log Z `(*replicas,)`, if it keeps one."""
+        """The sampler's running estimate of log Z, if it has one.
+
+        Args:
+            state: State after a step.
+
+        Returns:
+            The estimate `(*replicas,)`, or None.
+        """
         return None
 
     def set_log_z(self, state: State, value: Tensor) -> State:
-        """The state with a better log Z `(*replicas,)`, estimated elsewhere at its parameters."""
+        """Replace the running estimate of log Z by a better one.
+
+        Args:
+            state: State after a step.
+            value: log Z at the parameters of the state, `(*replicas,)`.
+
+        Returns:
+            The state with this log Z; the same state if the sampler has no estimate.
+        """
         return state
 
     def init_replicas(self, boltzmanns: Sequence[Boltzmann], chains: int, seeds: Sequence[int]) -> State:
-        """One state for all replicas, each from its own seed: what a replica draws does not depend on the others."""
+        """Create one state for all replicas. The draws of a replica do not depend on the other replicas.
+
+        Args:
+            boltzmanns: One distribution per replica.
+            chains: Number of chains per replica.
+            seeds: One seed per replica.
+
+        Returns:
+            The states of all replicas, stacked along a leading replica dimension.
+        """
         states = [self.init(one, chains, seed) for one, seed in zip(boltzmanns, seeds, strict=True)]
-        return type(states[0])(*(torch.stack(parts) for parts in zip(*states, strict=True)))
+        return type(states[0])(*(torch.stack(fields) for fields in zip(*states, strict=True)))

@@ -1,7 +1,7 @@
-"""Gibbs sweeps and annealing on any graph: colour by colour, each class of uncoupled units at once.
+"""Gibbs sweeps and annealing on any graph: one colour class of uncoupled units after another.
 
-The path is that of the kernels, -E_t(z) = (1 - t) base.z + t (-E(z)); of a bipartite graph these are the same sweeps.
-Shapes: chains `(*replicas, C, D)`, t `(*replicas, C)`, base `(*replicas, D)`, stream `(*replicas, 2)`.
+The annealing path is that of the kernels, -E_t(z) = (1 - t) base.z + t (-E(z)). On a bipartite graph the sweeps are the
+same. Shapes: chains `(*replicas, C, D)`, t `(*replicas, C)`, base `(*replicas, D)`, random state `(*replicas, 2)`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ def chromatic_sweeps(
     t: Tensor | None = None,
     base: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """`sweeps` times every colour class given all others, in the machine's order; the first class is never read.
+    """Sample every colour class given all others, `sweeps` times, in the order of the Boltzmann machine's blocks.
+
+    The old values of the first class are never read.
 
     >>> from softspin.distributions import GraphBoltzmann
     >>> from softspin.kernels import init_rng_state
@@ -31,6 +33,17 @@ def chromatic_sweeps(
     >>> z, rng_state = chromatic_sweeps(boltzmann, torch.ones(4, 3), init_rng_state(0, 1)[0], sweeps=2)
     >>> int(z.sum()), rng_state[1].item()
     (0, 2)
+
+    Args:
+        boltzmann: Boltzmann machine at inverse temperature 1.
+        z: Chains, `(*replicas, C, D)`.
+        rng_state: Key and counter, `(*replicas, 2)`.
+        sweeps: Number of sweeps.
+        t: Inverse temperature of each chain, `(*replicas, C)`; 1 if None.
+        base: Biases at inverse temperature 0, `(*replicas, D)`; 0 if None.
+
+    Returns:
+        The new chains and the new random state.
     """
     hot = None if t is None else t[..., None]
     for k in range(sweeps):
@@ -50,7 +63,16 @@ def anneal_graph(
 
     The first colour class is summed out.
 
-    Returns log weights `(*replicas, C)` in float64, chains `(*replicas, C, D)` and the stream, T + 1 counters later.
+    Args:
+        boltzmann: Boltzmann machine at inverse temperature 1.
+        base: Biases at inverse temperature 0, `(*replicas, D)`.
+        schedule: Inverse temperatures, `(T + 1,)`; decreasing for reverse annealing.
+        chains: Number of chains C per replica.
+        rng_state: Key and counter, `(*replicas, 2)`.
+        start: Chains at the first temperature, `(*replicas, C, D)`; needed for reverse annealing.
+
+    Returns:
+        Log weights `(*replicas, C)` in float64, chains `(*replicas, C, D)` and the random state, T + 1 counters later.
     """
     replicas, units = boltzmann.batch_shape, boltzmann.units
     z = boltzmann.bias.new_zeros(*replicas, chains, units) if start is None else start
@@ -81,7 +103,7 @@ def _one_sweep(boltzmann: Boltzmann, z: Tensor, u: Tensor, t: Tensor | None, bas
 
 
 def _field(boltzmann: Boltzmann, number: int, z: Tensor, t: Tensor | None, base: Tensor | None) -> Tensor:
-    """Log odds of one class at temperature t, t `(*replicas, C, 1)` or a number."""
+    """Log odds of one class at inverse temperature t, `(*replicas, C, 1)` or a number."""
     field = boltzmann.block_field(number, z).detach()
     if t is None:
         return field

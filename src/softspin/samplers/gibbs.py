@@ -26,7 +26,7 @@ from softspin.samplers.primitives import (
 
 
 class GibbsState(NamedTuple):
-    """What the next step needs."""
+    """State of Gibbs sampling."""
 
     z: Tensor
     """Chains, `(*replicas, chains, D)`, 0 or 1."""
@@ -41,19 +41,32 @@ class GibbsState(NamedTuple):
 
 
 class GibbsInfo(NamedTuple):
-    """What is only interesting."""
+    """Diagnostics of a step."""
 
     flip_rate: Tensor
-    """Share of the bits that differ from where the step began, `(*replicas,)`."""
+    """Fraction of the bits that differ from the start of the step, `(*replicas,)`."""
 
 
 @torch.no_grad()
 def init(boltzmann: Boltzmann, chains: int, seed: int, start: Tensor | None = None) -> GibbsState:
-    """Chains at fair coin flips, or at `start` `(*replicas, chains, D)`.
+    """Start chains at fair coin flips, or at given states.
 
     >>> from softspin.distributions import BipartiteBoltzmann
     >>> init(BipartiteBoltzmann(torch.zeros(2, 5), torch.zeros(2, 2, 3)), chains=10, seed=0).z.shape
     torch.Size([2, 10, 5])
+
+    Args:
+        boltzmann: Boltzmann machine to sample.
+        chains: Number of chains per replica.
+        seed: Seed of the random numbers.
+        start: Initial bits, `(*replicas, chains, D)`; fair coin flips if None.
+
+    Returns:
+        The initial state.
+
+    Raises:
+        ShapeError: `start` has another number of chains or another shape.
+        SupportError: The number of chains is below 1, or parameters are not finite.
     """
     check_boltzmann(boltzmann)
     check_count("chains", chains)
@@ -62,9 +75,9 @@ def init(boltzmann: Boltzmann, chains: int, seed: int, start: Tensor | None = No
         return GibbsState(
             independent_draw(boltzmann, torch.zeros_like(boltzmann.bias), rng_state, (chains,)), rng_state
         )
-    check_chains(start, boltzmann, what="the chains to start from")
+    check_chains(start, boltzmann, what="the initial chains")
     if start.shape[-2] != chains:
-        raise ShapeError(f"{start.shape[-2]} chains to start from, but {chains} were asked for")
+        raise ShapeError(f"start has {start.shape[-2]} chains; it must have {chains}, as requested by chains")
     return GibbsState(start.clone(), rng_state)
 
 
@@ -72,15 +85,26 @@ def init(boltzmann: Boltzmann, chains: int, seed: int, start: Tensor | None = No
 def step(
     state: GibbsState, boltzmann: Boltzmann, sweeps: int, *, implementation: Implementation = "auto"
 ) -> tuple[GibbsState, GibbsInfo]:
-    """`sweeps` sweeps of every chain: of an RBM the right side, then the left; of any other graph colour by colour.
+    """Run block Gibbs sweeps of every chain.
 
-    Of a machine with `validate_args=False` no value is read on the host, and NaN parameters sample without a word.
+    A sweep of an RBM samples the right side, then the left; on any other graph it samples one colour class after
+    another. With `validate_args=False` of the Boltzmann machine nothing is read on the host, and NaN parameters
+    silently give meaningless samples.
 
     >>> from softspin.distributions import BipartiteBoltzmann
     >>> boltzmann = BipartiteBoltzmann(torch.tensor([0.0, 9.0, -9.0]), torch.zeros(1, 2))
     >>> state, info = step(init(boltzmann, chains=10_000, seed=0), boltzmann, sweeps=1)
     >>> state.z.mean(0).round(decimals=2), info.flip_rate.round(decimals=1)
     (tensor([0.5..., 1.0000, 0.0000]), tensor(0.5000))
+
+    Args:
+        state: State after the previous step.
+        boltzmann: Boltzmann machine to sample.
+        sweeps: Number of sweeps.
+        implementation: Implementation of the sweeps.
+
+    Returns:
+        The new state, and the flip rate of the step.
     """
     check_step(boltzmann, state.z, sweeps)
     z, rng_state = sweep(boltzmann, state.z, state.rng_state, sweeps, implementation=implementation)
@@ -88,7 +112,11 @@ def step(
 
 
 class Gibbs(Sampler):
-    """Persistent contrastive divergence: the chains of one update are where those of the next begin."""
+    """Persistent contrastive divergence (PCD): the chains continue from one training step to the next.
+
+    References:
+        T. Tieleman, 2008, Training Restricted Boltzmann Machines Using Approximations to the Likelihood Gradient, ICML.
+    """
 
     name = "pcd"
     citation = (

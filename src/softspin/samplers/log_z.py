@@ -1,8 +1,8 @@
-"""log Z by annealed importance sampling forward and in reverse, or exactly.
+"""log Z by annealed importance sampling (AIS) forward and in reverse, or exactly.
 
-e^(AIS weight) is unbiased for Z, so its log is too low on average, and a likelihood computed with it too high.
-Annealing in reverse from samples of the machine errs on the other side. The two together, :func:`sandwich`, are what
-a report should quote. Neither sees a mode that neither the annealing nor the samples have visited.
+e^(AIS weight) is an unbiased estimate of Z, so its log is too low on average, and a likelihood computed with it too
+high. Reverse annealing from samples of the Boltzmann machine errs on the other side. Reports should quote the two
+together, see :func:`sandwich`. Neither detects a mode that neither the annealing nor the samples have visited.
 """
 
 from __future__ import annotations
@@ -38,23 +38,35 @@ from softspin.samplers.schedules import check_schedule, linear_schedule
 METHODS = ("auto", "exact", "ais", "sandwich", "population")
 
 ROUNDING = 1e-6
-"""Of a log Z by float32 sweeps, relative: where all weights are equal, their spread is less than that."""
+"""Relative rounding error of a log Z by float32 sweeps: the spread of weights that are equal in exact arithmetic."""
 
 
 class SandwichWarning(UserWarning):
-    """The reverse estimate lies clearly below the forward one: the samples are not those of the machine.
+    """The reverse estimate is clearly below the forward one: the samples are not from the Boltzmann machine.
 
-    No warning is no proof that they are, see :func:`reverse_ais`.
+    The absence of this warning does not prove that they are, see :func:`reverse_ais`.
     """
 
 
 @torch.no_grad()
 def exact(boltzmann: Boltzmann) -> LogZ:
-    """log Z by enumeration in float64: one side (on any graph: all but one colour class) of at most 24 units.
+    """Compute log Z by enumeration in float64.
+
+    The states of at most 24 units are enumerated: one side of an RBM, or all colour classes but one of any other graph.
 
     >>> from softspin.distributions import BipartiteBoltzmann
     >>> exact(BipartiteBoltzmann(torch.zeros(5), torch.zeros(2, 3))).value
     tensor(3.4657, dtype=torch.float64)
+
+    Args:
+        boltzmann: Boltzmann machine.
+
+    Returns:
+        log Z, with a standard error of 0.
+
+    Raises:
+        TooLargeError: More than 24 units would have to be enumerated.
+        SupportError: Parameters are not finite.
     """
     check_boltzmann(boltzmann)
     parameters = (x.detach().to(torch.float64) for x in (boltzmann.bias, boltzmann.couplings))
@@ -75,16 +87,31 @@ def ais(
     schedule: Tensor | None = None,
     implementation: Implementation = "auto",
 ) -> LogZ:
-    """Forward AIS from independent units with biases `base` to the machine: a lower bound on log Z, in expectation.
+    """Forward AIS from independent units to the Boltzmann machine: a lower bound on log Z in expectation.
 
-    base: "centred", "bias", "uniform" or a tensor `(*replicas, D)`, see :func:`base_biases`. `schedule`, a tensor
-    from 0 to 1, replaces the even one of `temperatures` steps. Memory is that of the chains.
+    Memory is that of the chains.
 
     >>> from softspin.distributions import BipartiteBoltzmann
     >>> boltzmann = BipartiteBoltzmann(torch.zeros(5), torch.ones(2, 3))
     >>> result = ais(boltzmann, seed=0, temperatures=20, chains=500)
     >>> bool((result.value - exact(boltzmann).value).abs() < 3 * result.standard_error)
     True
+
+    Args:
+        boltzmann: Boltzmann machine at inverse temperature 1.
+        seed: Seed of the random numbers.
+        temperatures: Number of equal steps of the inverse temperature.
+        chains: Number of chains per replica.
+        base: "centred", "bias", "uniform" or biases `(*replicas, D)`, see :func:`base_biases`.
+        schedule: Increasing inverse temperatures from 0 to 1, `(T + 1,)`, in place of `temperatures` equal steps.
+        implementation: Implementation of the sweeps.
+
+    Returns:
+        The estimate, of kind "lower bound".
+
+    References:
+        R. M. Neal, 2001, Annealed Importance Sampling, arXiv:physics/9803008.
+        R. Salakhutdinov and I. Murray, 2008, On the Quantitative Analysis of Deep Belief Networks, ICML.
     """
     check_boltzmann(boltzmann)
     check_count("chains", chains)
@@ -118,14 +145,31 @@ def reverse_ais(
     family_correlation: Tensor | float = 1.0,
     implementation: Implementation = "auto",
 ) -> LogZ:
-    """AIS backwards from `samples` `(*replicas, chains, D)` of the machine to the base: an upper bound, in expectation.
+    """Reverse AIS from samples of the Boltzmann machine to the base: an upper bound on log Z in expectation.
 
-    That, and its standard error, hold for independent samples of the machine; of a population, pass its mean square
-    family size as `family_correlation` `(*replicas,)`. The schedule is the forward one, from 0 to 1.
+    The bound and its standard error hold for independent samples of the Boltzmann machine. For a population, pass its
+    mean square family size as `family_correlation`.
 
-    Samples that show only a part A of the states give log Z + log p(A) - log q(A), where q(A) is the share of the
-    forward chains, before weighting, that end in A. So a missing mode biases the result downwards where annealing
-    prefers A, upwards where it avoids A, and not at all where it ends in A as often as it should.
+    If the samples cover only a subset A of the states, the result is log Z + log p(A) - log q(A), where q(A) is the
+    fraction of the forward chains, before weighting, that end in A. So a missing mode biases the result downwards if
+    annealing prefers A, upwards if it avoids A, and not at all if it ends in A with the right frequency.
+
+    Args:
+        boltzmann: Boltzmann machine at inverse temperature 1.
+        samples: Samples of it, `(*replicas, chains, D)`.
+        seed: Seed of the random numbers.
+        temperatures: Number of equal steps of the inverse temperature.
+        base: "centred", "bias", "uniform" or biases `(*replicas, D)`, see :func:`base_biases`.
+        schedule: The forward schedule, increasing from 0 to 1, `(T + 1,)`, in place of `temperatures` equal steps.
+        family_correlation: Mean square family size of the samples, `(*replicas,)`; 1 for independent samples.
+        implementation: Implementation of the sweeps.
+
+    Returns:
+        The estimate, of kind "upper bound".
+
+    References:
+        R. B. Grosse, Z. Ghahramani and R. P. Adams, 2015, Sandwiching the Marginal Likelihood Using Bidirectional Monte
+        Carlo, arXiv:1511.02543.
     """
     check_boltzmann(boltzmann)
     check_chains(samples, boltzmann, what="the samples")
@@ -159,20 +203,38 @@ def sandwich(
     schedule: Tensor | None = None,
     implementation: Implementation = "auto",
 ) -> LogZ:
-    """AIS in both directions: value and standard error of the forward run, `upper` from the reverse one.
+    """AIS in both directions: value and standard error of the forward run, `upper` from the reverse run.
 
-    The forward value needs no samples and is what AIS papers quote, so it is the value. [lower, upper] runs from 1.96
-    standard errors below it to 1.96 above the reverse, or above itself if that is higher. Without `samples` a second
-    forward run makes them, its chains resampled by their weights, and the reverse run's error counts whose children
-    they are; with them they are taken to be independent. Where the reverse lies clearly below the forward, which
-    samples of the machine cannot do, it warns, and the interval covers both. That finds samples out only where
-    annealing sees more than they do.
+    The forward value needs no samples and is what AIS papers report, so it is the value. [lower, upper] runs from 1.96
+    standard errors below it to 1.96 above the reverse value, or above the forward one if that is higher. Without
+    `samples` a second forward run makes them: its chains are resampled by their weights, and the error of the reverse
+    run accounts for their families. Given `samples` are taken to be independent.
+
+    If the reverse value is clearly below the forward one, the samples cannot be from the Boltzmann machine. Then it
+    warns, and the interval covers both. This detects bad samples only if annealing finds states that they lack.
 
     >>> from softspin.distributions import BipartiteBoltzmann
     >>> boltzmann = BipartiteBoltzmann(torch.zeros(5), torch.ones(2, 3))
     >>> result = sandwich(boltzmann, seed=0, temperatures=20, chains=500)
     >>> bool((result.lower < exact(boltzmann).value) & (exact(boltzmann).value < result.upper))
     True
+
+    Args:
+        boltzmann: Boltzmann machine at inverse temperature 1.
+        samples: Independent samples of it for the reverse run, `(*replicas, N, D)`.
+        seed: Seed of the random numbers.
+        temperatures: Number of equal steps of the inverse temperature.
+        chains: Number of forward chains per replica; without `samples` at least 2.
+        base: "centred", "bias", "uniform" or biases `(*replicas, D)`, see :func:`base_biases`.
+        schedule: Increasing inverse temperatures from 0 to 1, `(T + 1,)`, in place of `temperatures` equal steps.
+        implementation: Implementation of the sweeps.
+
+    Returns:
+        The estimate, of kind "estimate", with limits on both sides.
+
+    References:
+        R. B. Grosse, Z. Ghahramani and R. P. Adams, 2015, Sandwiching the Marginal Likelihood Using Bidirectional Monte
+        Carlo, arXiv:1511.02543.
     """
     path: dict[str, Any] = {
         "seed": seed,
@@ -181,7 +243,7 @@ def sandwich(
         "schedule": schedule,
         "implementation": implementation,
     }
-    check_count("chains", chains, least=2 if samples is None else 1)
+    check_count("chains", chains, minimum=2 if samples is None else 1)
     forward = ais(boltzmann, chains=chains, **path)
     family_correlation: Tensor | float = 1.0
     if samples is None:
@@ -192,7 +254,7 @@ def sandwich(
         worst, name = worst_replica(forward.lower - reverse.upper)
         warnings.warn(
             f"{name}reverse AIS gives log Z below {reverse.upper[worst].item():.2f}, forward AIS above "
-            f"{forward.lower[worst].item():.2f}; the samples are not those of the machine, or too few",
+            f"{forward.lower[worst].item():.2f}; the samples are not from this Boltzmann machine, or there are too few",
             SandwichWarning,
             stacklevel=3,
         )
@@ -212,7 +274,7 @@ def _draws(
     schedule: Tensor | None,
     implementation: Implementation,
 ) -> tuple[Tensor, Tensor]:
-    """Samples of the machine `(*replicas, chains, D)`, annealed and resampled, and their mean square family size."""
+    """Samples `(*replicas, chains, D)` by annealing and resampling, and their mean square family size."""
     steps = linear_schedule(temperatures) if schedule is None else schedule
     rng_state = replica_rng_states(boltzmann, seed, KeyDomain.AIS_SAMPLES)
     log_weights, z = anneal(
@@ -235,21 +297,39 @@ def estimate(
     samples: Tensor | None = None,
     implementation: Implementation = "auto",
 ) -> LogZ:
-    """log Z by a method named in a configuration. "auto" is exact where that is possible and the sandwich elsewhere.
+    """Estimate log Z by a method named in a configuration.
 
-    All options are checked, whether the method needs them or not. A schedule or samples are refused by a method that
-    has no use for them.
+    "auto" is exact where that is possible, and the sandwich elsewhere. All options are checked, whether the method
+    needs them or not. A method that takes no schedule or samples rejects them.
 
     >>> from softspin.distributions import BipartiteBoltzmann
     >>> estimate(BipartiteBoltzmann(torch.zeros(5), torch.ones(2, 3)), seed=0).kind
     'exact'
+
+    Args:
+        boltzmann: Boltzmann machine.
+        method: "auto", "exact", "ais", "sandwich" or "population".
+        seed: Seed of the random numbers.
+        temperatures: Number of equal steps of the inverse temperature.
+        chains: Number of chains, or members of the population, per replica.
+        base: "centred", "bias", "uniform" or biases `(*replicas, D)`, see :func:`base_biases`.
+        schedule: Increasing inverse temperatures from 0 to 1, `(T + 1,)`, for "ais" and "sandwich".
+        samples: Samples of the Boltzmann machine `(*replicas, N, D)`, for "sandwich".
+        implementation: Implementation of the sweeps.
+
+    Returns:
+        The estimate.
+
+    Raises:
+        UnknownNameError: There is no such method.
+        SupportError: The method takes no schedule or samples, or an option is out of range.
     """
     if method not in METHODS:
         raise unknown_name("method", method, METHODS)
     for option, given, takers in (("schedule", schedule, ("ais", "sandwich")), ("samples", samples, ("sandwich",))):
         if given is not None and method not in ("auto", *takers):
             raise SupportError(f"method '{method}' takes no {option}; leave it out or use {' or '.join(takers)}")
-    check_count("chains", chains, least=1 if method in ("exact", "ais") or samples is not None else 2)
+    check_count("chains", chains, minimum=1 if method in ("exact", "ais") or samples is not None else 2)
     check_schedule(linear_schedule(temperatures) if schedule is None else schedule)
     base_biases(boltzmann, base)
     check_implementation(boltzmann, implementation)

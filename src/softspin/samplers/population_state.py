@@ -1,4 +1,4 @@
-"""A population, what a step tells of it, and when it has collapsed."""
+"""State and diagnostics of population annealing, and the test for a collapsed population."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from softspin.samplers.resampling import by_family, effective_sample_size, famil
 from softspin.samplers.result import log_mean_error
 
 COLLAPSED = 0.9
-"""A population has collapsed when one member carries more than this share of the weight, or two families are left."""
+"""A population has collapsed if one member has more than this fraction of the weight, or two families are left."""
 
 
 class CollapseWarning(UserWarning):
-    """One member, or a family or two, carry nearly all the weight: samples and log Z are not to be trusted."""
+    """One member, or one or two families, have nearly all the weight: samples and log Z are unreliable."""
 
 
 class PopulationState(NamedTuple):
-    """What the next step needs."""
+    """State of population annealing."""
 
     z: Tensor
-    """Members, `(*replicas, members, D)`, 0 or 1."""
+    """Members of the population, `(*replicas, members, D)`, 0 or 1."""
     bias: Tensor
-    """Parameters at which the members were last swept, `(*replicas, D)`."""
+    """Biases at which the members were last swept, `(*replicas, D)`."""
     coupling: Tensor
-    """`(*replicas, n, m)` of an RBM, `(*replicas, D, D)` of any other graph."""
+    """Couplings: `(*replicas, n, m)` for an RBM, `(*replicas, D, D)` for any other graph."""
     log_z: Tensor
     """Estimate of log Z at these parameters, `(*replicas,)`, float64."""
     ancestors: Tensor
-    """From which member each one descends, counted since `init` or :func:`reset_ancestors`, `(*replicas, members)`."""
+    """Index of each member's ancestor at `init` or :func:`reset_ancestors`, `(*replicas, members)`."""
     rng_state: Tensor
     """Key and counter, `(*replicas, 2)`."""
 
@@ -50,25 +50,25 @@ class PopulationState(NamedTuple):
 
 
 class PopulationInfo(NamedTuple):
-    """What is only interesting; `(*replicas,)` but for the last three. Properties are computed when asked for.
+    """Diagnostics of a step; all tensors `(*replicas,)` except the last three. Properties are computed on access.
 
-    Families are those of the state's founders: of all steps since `init` or :func:`reset_ancestors`.
+    A family is the set of members with the same ancestor. It covers all steps since `init` or :func:`reset_ancestors`.
     """
 
     log_z_increment: Tensor
-    """log Z where the population is now - log Z where it was."""
+    """log Z at the new parameters - log Z at the old parameters."""
     tempering_steps: Tensor
-    """Into how many parts the step was divided."""
+    """Number of tempering steps that the step was divided into."""
     effective_sample_size: Tensor
-    """The smallest over the parts of the step; of the whole of it where it was made at once."""
+    """The smallest over the tempering steps; with `single_step`, that of the weights for the whole step."""
     largest_weight: Tensor
-    """The largest share of the weight that one member carried, over the parts of the step."""
+    """The largest fraction of the weight that one member had, over the tempering steps."""
     weights: Tensor
-    """Of the last part, relative to the largest, `(*replicas, members)`, float64."""
+    """Weights in the last tempering step, relative to the largest, `(*replicas, members)`, float64."""
     prior_ancestors: Tensor
-    """The founders of the members that had these weights, `(*replicas, members)`."""
+    """Ancestors of the members that had these weights, before resampling, `(*replicas, members)`."""
     ancestors: Tensor
-    """The founders of the members that there are now, `(*replicas, members)`."""
+    """Ancestors of the new members, `(*replicas, members)`."""
 
     @property
     def parts(self) -> Tensor:
@@ -90,49 +90,49 @@ class PopulationInfo(NamedTuple):
 
     @property
     def effective_families(self) -> Tensor:
-        """How many equal families the families are worth, by their weights in the last part."""
+        """Effective number of families, from their total weights in the last tempering step."""
         return effective_sample_size(by_family(self.prior_ancestors, self.weights))
 
     @property
     def standard_error(self) -> Tensor:
-        """Of the state's log Z, if it was exact when the founders were.
+        """Standard error of the state's log Z, given that log Z was exact when the ancestors were counted.
 
-        From how unequal the families became: kin are counted as equal, founders as independent draws of the machine
-        at which they were. Sweeps make kin differ, and systematic resampling rounds, so it is too large rather than too
-        small, the more so the longer ago the founders lived; but for steps made at once that were too long to weigh,
-        of which later ones know nothing.
+        It is computed from the variance of the family weights. Members of one family count as identical, ancestors as
+        independent draws. Sweeps decorrelate members of a family, and systematic resampling adds little noise, so the
+        value is an overestimate, more so the longer ago the ancestors lived. One case is not covered: the error of a
+        `single_step` that was too long for the weights does not enter the standard error of later steps.
         """
         return log_mean_error(self.effective_families, self.ancestors.shape[-1])
 
     @property
     def families(self) -> Tensor:
-        """How many founders have descendants."""
+        """Number of ancestors that have descendants."""
         return (family_sizes(self.ancestors) > 0).sum(-1)
 
     @property
     def largest_family(self) -> Tensor:
-        """Share of the population that descends from one founder."""
+        """Fraction of the population in the largest family."""
         return family_sizes(self.ancestors).amax(-1) / self.ancestors.shape[-1]
 
     @property
     def mean_square_family(self) -> Tensor:
-        """rho_t = sum of squared family sizes / members: 1 if nothing was resampled, `members` if all are kin."""
+        """rho_t = sum of squared family sizes / members: 1 without resampling, `members` if one family is left."""
         return mean_square_family(self.ancestors)
 
     @property
     def collapsed(self) -> Tensor:
-        """Whether one member carried nearly all the weight in some part, two families or fewer do, or it is NaN."""
+        """Whether one member had nearly all the weight in a tempering step, two families or fewer do, or it is NaN."""
         return ~(self.largest_weight <= COLLAPSED) | self.standard_error.isinf()
 
 
 def warn_of_collapse(info: PopulationInfo) -> None:
-    """Say which replica, and how far it has gone."""
+    """Warn about the worst replica of a collapsed population."""
     worst, name = worst_replica(-info.effective_families)
     weight, families = info.largest_weight[worst].item(), info.effective_families[worst].item()
     warnings.warn(
         f"{name}the population collapsed: one of {info.ancestors.shape[-1]} members had {weight:.0%} of the weight, "
-        f"and its families are worth {families:.1f} equal ones; take smaller parameter steps, more parts or more "
-        "members, or count families from here by reset_ancestors",
+        f"and the effective number of families is {families:.1f}; use smaller parameter steps, more tempering steps or "
+        "more members, or restart the count of families with reset_ancestors",
         CollapseWarning,
         stacklevel=4,
     )

@@ -1,12 +1,11 @@
-"""What samplers ask of a machine, whichever of the two kinds it is; and what they ask of their callers.
+"""Operations that all samplers share, for both kinds of Boltzmann machines, and checks of their arguments.
 
-Chains carry the machine's replicas, `(*replicas, C, D)`, streams too, `(*replicas, 2)`. Only here are they flattened
-to the one replica dimension of the kernels.
+Chains `(*replicas, C, D)` and random states `(*replicas, 2)` have the replica dimensions of the Boltzmann machine. Only
+here are these flattened to the single replica dimension of the kernels.
 
-Shapes, dtypes and devices are checked always. Values are checked when the machine validates: every `init` and `step`
-then reads its parameters and the chains on the host. A machine built with `validate_args=False` gives that up: NaN
-parameters and chains that are not 0 or 1 give meaningless chains without a word, and a step can be captured as a CUDA
-graph.
+Shapes, dtypes and devices are always checked. Values are checked if the Boltzmann machine validates: every `init` and
+`step` then reads parameters and chains on the host. With `validate_args=False` a step can be captured as a CUDA graph,
+but NaN parameters, or chains with values other than 0 and 1, silently give meaningless chains.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ from softspin.samplers.chromatic import anneal_graph, chromatic_sweeps
 
 
 def split_replicas(boltzmann: Boltzmann) -> list[Boltzmann]:
-    """Each replica as a machine of its own, without gradients or checks.
+    """Each replica as a separate Boltzmann machine, without gradients or checks.
 
-    They are copies, because a product's rounding depends on where in memory its factors begin.
+    The parameters are copied, because the rounding of a matrix product depends on the memory alignment of its factors.
     """
     each = zip(_flat(boltzmann.bias.detach(), 1), _flat(boltzmann.couplings.detach(), 2), strict=True)
     return [boltzmann.with_parameters(bias.clone(), couplings.clone()) for bias, couplings in each]
 
 
 def replica_rng_states(boltzmann: Boltzmann, seed: int, domain: int) -> Tensor:
-    """One random state per replica of the machine, `(*replicas, 2)`; domain: a :class:`KeyDomain`."""
+    """One random state per replica of the Boltzmann machine, `(*replicas, 2)`; `domain` is a :class:`KeyDomain`."""
     flat = init_rng_state(seed, boltzmann.batch_shape.numel(), domain=domain, device=boltzmann.bias.device)
     return flat.reshape(*boltzmann.batch_shape, 2)
 
@@ -44,7 +43,7 @@ def replica_rng_states(boltzmann: Boltzmann, seed: int, domain: int) -> Tensor:
 def replica_uniforms(
     boltzmann: Boltzmann, rng_state: Tensor, shape: tuple[int, ...], domain: int, offset: int = 0
 ) -> Tensor:
-    """Uniforms `(*replicas, *shape)` in the machine's dtype."""
+    """Uniforms `(*replicas, *shape)` in the dtype of the Boltzmann machine."""
     drawn = uniforms(rng_state.reshape(-1, 2), offset, shape, boltzmann.bias.dtype, domain)
     return drawn.reshape(*boltzmann.batch_shape, *shape)
 
@@ -58,11 +57,24 @@ def sweep(
     base: Tensor | None = None,
     implementation: Implementation = "auto",
 ) -> tuple[Tensor, Tensor]:
-    """Gibbs sweeps of all chains `(*replicas, C, D)`, by blocks. t `(*replicas, C)`, base `(*replicas, D)`."""
+    """Block Gibbs sweeps of all chains.
+
+    Args:
+        boltzmann: Boltzmann machine at inverse temperature 1.
+        z: Chains, `(*replicas, C, D)`.
+        rng_state: Key and counter, `(*replicas, 2)`.
+        sweeps: Number of sweeps.
+        t: Inverse temperature of each chain, `(*replicas, C)`; 1 if None.
+        base: Biases at inverse temperature 0, `(*replicas, D)`; 0 if None.
+        implementation: Implementation of the sweeps.
+
+    Returns:
+        The new chains and the new random state.
+    """
     if not boltzmann.has_kernels:
         check_implementation(boltzmann, implementation)
         return chromatic_sweeps(boltzmann, z, rng_state, sweeps, t, base)
-    new, moved = gibbs_sweeps(
+    new, advanced = gibbs_sweeps(
         _flat(z, 2),
         _flat(boltzmann.bias.detach(), 1),
         _flat(boltzmann.couplings.detach(), 2),
@@ -72,7 +84,7 @@ def sweep(
         None if base is None else _flat(base, 1),
         implementation=implementation,
     )
-    return new.reshape(z.shape), moved.reshape(rng_state.shape)
+    return new.reshape(z.shape), advanced.reshape(rng_state.shape)
 
 
 def anneal(
@@ -84,7 +96,20 @@ def anneal(
     start: Tensor | None = None,
     implementation: Implementation = "auto",
 ) -> tuple[Tensor, Tensor]:
-    """AIS log weights `(*replicas, C)` in float64 and the chains at the end, `(*replicas, C, D)`."""
+    """Annealed importance sampling along a schedule.
+
+    Args:
+        boltzmann: Boltzmann machine at inverse temperature 1.
+        base: Biases at inverse temperature 0, `(*replicas, D)`.
+        schedule: Inverse temperatures, `(T + 1,)`; decreasing for reverse annealing.
+        chains: Number of chains C per replica.
+        rng_state: Key and counter, `(*replicas, 2)`.
+        start: Chains at the first temperature, `(*replicas, C, D)`; needed for reverse annealing.
+        implementation: Implementation of the sweeps.
+
+    Returns:
+        Log weights `(*replicas, C)` in float64, and the chains at the last temperature, `(*replicas, C, D)`.
+    """
     if not boltzmann.has_kernels:
         check_implementation(boltzmann, implementation)
         log_weight, z, _ = anneal_graph(boltzmann, base, schedule, chains, rng_state, start)
@@ -104,23 +129,33 @@ def anneal(
 
 
 def base_biases(boltzmann: Boltzmann, base: str | Tensor) -> Tensor:
-    """Independent biases `(*replicas, D)` where a path starts: "centred", "bias", "uniform", or those given.
+    """Biases of the independent units at which an annealing path starts.
 
-    "centred" is a + W/2 summed over the other units, the field when they are all undecided: the machine's own biases
-    when bits are written as spins -1, 1. It does not favour a mode for being written with zeros. "bias" does: two
-    balanced modes, all zeros and all ones (8 + 8 units, couplings 1.5), from "bias" annealing reports log Z too low
-    by log 2 with an effective sample size of 100%, having seen one of them. "uniform" is 0.
+    "centred" is a + W/2 summed over the other units, the field when these are all 1/2. It equals the biases of the same
+    Boltzmann machine in spins -1, 1, and so does not favour a mode for having many zeros. "bias" is a itself, and does:
+    two balanced modes, all zeros and all ones (8 + 8 units, couplings 1.5), from "bias" annealing reports log Z too low
+    by log 2 with an effective sample size of 100%, because it finds only one of them. "uniform" is 0.
+
+    Args:
+        boltzmann: Boltzmann machine.
+        base: "centred", "bias", "uniform", or biases that broadcast to `(*replicas, D)`.
+
+    Returns:
+        Biases, `(*replicas, D)`.
+
+    Raises:
+        ShapeError: The given biases have another shape.
+        SupportError: The given biases are not finite.
+        UnknownNameError: The name is unknown.
     """
     if isinstance(base, Tensor):
         if (
             base.shape[-1:] != boltzmann.event_shape
             or broadcast_shape(base.shape, boltzmann.bias.shape) != boltzmann.bias.shape
         ):
-            raise ShapeError(
-                f"base of shape {tuple(base.shape)}; it must be like the biases, {tuple(boltzmann.bias.shape)}"
-            )
+            raise ShapeError(f"base of shape {tuple(base.shape)}; the biases have shape {tuple(boltzmann.bias.shape)}")
         if not bool(torch.isfinite(base).all()):
-            raise SupportError("base holds NaN or infinity; every entry must be finite")
+            raise SupportError("base contains NaN or infinity; every entry must be finite")
         return base.detach().to(boltzmann.bias).expand(boltzmann.bias.shape)
     if base == "centred":
         return boltzmann.field(torch.full_like(boltzmann.bias, 0.5)).detach()
@@ -132,13 +167,13 @@ def base_biases(boltzmann: Boltzmann, base: str | Tensor) -> Tensor:
 
 
 def independent_draw(boltzmann: Boltzmann, base: Tensor, rng_state: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """States `(*replicas, *shape, D)` of the machine without couplings whose biases are `base`."""
+    """Draws `(*replicas, *shape, D)` of independent units with biases `base`."""
     u = replica_uniforms(boltzmann, rng_state, (*shape, boltzmann.units), DrawDomain.START)
     return (u < torch.sigmoid(align(base, u.ndim))).to(boltzmann.bias.dtype)
 
 
 def worst_replica(badness: Tensor) -> tuple[tuple[int, ...], str]:
-    """The replica of `(*replicas,)` with the largest value: its index, and its name at the beginning of a message.
+    """The replica of `(*replicas,)` with the largest value: its index, and a prefix for messages about it.
 
     >>> worst_replica(torch.tensor([1.0, 3.0, 2.0])), worst_replica(torch.tensor(1.0))
     (((1,), 'replica 1: '), ((), ''))
@@ -148,14 +183,14 @@ def worst_replica(badness: Tensor) -> tuple[tuple[int, ...], str]:
 
 
 def check_boltzmann(boltzmann: Boltzmann) -> None:
-    """Raise unless all parameters are finite."""
+    """Raise SupportError unless all parameters are finite."""
     check_finite(bias=boltzmann.bias, weight=boltzmann.couplings.detach())
 
 
 def check_step(
     boltzmann: Boltzmann, z: Tensor, sweeps: int, chain_dims: int = 1, what: str = "the state's chains"
 ) -> None:
-    """What every step asks: chains of this machine, whole sweeps and, when it validates, finite parameters."""
+    """Checks of every step: chains of this Boltzmann machine, whole sweeps and, if it validates, finite parameters."""
     check_chains(z, boltzmann, chain_dims, what)
     check_count("sweeps", sweeps)
     if boltzmann.validates:
@@ -163,27 +198,27 @@ def check_step(
 
 
 def check_implementation(boltzmann: Boltzmann, implementation: Implementation) -> None:
-    """Raise unless this implementation is there and can sweep this machine."""
+    """Raise unless this implementation is available and supports this Boltzmann machine."""
     choose(implementation, boltzmann.bias.device, boltzmann.bias.dtype)
     if implementation in ("cpu", "gpu") and not boltzmann.has_kernels:
         raise SupportError(
-            f"implementation '{implementation}' sweeps bipartite machines, not general graphs; use 'auto' or 'plain', "
-            "or a BipartiteBoltzmann if the couplings are those of one"
+            f"implementation '{implementation}' supports bipartite graphs only; use 'auto' or 'plain', or a "
+            "BipartiteBoltzmann if the graph is bipartite"
         )
 
 
-def check_count(name: str, count: int, least: int = 1) -> None:
-    """Raise unless they are a whole number, and enough."""
+def check_count(name: str, count: int, minimum: int = 1) -> None:
+    """Raise SupportError unless the count is a whole number and at least `minimum`."""
     if not isinstance(count, Integral):
         raise SupportError(f"{count} {name}; it must be a whole number")
-    if count < least:
-        raise SupportError(f"{count} {name}; at least {least} {'is' if least == 1 else 'are'} needed")
+    if count < minimum:
+        raise SupportError(f"{count} {name}; at least {minimum} {'is' if minimum == 1 else 'are'} needed")
 
 
 def check_chains(z: Tensor, boltzmann: Boltzmann, chain_dims: int | None = 1, what: str = "the state's chains") -> None:
-    """Raise unless z is `(*replicas, chains, D)` of this machine, in its dtype and on its device.
+    """Raise unless z is `(*replicas, chains, D)` of this Boltzmann machine, in its dtype and on its device.
 
-    And of bits, if the machine validates. Chains have `chain_dims` dimensions; None stands for any number of them.
+    If the Boltzmann machine validates, z must be bits. Chains have `chain_dims` dimensions; None allows any number.
     """
     replicas, shape = tuple(boltzmann.batch_shape), tuple(z.shape)
     between = len(shape) - len(replicas) - 1
@@ -191,13 +226,17 @@ def check_chains(z: Tensor, boltzmann: Boltzmann, chain_dims: int | None = 1, wh
     if not fits or shape[: len(replicas)] != replicas or shape[-1] != boltzmann.units or 0 in shape:
         chains = ["..."] if chain_dims is None else ["at least 1"] * chain_dims
         want = ", ".join([*map(str, replicas), *chains, str(boltzmann.units)])
-        raise ShapeError(f"{what} have shape {shape}; this machine takes ({want})")
+        raise ShapeError(f"{what} have shape {shape}; this Boltzmann machine needs ({want})")
     if z.device != boltzmann.bias.device:
-        raise DeviceError(f"{what} are on {z.device}, the machine on {boltzmann.bias.device}; move one of them")
+        raise DeviceError(
+            f"{what} are on {z.device}, the Boltzmann machine on {boltzmann.bias.device}; move one of them"
+        )
     if z.dtype != boltzmann.bias.dtype:
-        raise SupportError(f"{what} are {z.dtype}, the machine is {boltzmann.bias.dtype}; convert one of them")
+        raise SupportError(
+            f"{what} are {z.dtype}, the Boltzmann machine is {boltzmann.bias.dtype}; convert one of them"
+        )
     if boltzmann.validates and not bool(((z == 0) | (z == 1)).all()):
-        raise SupportError(f"{what} hold values other than 0 and 1; the units of a Boltzmann machine are bits")
+        raise SupportError(f"{what} contain values other than 0 and 1; the units of a Boltzmann machine are bits")
 
 
 def _flat(x: Tensor, kept: int) -> Tensor:

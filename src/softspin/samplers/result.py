@@ -1,4 +1,4 @@
-"""One result type for every way to log Z, and what a set of importance weights is worth."""
+"""The result type of all estimators of log Z, and the precision of a set of importance weights."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ NORMAL_95 = 1.959964
 
 
 class LogZ(NamedTuple):
-    """The log partition function: a number, how sure it is, and what it is. All tensors `(*replicas,)`, float64.
+    """The log partition function with its uncertainty. All tensors `(*replicas,)`, float64.
 
-    `kind` is "exact"; "lower bound" or "upper bound" (in expectation, not in every run: annealing forward, and from
-    samples in reverse); or "estimate", which has both. `lower` and `upper` are 95% limits in the directions that the
-    method knows something about, and infinite in the others: annealing that missed a mode does not know.
+    `kind` is "exact"; "lower bound" (forward annealing) or "upper bound" (reverse annealing), both in expectation and
+    not in every run; or "estimate", which has limits on both sides. `lower` and `upper` are 95% limits. A limit is
+    infinite in a direction about which the method gives no information: forward annealing may have missed a mode.
     """
 
     value: Tensor
     standard_error: Tensor
-    """Of `value`; infinite where a handful of weights decides. A population's is on the safe side."""
+    """Of `value`; infinite if two or fewer weights dominate. For a population it is conservative."""
     effective_sample_size: Tensor
-    """How many equal weights the weights are worth."""
+    """Effective sample size of the importance weights."""
     lower: Tensor
     upper: Tensor
     method: str
@@ -34,7 +34,7 @@ class LogZ(NamedTuple):
 
 
 def log_mean_exp(log_weights: Tensor) -> Tensor:
-    """log of the mean weight, `(..., N)` to `(...,)`.
+    """Log of the mean weight, `(..., N)` to `(...,)`.
 
     >>> log_mean_exp(torch.tensor([1000.0, 1000.0])).item()
     1000.0
@@ -43,12 +43,12 @@ def log_mean_exp(log_weights: Tensor) -> Tensor:
 
 
 def weight_ess(log_weights: Tensor) -> Tensor:
-    """Effective sample size (sum w)^2 / sum w^2 of weights `(..., N)`: from 1, one carries all, to N, all equal.
+    """Effective sample size (sum w)^2 / sum w^2 of weights `(..., N)`: 1 if one dominates, N if all are equal.
 
     >>> weight_ess(torch.tensor([[0.0, 0.0, 0.0, 0.0], [0.0, -50.0, -50.0, -50.0]]))
     tensor([4., 1.])
     """
-    # Relative to the largest: equal weights are all exactly 1, and their effective number exactly N.
+    # Relative to the largest: equal weights are all exactly 1, and their effective sample size is exactly N.
     weights = torch.exp(log_weights - log_weights.amax(-1, keepdim=True))
     return weights.sum(-1).square() / weights.square().sum(-1)
 
@@ -57,15 +57,22 @@ def log_mean_error(ess: Tensor, count: int, family_correlation: Tensor | float =
     """Standard error of the log of a mean of `count` weights whose effective sample size is `ess`.
 
     The delta method, variance(w) / (count mean(w)^2) = (count - ess) / (ess (count - 1)), cannot exceed 1 nat however
-    bad the weights are, because the variance is estimated from the same few weights. With ess - 2 in the place of ess
-    (the variance of Student's t with ess degrees of freedom) it says infinity where two or fewer weights decide, and
-    is the same where many do. Weights that come in families of equal ones are worth fewer draws: `family_correlation`,
-    the mean square family size, says by how much.
+    bad the weights are, because the variance is estimated from the same few weights. With ess - 2 in place of ess (the
+    variance of Student's t with ess degrees of freedom) the error is infinite if two or fewer weights dominate, and
+    unchanged if many contribute.
 
     >>> log_mean_error(torch.tensor([1000.0, 500.0, 10.0, 1.5]), 1000)
     tensor([0.0000, 0.0317, 0.3520,    inf])
     >>> log_mean_error(torch.tensor([1000.0, 500.0, 10.0]), 1000, family_correlation=4.0)
     tensor([0.0000, 0.0638, 1.4078])
+
+    Args:
+        ess: Effective sample size, any shape.
+        count: Number of weights.
+        family_correlation: Mean square family size, if weights come in families of equal ones: `ess` is divided by it.
+
+    Returns:
+        Standard errors, in the shape of `ess`.
     """
     if count < 2:
         return torch.full_like(ess, torch.inf)

@@ -12,22 +12,38 @@ from softspin.errors import ShapeError, SupportError
 
 
 def linear_schedule(steps: int) -> Tensor:
-    """0, 1/T, 2/T, ..., 1.
+    """The linear schedule 0, 1/T, 2/T, ..., 1.
 
     >>> linear_schedule(4).tolist()
     [0.0, 0.25, 0.5, 0.75, 1.0]
+
+    Args:
+        steps: Number of steps T.
+
+    Returns:
+        Inverse temperatures, `(T + 1,)`, float64.
     """
     return torch.linspace(0, 1, _positive(steps) + 1, dtype=torch.float64)
 
 
 def sigmoid_schedule(steps: int, steepness: float = 4.0) -> Tensor:
-    """A sigmoid from -`steepness` to `steepness`, stretched to reach 0 and 1: dense at both ends.
+    """A sigmoid from -`steepness` to `steepness`, rescaled to reach 0 and 1: dense at both ends.
 
     >>> sigmoid_schedule(4).round(decimals=3).tolist()
     [0.0, 0.105, 0.5, 0.895, 1.0]
+
+    Args:
+        steps: Number of steps T.
+        steepness: Half the range of the sigmoid's argument.
+
+    Returns:
+        Inverse temperatures, `(T + 1,)`, float64.
+
+    Raises:
+        SupportError: `steepness` is not positive and finite.
     """
     if not 0 < steepness < float("inf"):
-        raise SupportError(f"steepness {steepness}; it must be positive and finite")
+        raise SupportError(f"steepness = {steepness}; it must be positive and finite")
     raw = torch.sigmoid(torch.linspace(-steepness, steepness, _positive(steps) + 1, dtype=torch.float64))
     schedule = (raw - raw[0]) / (raw[-1] - raw[0])
     schedule[-1] = 1
@@ -35,7 +51,19 @@ def sigmoid_schedule(steps: int, steepness: float = 4.0) -> Tensor:
 
 
 def check_schedule(schedule: Tensor, replicas: Sequence[int] = ()) -> Tensor:
-    """The schedule itself, if it starts at 0, ends at 1 and increases: `(T + 1,)`, or one for each of the replicas."""
+    """Check that a schedule starts at 0, ends at 1 and increases.
+
+    Args:
+        schedule: Inverse temperatures, `(T + 1,)` or `(*replicas, T + 1)`.
+        replicas: Shape of the replicas.
+
+    Returns:
+        The schedule itself.
+
+    Raises:
+        ShapeError: The shape is another one.
+        SupportError: It does not start at 0, end at 1 or increase.
+    """
     leading, steps = tuple(schedule.shape[:-1]), schedule.shape[-1:].numel() - 1
     if schedule.ndim == 0 or leading not in ((), tuple(replicas)) or steps < 1:
         each = f" or ({', '.join(map(str, replicas))}, T + 1)" if replicas else ""

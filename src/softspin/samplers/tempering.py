@@ -1,7 +1,8 @@
-"""Parallel tempering: ladders of chains from the base (t = 0) to the machine (t = 1) that exchange their states.
+"""Parallel tempering: chains at temperatures between independent units (t = 0) and the Boltzmann machine (t = 1).
 
--E_t(z) = (1 - t) base.z + t (-E(z)). Hot chains cross barriers, exchanges carry what they find to the cold end. The
-samples are the chains at t = 1.
+-E_t(z) = (1 - t) base.z + t (-E(z)), with inverse temperature t. Hot chains cross barriers; exchanges pass their states
+on to the cold chains. The samples are the chains at t = 1. The chains of one sample form a ladder with a rung for each
+temperature.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ from softspin.typed import Rule
 if TYPE_CHECKING:
     from softspin.config import Config
 
-_NEW, _FROM_COLD, _FROM_HOT = 0, 1, 2
+_NEITHER_END, _FROM_COLD, _FROM_HOT = 0, 1, 2
 
 
 class TemperingState(NamedTuple):
-    """What the next step needs."""
+    """State of parallel tempering."""
 
     z: Tensor
     """Chains, `(*replicas, ladders, K + 1, D)`, hot to cold."""
@@ -48,9 +49,9 @@ class TemperingState(NamedTuple):
     base: Tensor
     """Independent biases at t = 0, `(*replicas, D)`."""
     last_end: Tensor
-    """The end that each state saw last, `(*replicas, ladders, K + 1)`: 0 neither, 1 cold, 2 hot after cold."""
+    """The end that each state visited last, `(*replicas, ladders, K + 1)`: 0 neither, 1 cold, 2 hot after cold."""
     round_trips: Tensor
-    """Trips cold - hot - cold finished so far, `(*replicas, ladders)`."""
+    """Number of completed round trips cold - hot - cold, `(*replicas, ladders)`."""
     rng_state: Tensor
     """Key and counter, `(*replicas, 2)`."""
 
@@ -67,12 +68,12 @@ class TemperingState(NamedTuple):
 
 
 class TemperingInfo(NamedTuple):
-    """What is only interesting."""
+    """Diagnostics of a step."""
 
     exchange_rate: Tensor
-    """Mean probability that each pair of neighbours exchanges, `(*replicas, K)`."""
+    """Mean acceptance probability of an exchange, for each pair of neighbours, `(*replicas, K)`."""
     round_trips: Tensor
-    """Round trips finished in this step, over all ladders, `(*replicas,)`."""
+    """Round trips completed in this step, over all ladders, `(*replicas,)`."""
 
 
 @torch.no_grad()
@@ -83,13 +84,22 @@ def init(
     temperatures: Tensor | int = 16,
     base: str | Tensor = "centred",
 ) -> TemperingState:
-    """Ladders of chains, drawn from the base.
-
-    `temperatures`: a schedule `(K + 1,)`, or one for each replica `(*replicas, K + 1)`, or K for an even one.
+    """Draw ladders of chains from the base distribution.
 
     >>> from softspin.distributions import BipartiteBoltzmann
     >>> init(BipartiteBoltzmann(torch.zeros(5), torch.ones(2, 3)), chains=10, seed=0, temperatures=4).z.shape
     torch.Size([10, 5, 5])
+
+    Args:
+        boltzmann: Boltzmann machine at inverse temperature 1.
+        chains: Number of ladders, and so of samples, per replica.
+        seed: Seed of the random numbers.
+        temperatures: Number K of equal steps, or increasing inverse temperatures from 0 to 1, `(K + 1,)` or
+            `(*replicas, K + 1)`.
+        base: "centred", "bias", "uniform" or biases `(*replicas, D)`, see :func:`base_biases`.
+
+    Returns:
+        The initial state.
     """
     check_boltzmann(boltzmann)
     check_count("chains", chains)
@@ -98,7 +108,7 @@ def init(
     biases = base_biases(boltzmann, base)
     rng_state = replica_rng_states(boltzmann, seed, KeyDomain.TEMPERING)
     z = independent_draw(boltzmann, biases, rng_state, (chains, ladder.shape[-1]))
-    ends = torch.full(z.shape[:-1], _NEW, dtype=torch.int8, device=z.device)
+    ends = torch.full(z.shape[:-1], _NEITHER_END, dtype=torch.int8, device=z.device)
     trips = torch.zeros(z.shape[:-2], dtype=torch.int64, device=z.device)
     ladders = ladder.expand(*boltzmann.batch_shape, -1).clone()
     return TemperingState(z, ladders, biases.clone(), ends, trips, rng_state)
@@ -108,17 +118,31 @@ def init(
 def step(
     state: TemperingState, boltzmann: Boltzmann, sweeps: int, *, implementation: Implementation = "auto"
 ) -> tuple[TemperingState, TemperingInfo]:
-    """`sweeps` times: one sweep of every chain at its temperature, then exchanges between neighbours.
+    """Repeat `sweeps` times: sweep every chain once at its temperature, then exchange states between neighbours.
 
     Neighbours i, i + 1 exchange with probability min(1, exp((t_(i+1) - t_i) (g(z_i) - g(z_(i+1))))), g(z) = -E(z) -
-    base.z; pairs with even i and with odd i take turns. NaN parameters of a machine with `validate_args=False` sample
-    without a word.
+    base.z; pairs with even i and with odd i alternate. With `validate_args=False` of the Boltzmann machine, NaN
+    parameters silently give meaningless samples.
 
     >>> from softspin.distributions import BipartiteBoltzmann
     >>> boltzmann = BipartiteBoltzmann(torch.zeros(5), torch.zeros(2, 3))
     >>> state, info = step(init(boltzmann, chains=10, seed=0, temperatures=2), boltzmann, sweeps=8)
-    >>> info.exchange_rate  # hot and cold are the same boltzmann here
+    >>> info.exchange_rate  # without couplings all temperatures have the same distribution
     tensor([1., 1.], dtype=torch.float64)
+
+    Args:
+        state: State after the previous step.
+        boltzmann: Boltzmann machine at inverse temperature 1.
+        sweeps: Number of sweeps, each followed by exchanges.
+        implementation: Implementation of the sweeps.
+
+    Returns:
+        The new state, and the diagnostics of the step.
+
+    References:
+        R. H. Swendsen and J.-S. Wang, 1986, Replica Monte Carlo Simulation of Spin-Glasses.
+        C. J. Geyer, 1991, Markov Chain Monte Carlo Maximum Likelihood.
+        K. Hukushima and K. Nemoto, 1996, Exchange Monte Carlo Method and Application to Spin Glass Simulations.
     """
     check_step(boltzmann, state.z, sweeps, chain_dims=2)
     replicas, (ladders, rungs, units) = boltzmann.batch_shape, state.z.shape[-3:]
@@ -149,19 +173,36 @@ def step(
 
 
 def adapted_temperatures(temperatures: Tensor, exchange_rate: Tensor) -> Tensor:
-    """A ladder `(*replicas, K + 1)` on which all pairs would exchange at about the same rate.
+    """Choose temperatures at which all neighbours exchange at about the same rate.
 
-    The rejection rates 1 - `exchange_rate` `(*replicas, K)` add up along the ladder to a barrier that hardly depends
-    on the rungs (Syed et al., 2019); the new rungs cut it into K equal pieces. Repeat with fresh rates once or twice;
-    then keep it fixed.
+    The rejection rates 1 - `exchange_rate` add up along the ladder to a barrier that hardly depends on the choice of
+    temperatures; the new ones divide it into K equal pieces. Repeat with newly measured rates once or twice, then keep
+    the temperatures fixed.
 
     >>> adapted_temperatures(torch.tensor([0.0, 0.5, 1.0]), torch.tensor([0.9, 0.7]))
     tensor([0.0000, 0.6667, 1.0000])
+
+    Args:
+        temperatures: Inverse temperatures, `(*replicas, K + 1)`.
+        exchange_rate: Measured exchange rates of neighbours, `(*replicas, K)`.
+
+    Returns:
+        New inverse temperatures, `(*replicas, K + 1)`.
+
+    Raises:
+        ShapeError: The shapes of temperatures and rates do not match.
+
+    References:
+        S. Syed, A. Bouchard-Cote, G. Deligiannidis and A. Doucet, 2019, Non-Reversible Parallel Tempering: a Scalable
+        Highly Parallel MCMC Scheme, arXiv:1905.02939.
     """
     if exchange_rate.shape != (*temperatures.shape[:-1], temperatures.shape[-1] - 1):
-        raise ShapeError(f"{tuple(exchange_rate.shape)} exchange rates for temperatures {tuple(temperatures.shape)}")
+        raise ShapeError(
+            f"exchange rates of shape {tuple(exchange_rate.shape)} for temperatures {tuple(temperatures.shape)}; give "
+            "one rate for each pair of neighbours"
+        )
     t = temperatures.to(torch.float64)
-    # A pair that always exchanges still has some height, or its rung would have no place.
+    # A pair that always exchanges keeps some height, or its rung would have no width.
     heights = (1 - exchange_rate.to(torch.float64)).clamp(min=1e-3)
     barrier = torch.cat([torch.zeros_like(t[..., :1]), heights.cumsum(-1)], dim=-1)
     wanted = barrier[..., -1:] * torch.linspace(0, 1, t.shape[-1], dtype=torch.float64, device=t.device)
@@ -174,7 +215,7 @@ def adapted_temperatures(temperatures: Tensor, exchange_rate: Tensor) -> Tensor:
 
 
 def _decide(log_accept: Tensor, rng_state: Tensor) -> Tensor:
-    """Which pairs `(*replicas, ladders, K)` exchange; even and odd pairs take turns with the stream's counter."""
+    """Which pairs `(*replicas, ladders, K)` exchange; even and odd pairs alternate with the counter."""
     flat = rng_state.reshape(-1, 2)
     u = uniforms(flat, 0, log_accept.shape[-2:], torch.float64, DrawDomain.EXCHANGE).reshape(log_accept.shape)
     pair = torch.arange(log_accept.shape[-1], device=log_accept.device)
@@ -183,14 +224,14 @@ def _decide(log_accept: Tensor, rng_state: Tensor) -> Tensor:
 
 
 def _exchange(accept: Tensor, rungs: int) -> Tensor:
-    """For each rung the rung whose state it takes over, `(*replicas, ladders, K + 1)`."""
+    """For each rung the rung whose state it receives, `(*replicas, ladders, K + 1)`."""
     never = torch.zeros_like(accept[..., :1])
     up, down = torch.cat([accept, never], dim=-1), torch.cat([never, accept], dim=-1)
     return torch.arange(rungs, device=accept.device) + up.to(torch.int64) - down.to(torch.int64)
 
 
 def _visit_ends(ends: Tensor) -> tuple[Tensor, Tensor]:
-    """Mark the states that are at an end now; how many round trips `(*replicas, ladders)` that finished."""
+    """Mark the states that are at an end now, and count the completed round trips `(*replicas, ladders)`."""
     ends = ends.clone()
     hot, cold = ends[..., 0], ends[..., -1]
     finished = (cold == _FROM_HOT).to(torch.int64)
@@ -200,7 +241,15 @@ def _visit_ends(ends: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class ParallelTempering(Sampler):
-    """Ladders of chains at several temperatures; the samples are those at temperature 1."""
+    """Parallel tempering: ladders of chains at several temperatures; the samples are the chains at t = 1.
+
+    Args:
+        temperatures: Number of temperature steps between independent units and the prior.
+
+    References:
+        R. H. Swendsen and J.-S. Wang, 1986, Replica Monte Carlo Simulation of Spin-Glasses.
+        C. J. Geyer, 1991, Markov Chain Monte Carlo Maximum Likelihood.
+    """
 
     name = "pt"
     citation = "K. Hukushima and K. Nemoto, Exchange Monte Carlo Method and Application to Spin Glass Simulations, 1996"
@@ -208,7 +257,7 @@ class ParallelTempering(Sampler):
         "temperatures": PartSetting(
             Annotated[int, Rule("an integer from 1 to 1000", lambda v: 1 <= v <= 1000)],
             16,
-            "Steps of the ladder between independent units and the prior; every chain is a ladder of that many + 1.",
+            "Temperature steps of the ladder from independent units to the prior; each ladder has one chain more.",
         )
     }
 
