@@ -56,7 +56,7 @@ boltzmanns = pytest.mark.parametrize("make", BOLTZMANNS.values(), ids=list(BOLTZ
 
 
 @boltzmanns
-def test_energy_log_z_and_moments_are_the_naive_sums(make: Callable[[], Boltzmann]) -> None:
+def test_energy_log_z_and_moments_equal_the_naive_sums(make: Callable[[], Boltzmann]) -> None:
     boltzmann = make()
     weights = naive_log_weights(boltzmann.bias, boltzmann.coupling)
     z = states(boltzmann.units)
@@ -69,7 +69,7 @@ def test_energy_log_z_and_moments_are_the_naive_sums(make: Callable[[], Boltzman
 
 
 @boltzmanns
-def test_fields_are_the_conditionals(make: Callable[[], Boltzmann]) -> None:
+def test_fields_are_the_conditional_log_odds(make: Callable[[], Boltzmann]) -> None:
     boltzmann = make()
     z = states(boltzmann.units)
     truth = torch.empty_like(z)
@@ -260,7 +260,7 @@ def test_bad_input_is_named(call: Callable[[], object], error: type[Exception], 
 
 
 @boltzmanns
-def test_the_parameters_are_those_that_were_given(make: Callable[[], Boltzmann]) -> None:
+def test_parameters_are_kept_without_copies(make: Callable[[], Boltzmann]) -> None:
     boltzmann = make()
     for copy in (
         boltzmann.with_parameters(boltzmann.bias, boltzmann.couplings),
@@ -276,7 +276,7 @@ def test_the_parameters_are_those_that_were_given(make: Callable[[], Boltzmann])
 
 
 @boltzmanns
-def test_terms_of_the_couplings_are_those_of_the_dense_matrix(make: Callable[[], Boltzmann]) -> None:
+def test_coupling_terms_equal_those_of_the_dense_matrix(make: Callable[[], Boltzmann]) -> None:
     boltzmann = make()
     dense = boltzmann.coupling
     torch.testing.assert_close(boltzmann.coupling_strength(), dense.abs().sum(-1), atol=1e-13, rtol=0)

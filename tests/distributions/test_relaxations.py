@@ -88,7 +88,7 @@ def test_mean_field_is_exact_without_couplings(family: type[Smoothing]) -> None:
 
 
 @pytest.mark.parametrize("graph", [False, True])
-def test_the_gap_falls_as_beta_grows(graph: bool) -> None:
+def test_the_mean_field_error_falls_as_beta_grows(graph: bool) -> None:
     rbm = random_boltzmann(3, 4, scale=1.5)
     boltzmann: Boltzmann = GraphBoltzmann(rbm.bias, rbm.coupling) if graph else rbm
     gaps = [

@@ -61,7 +61,7 @@ def test_quantile_inverts_the_cdf(family: type[Smoothing]) -> None:
 
 
 @families
-def test_log_prob_of_a_value_is_that_of_its_soft_bits(family: type[Smoothing]) -> None:
+def test_log_prob_of_a_value_equals_that_of_its_soft_bits(family: type[Smoothing]) -> None:
     g = torch.Generator().manual_seed(0)
     posterior = SmoothedBernoulli(torch.randn(50, dtype=torch.float64, generator=g), family(SOFT_BETAS[family.name]))
     bits = posterior.draw((20,), generator=g)
