@@ -28,7 +28,7 @@ class Tile(NamedTuple):
 
 @triton.jit
 def rounded(x):
-    """Round to the nearest TF32 number. The tensor core would truncate instead. For infinity, x - rounded(x) is NaN."""
+    """Round to the nearest TF32 number. The tensor core would truncate. The remainder of an infinity is NaN."""
     return (x.to(tl.int32, bitcast=True) + 0x1000 & -0x2000).to(tl.float32, bitcast=True)
 
 
