@@ -15,7 +15,7 @@ from softspin.random.domains import domains
 
 SOURCE = Path(softspin.__file__).parent
 TAKE_A_DOMAIN = {
-    "init_rng_state": 2, "streams": 2, "replica_streams": 2, "replica_uniforms": 3, "noise": 2, "uniforms": 4,
+    "init_rng_state": 2, "streams": 2, "replica_rng_states": 2, "replica_uniforms": 3, "noise": 2, "uniforms": 4,
     "one_uniform": 1,
 }  # fmt: skip
 """Functions that take a domain, with its position among their arguments."""
@@ -72,7 +72,7 @@ def literal_domains(source: str) -> list[str]:
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         if name not in TAKE_A_DOMAIN:
             continue
-        given = [word.value for word in node.keywords if word.arg in ("domain", "rng_domain", "purpose")]
+        given = [word.value for word in node.keywords if word.arg in ("domain", "rng_domain")]
         given += node.args[TAKE_A_DOMAIN[name] : TAKE_A_DOMAIN[name] + 1]
         found += [ast.unparse(node) for value in given if isinstance(value, ast.Constant)]
     return found
@@ -81,7 +81,7 @@ def literal_domains(source: str) -> list[str]:
 def test_every_domain_comes_from_the_list() -> None:
     for path in SOURCE.rglob("*.py"):
         assert literal_domains(path.read_text()) == [], path.relative_to(SOURCE)
-    assert literal_domains("noise(state, shape, 7)\nkernels.streams(0, 1, purpose=3)\nnoise(s, (3,), D.START)") == [
+    assert literal_domains("noise(state, shape, 7)\nr.init_rng_state(0, 1, domain=3)\nnoise(s, (3,), D.START)") == [
         "noise(state, shape, 7)",
-        "kernels.streams(0, 1, purpose=3)",
+        "r.init_rng_state(0, 1, domain=3)",
     ]
