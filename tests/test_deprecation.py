@@ -1,4 +1,4 @@
-"""Old names: each still works, warns with the new name, and cannot be mixed with it."""
+"""Deprecated names: each still works, warns with the new name, and cannot be combined with it."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from softspin.samplers.log_z import reverse_ais
 from softspin.smoothing import Location, Power
 from softspin.structures import STRUCTURES
 from softspin.training import trainer
+from softspin.typed import Rule
 
 RBM = BipartiteBoltzmann(torch.zeros(5), torch.ones(2, 3))
 HALF = torch.tensor([0.25])
@@ -46,6 +47,7 @@ NAMES: list[tuple[str, Callable[[], Any], Callable[[], Any]]] = [
     ("enumerated_units", lambda: RBM.listed_units, lambda: RBM.enumerated_units),
     ("bits_per_group", lambda: STRUCTURES["2-nonlinear"].bits, lambda: STRUCTURES["2-nonlinear"].bits_per_group),
     ("Callback", lambda: trainer.Watcher, lambda: trainer.Callback),
+    ("description", lambda: Rule("even", lambda v: v % 2 == 0).words, lambda: "even"),
     (
         "single_step",
         lambda: step(at_once=True),
@@ -105,8 +107,8 @@ def test_settings_can_be_read_replaced_and_set_by_old_names() -> None:
         config.speed  # type: ignore[attr-defined]  # noqa: B018
 
 
-def test_an_old_and_a_new_name_at_once_are_an_error() -> None:
-    with pytest.raises(TypeError, match="'rate' and 'learning_rate' are one and the same; give 'learning_rate' alone"):
+def test_an_old_and_a_new_name_together_raise() -> None:
+    with pytest.raises(TypeError, match="'rate' is the old name of 'learning_rate'; give only 'learning_rate'"):
         Config(rate=0.1, learning_rate=0.1)  # type: ignore[call-arg]
 
 

@@ -1,4 +1,4 @@
-"""Ground truth for the smoothings: quadrature, statistics, closed forms, and the paper's formulas as printed."""
+"""Ground truth for the smoothings: quadrature, statistics, closed forms, and the formulas of the paper."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from softspin.smoothing import (
     UnitInterval,
 )
 
-# Every family at a soft and at a sharp setting. A new family added here meets every law.
+# Every family with a low and a high beta. A family added here is tested for every property.
 CASES: list[tuple[str, Callable[[], Smoothing]]] = [
     ("exp-3", lambda: Exponential(3.0)),
     ("exp-40", lambda: Exponential(40.0)),
@@ -42,12 +42,12 @@ SHARP = [
 
 
 def ks_limit(n: int, false_alarm: float = 1e-6) -> float:
-    """The Kolmogorov-Smirnov distance that n uniforms exceed with probability at most `false_alarm`."""
+    """Return the Kolmogorov-Smirnov distance that n uniforms exceed with probability at most `false_alarm`."""
     return math.sqrt(0.5 * math.log(2 / false_alarm) / n)
 
 
 def ks_distance(uniforms: Tensor) -> float:
-    """Largest distance between the empirical CDF and that of a uniform."""
+    """Compute the largest distance between the empirical CDF and that of a uniform."""
     u = uniforms.flatten().sort().values
     n = len(u)
     steps = torch.arange(1, n + 1, dtype=u.dtype) / n
@@ -55,7 +55,7 @@ def ks_distance(uniforms: Tensor) -> float:
 
 
 def gauss_legendre(low: float, high: float, panels: int, order: int = 8) -> tuple[Tensor, Tensor]:
-    """Nodes and weights of composite Gauss-Legendre quadrature on [low, high]."""
+    """Compute nodes and weights of composite Gauss-Legendre quadrature on [low, high]."""
     x, w = np.polynomial.legendre.leggauss(order)
     edges = np.linspace(low, high, panels + 1)
     half = (edges[1:] - edges[:-1])[:, None] / 2
@@ -63,8 +63,8 @@ def gauss_legendre(low: float, high: float, panels: int, order: int = 8) -> tupl
     return torch.from_numpy(nodes.ravel()), torch.from_numpy((half * w).ravel())
 
 
-def tail_quadrature(smoothing: Smoothing, side: bool, upto: float, panels: int = 3000) -> tuple[Location, Tensor]:
-    """Places on one side from its outer end up to a coordinate, and log weights of the integral over zeta there."""
+def tail_quadrature(smoothing: Smoothing, mode: bool, upto: float, panels: int = 3000) -> tuple[Location, Tensor]:
+    """Compute locations around one mode, from the outer end up to a coordinate, and log weights for d zeta."""
     beta = smoothing.beta.item()
     if isinstance(smoothing, SpikeExponential):
         near, weight = gauss_legendre(-60.0, upto, panels)
@@ -75,21 +75,22 @@ def tail_quadrature(smoothing: Smoothing, side: bool, upto: float, panels: int =
     else:
         near, weight = gauss_legendre(-12.0 / math.sqrt(beta), upto, panels)
         log_rate = torch.zeros_like(near)
-    return Location(near, torch.full_like(near, side, dtype=torch.bool)), weight.log() + log_rate
+    return Location(near, torch.full_like(near, mode, dtype=torch.bool)), weight.log() + log_rate
 
 
 def quadrature(smoothing: Smoothing, panels: int = 3000) -> tuple[Location, Tensor]:
-    """Places and log weights such that sum(e^weight f) is the integral of f over the continuous part, in float64."""
+    """Compute locations and float64 log weights: sum(e^weight f) is the integral of f over the continuous part."""
     if isinstance(smoothing, SpikeExponential):
         return tail_quadrature(smoothing, True, 0.0, panels)
     middle = math.log(0.5) if isinstance(smoothing, UnitInterval) else 0.5
-    lower, upper = (tail_quadrature(smoothing, side, middle, panels) for side in (False, True))
-    place = Location(torch.cat([lower[0].coordinate, upper[0].coordinate]), torch.cat([lower[0].mode, upper[0].mode]))
-    return place, torch.cat([lower[1], upper[1]])
+    lower, upper = (tail_quadrature(smoothing, mode, middle, panels) for mode in (False, True))
+    modes = torch.cat([lower[0].mode, upper[0].mode])
+    location = Location(torch.cat([lower[0].coordinate, upper[0].coordinate]), modes)
+    return location, torch.cat([lower[1], upper[1]])
 
 
-# The component z = 0 as the paper prints it: (density, CDF) in zeta, float64, no care taken.
-PRINTED: dict[str, tuple[Callable[[Tensor, float], Tensor], Callable[[Tensor, float], Tensor]]] = {
+# The component z = 0 as published: (density, CDF) in zeta, float64, without numerical safeguards.
+PUBLISHED: dict[str, tuple[Callable[[Tensor, float], Tensor], Callable[[Tensor, float], Tensor]]] = {
     "exp": (
         lambda x, b: torch.exp(-b * x) * b / (1 - math.exp(-b)),
         lambda x, b: (1 - torch.exp(-b * x)) / (1 - math.exp(-b)),
@@ -104,10 +105,11 @@ PRINTED: dict[str, tuple[Callable[[Tensor, float], Tensor], Callable[[Tensor, fl
         lambda x, b: 0.5 * (1 + torch.erf(x * math.sqrt(b / 2))),
     ),
 }
+PRINTED = PUBLISHED
 
 
 def mean_difference(smoothing: Smoothing) -> float:
-    """E[zeta|1] - E[zeta|0] in closed form."""
+    """Compute E[zeta|1] - E[zeta|0] in closed form."""
     beta = smoothing.beta.item()
     exponential = 1 - 2 / beta + 2 / math.expm1(beta)
     match smoothing.name:

@@ -1,4 +1,4 @@
-"""Old names that still work for one version, each with a warning that names the new one."""
+"""Deprecated names, which work for one more version and warn with the new name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 def warn_renamed(old: str, new: str, stacklevel: int = 3) -> None:
     """Warn that `old` is now called `new`.
 
-    A FutureWarning, because Python hides a DeprecationWarning from most users.
+    It is a FutureWarning, because Python hides a DeprecationWarning from most users.
+
+    Args:
+        old: The deprecated name.
+        new: The new name.
+        stacklevel: As in `warnings.warn`, counted from this function.
     """
     warnings.warn(
         f"'{old}' is now called '{new}'; the old name will be removed in softspin {REMOVED_IN}",
@@ -26,31 +31,31 @@ def warn_renamed(old: str, new: str, stacklevel: int = 3) -> None:
 
 
 def current_names(values: Mapping[str, Any], names: Mapping[str, str], stacklevel: int = 4) -> dict[str, Any]:
-    """The mapping with its old keys renamed.
+    """Rename the deprecated keys of a mapping.
 
     Args:
         values: Values by old or new names.
-        names: New names by old ones.
-        stacklevel: As of `warnings.warn`, counted from :func:`warn_renamed`.
+        names: New names by old names.
+        stacklevel: As in `warnings.warn`, counted from :func:`warn_renamed`.
 
     Returns:
         A copy of `values` with new names only.
 
     Raises:
-        TypeError: A value is given by its old and its new name.
+        TypeError: Both the old and the new name of a value are given.
     """
     found = dict(values)
     for old, new in names.items():
         if old in found:
             if new in found:
-                raise TypeError(f"'{old}' and '{new}' are one and the same; give '{new}' alone")
+                raise TypeError(f"'{old}' is the old name of '{new}'; give only '{new}'")
             warn_renamed(old, new, stacklevel)
             found[new] = found.pop(old)
     return found
 
 
 def renamed_attribute(old: str, new: str) -> Any:
-    """A property that returns the attribute `new`; assign it to `old` in the class body."""
+    """Create a property that warns and returns the attribute `new`. Assign it to `old` in the class body."""
 
     def read(self: object) -> Any:
         warn_renamed(old, new)
@@ -60,7 +65,7 @@ def renamed_attribute(old: str, new: str) -> Any:
 
 
 def renamed_arguments(**names: str) -> Callable[[F], F]:
-    """A decorator of functions whose keyword arguments were renamed, as `old="new"`."""
+    """Decorate a function whose keyword arguments were renamed, given as `old="new"`."""
 
     def decorate(function: F) -> F:
         @functools.wraps(function)
@@ -73,11 +78,14 @@ def renamed_arguments(**names: str) -> Callable[[F], F]:
 
 
 def renamed_members(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
-    """A module's `__getattr__` that finds its members by their old names.
+    """Create a module's `__getattr__` that finds its members by their old names.
 
     Args:
         module: `__name__` of the module.
-        names: New names by old ones. A new name with dots is one of another module.
+        names: New names by old names. A new name with dots is in another module.
+
+    Returns:
+        The function to assign to `__getattr__`.
     """
 
     def find(name: str) -> Any:

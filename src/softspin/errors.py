@@ -1,4 +1,4 @@
-"""Every error a user can cause, as one type each, with a message that names what would be right."""
+"""The exceptions of this package. Each message states what is wrong and what was expected."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class SoftspinError(Exception):
-    """Base of all errors raised on purpose by this package."""
+    """Base class of all exceptions of this package."""
 
 
 class ShapeError(SoftspinError, ValueError):
@@ -15,7 +15,7 @@ class ShapeError(SoftspinError, ValueError):
 
 
 class SupportError(SoftspinError, ValueError):
-    """A value outside the set on which a function is defined, NaN included."""
+    """A value outside the domain of a function, including NaN."""
 
 
 class UnknownNameError(SoftspinError, LookupError):
@@ -23,15 +23,15 @@ class UnknownNameError(SoftspinError, LookupError):
 
 
 class TooLargeError(SoftspinError, ValueError):
-    """Exact enumeration asked of a machine that is too large for it."""
+    """A Boltzmann machine that is too large for exact enumeration or for a kernel."""
 
 
 class DeviceError(SoftspinError, RuntimeError):
-    """Work asked of a device that is not there, or tensors that are on another one."""
+    """A device that is not available, or tensors on the wrong device."""
 
 
 class NotPositiveDefiniteError(SoftspinError, ValueError):
-    """beta too small for the Gaussian integral: W + beta I must be positive definite."""
+    """A beta too small for the Gaussian integral: W + beta I must be positive definite."""
 
 
 class DataError(SoftspinError):
@@ -47,19 +47,19 @@ class CheckpointError(SoftspinError):
 
 
 class JournalError(SoftspinError):
-    """A run's journal that is missing, damaged, or could not be written."""
+    """The metrics log of a run that is missing, damaged, or could not be written."""
 
 
 class DamagedError(CheckpointError, JournalError):
-    """A checkpoint or journal that is not as it was written: a matter of its run alone."""
+    """A checkpoint or metrics log that is corrupt. Other runs are not affected."""
 
 
 class RunError(SoftspinError):
-    """A run's folder that is missing, in use, of other data, or could not be written."""
+    """A run directory that is missing, in use, of other data, or could not be written."""
 
 
 class BusyError(RunError):
-    """A run's folder that another process is training in."""
+    """A run directory that another process is training in."""
 
 
 class SharingError(SoftspinError):
@@ -67,7 +67,12 @@ class SharingError(SoftspinError):
 
 
 class TrainingError(SoftspinError, ArithmeticError):
-    """Training that met a number which is not one; `seed` says in which replica."""
+    """Training with a non-finite value.
+
+    Args:
+        message: The error message.
+        seed: Seed of the replica, if known.
+    """
 
     def __init__(self, message: str, seed: int | None = None) -> None:
         super().__init__(message)
@@ -75,7 +80,7 @@ class TrainingError(SoftspinError, ArithmeticError):
 
 
 class OutOfTimeError(SoftspinError):
-    """Training that ended at its deadline, with a checkpoint to go on from."""
+    """Training that stopped at its deadline, with a checkpoint from which it can be resumed."""
 
 
 class RowsError(SoftspinError):
@@ -83,7 +88,7 @@ class RowsError(SoftspinError):
 
 
 class RecordError(SoftspinError):
-    """A record with a field that is missing or has the wrong type; callers say of which file."""
+    """A record with a field that is missing or has the wrong type. Callers add the name of the file."""
 
 
 class FigureError(SoftspinError):
@@ -91,16 +96,25 @@ class FigureError(SoftspinError):
 
 
 class MissingExtraError(SoftspinError, ImportError):
-    """An optional dependency that is needed here and not installed."""
+    """A required optional dependency that is not installed."""
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
-    """An error for an unknown name that suggests the nearest known one.
+    """Create an error for an unknown name that suggests the closest known one.
 
-    >>> print(unknown_name("method", "dvae#-pow", ["dvae#-power", "dvae++-exp"]))
-    unknown method 'dvae#-pow'; did you mean 'dvae#-power'?
-    >>> print(unknown_name("method", "zzz", ["dvae#-power", "dvae++-exp"]))
-    unknown method 'zzz'; known: dvae#-power, dvae++-exp
+    Args:
+        kind: What the name stands for, such as "method".
+        name: The unknown name.
+        known: All known names.
+
+    Returns:
+        The error, for the caller to raise.
+
+    Example:
+        >>> print(unknown_name("method", "dvae#-pow", ["dvae#-power", "dvae++-exp"]))
+        unknown method 'dvae#-pow'; did you mean 'dvae#-power'?
+        >>> print(unknown_name("method", "zzz", ["dvae#-power", "dvae++-exp"]))
+        unknown method 'zzz'; known: dvae#-power, dvae++-exp
     """
     names = sorted(known)
     lower = {known_name.lower(): known_name for known_name in names}

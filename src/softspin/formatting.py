@@ -1,4 +1,4 @@
-"""Results as text: the same lines on a terminal, in a model's card and on its page."""
+"""Format results as text, for the terminal, model cards and model pages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from softspin.records import ResultRow
 
 
 class Trained(Protocol):
-    """What tells the replicas of a run apart: a row, or a `Replica` of a config."""
+    """Identification of a replica in a run: a row, or a `Replica` of a config."""
 
     @property
     def seed(self) -> int: ...
@@ -21,37 +21,61 @@ class Trained(Protocol):
 
 
 def replica_name(replica: Trained) -> str:
-    """Which of several models.
+    """Name a replica by its seed and beta.
 
-    >>> from softspin.config import Replica
-    >>> replica_name(Replica(seed=3, beta=30.0))
-    'seed 3, beta 30'
+    Args:
+        replica: A row, or a `Replica` of a config.
+
+    Returns:
+        The name.
+
+    Example:
+        >>> from softspin.config import Replica
+        >>> replica_name(Replica(seed=3, beta=30.0))
+        'seed 3, beta 30'
     """
     return f"seed {replica.seed}" + ("" if replica.beta is None else f", beta {replica.beta:g}")
 
 
 def result_line(row: ResultRow, part: str = "test") -> str:
-    """The result of one replica, next to that of independent pixels.
+    """Format the result of one replica, with that of independent pixels for comparison.
 
-    >>> row = ResultRow(status="ok", seed=0, steps=10, short=True, variant={}, nll=84.2, standard_error=0.05, log_z=30,
-    ...                 log_z_low=29.9, log_z_high=30.1, baseline_nll=206.1)
-    >>> result_line(row)
-    'test NLL 84.20 +- 0.05, log Z in [29.90, 30.10]; independent pixels: 206.10'
+    Args:
+        row: The result.
+        part: Part of the data set on which it was evaluated.
+
+    Returns:
+        One line.
+
+    Example:
+        >>> row = ResultRow(status="ok", seed=0, steps=10, short=True, variant={}, nll=84.2, standard_error=0.05,
+        ...                 log_z=30, log_z_low=29.9, log_z_high=30.1, baseline_nll=206.1)
+        >>> result_line(row)
+        'test NLL 84.20 +- 0.05, log Z in [29.90, 30.10]; independent pixels: 206.10'
     """
     error = "" if row.standard_error is None else f" +- {row.standard_error:.2f}"
     return f"{part} NLL {number(row.nll)}{error}, {log_z_text(row)}; independent pixels: {number(row.baseline_nll)}"
 
 
 def log_z_text(row: ResultRow) -> str:
-    """log Z of a result with its interval."""
+    """Format log Z of a result with its interval."""
     return log_z_interval(row.log_z, row.log_z_low, row.log_z_high)
 
 
 def log_z_interval(value: float | None, low: float | None, high: float | None) -> str:
-    """log Z with its interval; None is an infinite end.
+    """Format log Z with its interval.
 
-    >>> log_z_interval(2.0, 2.0, 2.0), log_z_interval(2.0, None, 2.5)
-    ('log Z = 2.00 (exact)', 'log Z in [-inf, 2.50]')
+    Args:
+        value: The estimate.
+        low: Lower end. None is minus infinity.
+        high: Upper end. None is infinity. Equal ends mean an exact value.
+
+    Returns:
+        The text.
+
+    Example:
+        >>> log_z_interval(2.0, 2.0, 2.0), log_z_interval(2.0, None, 2.5)
+        ('log Z = 2.00 (exact)', 'log Z in [-inf, 2.50]')
     """
     if low is not None and low == high:
         return f"log Z = {number(value)} (exact)"
@@ -60,7 +84,7 @@ def log_z_interval(value: float | None, low: float | None, high: float | None) -
 
 
 def detail_lines(row: ResultRow) -> list[str]:
-    """The terms of the bound, and the sizes behind an estimate."""
+    """Format the terms of the bound and the sample sizes of an estimate."""
     lines, low, high = [], row.nll_low, row.nll_high
     if low is not None and high is not None and "exact" not in log_z_text(row):
         lines.append(f"with the ends of log Z: {low:.2f} to {high:.2f}")
@@ -72,25 +96,40 @@ def detail_lines(row: ResultRow) -> list[str]:
 
 
 def number(value: float | None, form: str = ".2f") -> str:
-    """A number, or a question mark where it is unknown.
+    """Format a number, or a question mark if it is unknown.
 
-    >>> number(84.204), number(4000, ","), number(None)
-    ('84.20', '4,000', '?')
+    Args:
+        value: The number. None is unknown.
+        form: Format specification.
+
+    Returns:
+        The text.
+
+    Example:
+        >>> number(84.204), number(4000, ","), number(None)
+        ('84.20', '4,000', '?')
     """
     return "?" if value is None else format(value, form)
 
 
 def config_overrides(config: Config) -> dict[str, Any]:
-    """The settings that differ from the published recipe; beta is compared with its default for the method."""
+    """Find the settings that differ from the published recipe. beta is compared with the default of the method."""
     recipe = config.defaults() | {name: plain(value) for name, value in migrate(paper.RECIPE).items()}
     return {name: value for name, value in config.settings().items() if value != recipe[name]}
 
 
 def overrides_text(overrides: Mapping[str, Any]) -> str:
-    """Those settings on one line.
+    """Format settings on one line.
 
-    >>> overrides_text({"bits": 6, "seeds": [0, 1]}), overrides_text({})
-    ('bits = 6, seeds = [0, 1]', 'no changes')
+    Args:
+        overrides: Values by name, as from :func:`config_overrides`.
+
+    Returns:
+        The line. Long values are truncated.
+
+    Example:
+        >>> overrides_text({"bits_per_group": 6, "seeds": [0, 1]}), overrides_text({})
+        ('bits_per_group = 6, seeds = [0, 1]', 'no changes')
     """
     return ", ".join(f"{name} = {_short(value)}" for name, value in overrides.items()) or "no changes"
 

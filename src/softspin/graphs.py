@@ -1,4 +1,4 @@
-"""Which bits of a prior are coupled: edges from a text, from a file, or cut out of a D-Wave processor's graph."""
+"""Edges between the bits of a prior: from text, from a file, or from part of the graph of a D-Wave processor."""
 
 from __future__ import annotations
 
@@ -14,28 +14,38 @@ from softspin.errors import ConfigError, MissingExtraError, unknown_name
 
 Edges = tuple[tuple[int, int], ...]
 LATTICES = ("chimera", "pegasus", "zephyr")
-LARGEST = 32
-"""Size of a lattice at most; the largest processors have 16."""
-MOST_UNITS = 10_000
-"""Of a graph: its couplings are kept as a square matrix, which a few edges in a stranger's file could make huge."""
+MAX_LATTICE_SIZE = 32
+"""Maximum size of a lattice. The largest processors have size 16."""
+MAX_UNITS = 10_000
+"""Maximum number of units. Couplings are stored as a square matrix, which an untrusted file could make huge."""
 
 
 class Lattice(NamedTuple):
-    """A part of a processor's graph."""
+    """A part of the graph of a processor."""
 
     edges: Edges
-    """Pairs of units, from 0."""
+    """Pairs of units, counted from 0."""
     nodes: tuple[int, ...]
-    """The node of each unit: `labels` of a sampler that has these nodes."""
+    """The processor's node of each unit, for the `labels` of a sampler with these nodes."""
 
 
 def read_edges(text: str, units: int) -> Any:
-    """Pairs of units from `zephyr:2` and the like, a .json file with a list of pairs, or a text such as `0:1,1:2`.
+    """Read pairs of units. The result is not validated: pass it to :func:`checked_edges`.
 
-    They are plain data, as they came; :func:`checked_edges` is for whoever uses them.
+    Args:
+        text: A lattice with its size such as `zephyr:2`, the path of a .json file with a list of pairs, or pairs such
+            as `0:1,1:2`.
+        units: Number of units of a lattice.
 
-    >>> read_edges("0:1, 1:2", 3)
-    [[0, 1], [1, 2]]
+    Returns:
+        The pairs, or any other content of the .json file.
+
+    Raises:
+        ConfigError: The text has none of these forms, or the file cannot be read.
+
+    Example:
+        >>> read_edges("0:1, 1:2", 3)
+        [[0, 1], [1, 2]]
     """
     text = text.strip()
     if named := re.fullmatch(r"([A-Za-z_]+):([0-9]+)", text):
@@ -57,42 +67,70 @@ def read_edges(text: str, units: int) -> Any:
 
 
 def checked_edges(edges: Iterable[tuple[int, int]], units: int) -> Edges:
-    """The edges, smaller unit first and in order; an error unless they join each unit to another, and no pair twice.
+    """Sort and validate edges.
 
-    >>> checked_edges([(2, 1), (0, 1)], 3)
-    ((0, 1), (1, 2))
+    Args:
+        edges: Pairs of units.
+        units: Number of units, groups x bits_per_group.
+
+    Returns:
+        The edges in order, each with the smaller unit first.
+
+    Raises:
+        ConfigError: A unit is out of range or has no edge, or an edge is repeated or connects a unit to itself.
+
+    Example:
+        >>> checked_edges([(2, 1), (0, 1)], 3)
+        ((0, 1), (1, 2))
     """
-    if units > MOST_UNITS:
-        raise ConfigError(f"graph of groups x bits = {units:,} units is not possible; at most {MOST_UNITS:,} are")
+    size = f"groups x bits_per_group = {units:,} units"
+    if units > MAX_UNITS:
+        raise ConfigError(f"graph of {size} is not possible; at most {MAX_UNITS:,} units are supported")
     ordered = sorted((min(pair), max(pair)) for pair in edges)
-    wrong = [(pair, "joins a unit to itself") for pair in ordered if pair[0] == pair[1]]
-    wrong += [(pair, "is there twice") for pair, after in pairwise(ordered) if pair == after]
+    wrong = [(pair, "connects a unit to itself") for pair in ordered if pair[0] == pair[1]]
+    wrong += [(pair, "is repeated") for pair, after in pairwise(ordered) if pair == after]
     for (first, second), what in wrong:
-        raise ConfigError(f"graph has an edge {first}:{second} that {what}; every edge joins two units, once")
-    joined = {unit for pair in ordered for unit in pair}
-    if joined and max(joined) >= units:
-        raise ConfigError(f"graph has an edge at unit {max(joined)}; groups x bits = {units} units count from 0")
-    if len(joined) < units:
-        alone = next(unit for unit in range(units) if unit not in joined)
-        raise ConfigError(f"graph has no edge at unit {alone}; each of the groups x bits = {units} units needs one")
+        raise ConfigError(f"graph has an edge {first}:{second} that {what}; list each pair of different units once")
+    connected = {unit for pair in ordered for unit in pair}
+    if connected and max(connected) >= units:
+        raise ConfigError(f"graph has an edge at unit {max(connected)}; {size} are numbered from 0")
+    if len(connected) < units:
+        alone = next(unit for unit in range(units) if unit not in connected)
+        raise ConfigError(f"graph has no edge at unit {alone}; each of {size} needs an edge")
     return tuple(ordered)
 
 
 def lattice(name: str, size: int, units: int) -> Lattice:
-    """The first nodes of a processor's graph and all edges between them, as many as there are units.
+    """Select a connected part of the graph of a D-Wave processor, with all edges between its nodes.
 
-    The nodes are found breadth first from the one with the smallest number, neighbours in the order of their numbers:
-    a connected patch at a corner. Units follow the numbers of their nodes.
+    Nodes are found by breadth-first search from the lowest node number, neighbours in increasing order. Units are
+    ordered by the numbers of their nodes.
 
-    >>> lattice("chimera", 1, 8).edges[:5]
-    ((0, 4), (0, 5), (0, 6), (0, 7), (1, 4))
+    Args:
+        name: "chimera", "pegasus" or "zephyr".
+        size: Size of the graph, from 1 to 32.
+        units: Number of nodes to select.
+
+    Returns:
+        Edges and nodes.
+
+    Raises:
+        UnknownNameError: No lattice has this name.
+        ConfigError: The size is out of range, or the graph is too small.
+        MissingExtraError: The package dwave_networkx is not installed.
+
+    Example:
+        >>> lattice("chimera", 1, 8).edges[:5]
+        ((0, 4), (0, 5), (0, 6), (0, 7), (1, 4))
     """
     if name not in LATTICES:
         raise unknown_name("graph", name, LATTICES)
-    if not 1 <= size <= LARGEST:
-        raise ConfigError(f"graph = {name}:{size} is not possible; the size of a lattice is from 1 to {LARGEST}")
+    if not 1 <= size <= MAX_LATTICE_SIZE:
+        raise ConfigError(
+            f"graph = {name}:{size} is not possible; the size of a lattice is from 1 to {MAX_LATTICE_SIZE}"
+        )
     try:
-        with warnings.catch_warnings():  # it says that it will have another name one day
+        with warnings.catch_warnings():  # the package announces that it will be renamed
             warnings.simplefilter("ignore")
             import dwave_networkx
     except ImportError as error:
@@ -109,7 +147,7 @@ def lattice(name: str, size: int, units: int) -> Lattice:
     if len(found) < units:
         raise ConfigError(
             f"graph = {name}:{size} has {len(whole)} nodes, {len(found)} of them connected to the first; "
-            f"groups x bits = {units} units need a larger one"
+            f"groups x bits_per_group = {units} units need a larger size"
         )
     nodes = tuple(sorted(found))
     unit = {node: number for number, node in enumerate(nodes)}

@@ -1,8 +1,7 @@
-"""Log-space helpers, and the one rule by which parameters meet tensors.
+"""Log-space helpers, and the broadcasting rule for parameters with replicas.
 
-Replicas are a leading dimension. A parameter of shape ``(*replicas, ...)`` acts on tensors of shape
-``(*replicas, *anything, event)``: :func:`align` and :func:`replica_matmul` are the only two places
-where that rule is written down.
+Replicas are leading dimensions. A parameter of shape ``(*replicas, ...)`` acts on tensors of shape
+``(*replicas, *batch, event)``. Only :func:`align` and :func:`replica_matmul` implement this rule.
 """
 
 from __future__ import annotations
@@ -20,23 +19,37 @@ LOG_HALF = -0.6931471805599453
 
 
 def log1mexp(x: Tensor) -> Tensor:
-    """log(1 - e^x) for x < 0, accurate at both ends.
+    """Compute log(1 - e^x) for x < 0, accurate near 0 and for large negative x.
 
-    >>> log1mexp(torch.tensor([-1e-30, -100.0]))
-    tensor([-6.9078e+01, -3.9236e-44])
+    Args:
+        x: Negative numbers.
+
+    Returns:
+        Values of the same shape.
+
+    Example:
+        >>> log1mexp(torch.tensor([-1e-30, -100.0]))
+        tensor([-6.9078e+01, -3.9236e-44])
     """
     close = x > LOG_HALF
-    # Both branches see only arguments they are good at, so neither sends a NaN back through `where`.
+    # Each branch sees only arguments for which it is finite, so that no NaN gradient passes through `where`.
     below = torch.where(close, torch.full_like(x, LOG_HALF), x)
     above = torch.where(close, x, torch.full_like(x, LOG_HALF))
     return torch.where(close, torch.log(-torch.expm1(above)), torch.log1p(-torch.exp(below)))
 
 
 def softplus(x: Tensor) -> Tensor:
-    """log(1 + e^x). torch's own returns x itself from 20 on, which is off by 2e-9 there.
+    """Compute log(1 + e^x). The one of torch returns x from 20 on, an error of 2e-9.
 
-    >>> (softplus(torch.tensor(20.5, dtype=torch.float64)) - 20.5).item()
-    1.25015...e-09
+    Args:
+        x: Any numbers.
+
+    Returns:
+        Values of the same shape.
+
+    Example:
+        >>> (softplus(torch.tensor(20.5, dtype=torch.float64)) - 20.5).item()
+        1.25015...e-09
     """
     return -logsigmoid(-x)
 
@@ -48,10 +61,19 @@ def open_uniform(
     device: torch.device | str | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Uniform draws strictly inside (0, 1), so that no log or quantile of one is infinite.
+    """Draw uniforms strictly inside (0, 1), so that their logs and quantiles are finite.
 
-    `torch.rand` may return 0; that value, and the ones that would round to 1, move to the nearest
-    representable number inside. The move changes one draw in 2**24 (float32) by 2**-25.
+    `torch.rand` may return 0. This value, and values that would round to 1, are moved to the nearest representable
+    number inside. This changes one draw in 2**24 (float32) by 2**-25.
+
+    Args:
+        shape: Shape of the result.
+        dtype: float32 or float64.
+        device: Device of the result.
+        generator: Source of randomness. None is torch's default generator.
+
+    Returns:
+        Uniforms of the given shape.
     """
     eps = torch.finfo(dtype).eps
     draws = torch.rand(tuple(shape), dtype=dtype, device=device, generator=generator)
@@ -59,22 +81,29 @@ def open_uniform(
 
 
 def positive_part(x: Tensor) -> Tensor:
-    """max(x, 0), with slope 1/2 at 0 as `torch.maximum` has it, not torch's 0 for relu."""
+    """Compute max(x, 0), with slope 1/2 at 0 as in `torch.maximum`. The slope of `torch.relu` is 0 there."""
     return 0.5 * (x + x.abs())
 
 
 def binary_entropy(logits: Tensor) -> Tensor:
-    """Entropy in nats of Bernoulli(sigmoid(logits)), without cancellation when it is nearly certain.
+    """Compute the entropy of Bernoulli(sigmoid(logits)), without cancellation near probabilities 0 and 1.
 
-    >>> binary_entropy(torch.tensor([0.0, 800.0]))
-    tensor([0.6931, 0.0000])
+    Args:
+        logits: Log odds.
+
+    Returns:
+        Entropies in nats, of the same shape.
+
+    Example:
+        >>> binary_entropy(torch.tensor([0.0, 800.0]))
+        tensor([0.6931, 0.0000])
     """
     size = logits.abs()
     return softplus(-size) + size * torch.sigmoid(-size)
 
 
 def mixture_log_prob(logits: Tensor, log_r0: Tensor, log_r1: Tensor) -> Tensor:
-    """log[(1-q) r0 + q r1] with q = sigmoid(logits)."""
+    """Compute log[(1-q) r0 + q r1] with q = sigmoid(logits). Shapes broadcast."""
     return torch.logaddexp(logsigmoid(-logits) + log_r0, logsigmoid(logits) + log_r1)
 
 
@@ -91,25 +120,41 @@ class _CarryGradient(torch.autograd.Function):
 
 
 def carry_gradient(value: Tensor, surrogate: Tensor) -> Tensor:
-    """`value`, with the gradient of `surrogate`.
+    """Combine the value of one tensor with the gradient of another.
 
-    For quantities whose value and gradient come from different estimators (log Z from annealing, its
-    gradient from samples): one tensor, and both may be read. The surrogate knows nothing of second derivatives, so
-    asking for them is an error rather than a silent zero. Shapes broadcast to that of `value`.
+    It is for quantities whose value and gradient come from different estimators, such as log Z from annealing with a
+    gradient from samples. Second derivatives raise an error, because the surrogate does not have the right ones.
 
-    >>> x = torch.tensor(3.0, requires_grad=True)
-    >>> y = carry_gradient(torch.tensor(10.0), 2 * x)
-    >>> y.backward(); y.item(), x.grad.item()
-    (10.0, 2.0)
+    Args:
+        value: The value.
+        surrogate: The tensor whose gradient is used, in a shape that broadcasts to that of `value`.
+
+    Returns:
+        A copy of `value`, with the gradient of `surrogate`.
+
+    Example:
+        >>> x = torch.tensor(3.0, requires_grad=True)
+        >>> y = carry_gradient(torch.tensor(10.0), 2 * x)
+        >>> y.backward(); y.item(), x.grad.item()
+        (10.0, 2.0)
     """
     return _CarryGradient.apply(value, surrogate)
 
 
 def align(parameter: Tensor, ndim: int, event_dims: int = 1) -> Tensor:
-    """View `(*replicas, *event)` as `(*replicas, 1, ..., 1, *event)` with `ndim` dimensions in all.
+    """View a parameter `(*replicas, *event)` as `(*replicas, 1, ..., 1, *event)`.
 
-    >>> align(torch.zeros(3, 8), 4).shape
-    torch.Size([3, 1, 1, 8])
+    Args:
+        parameter: The parameter.
+        ndim: Number of dimensions of the result.
+        event_dims: Number of event dimensions.
+
+    Returns:
+        The view.
+
+    Example:
+        >>> align(torch.zeros(3, 8), 4).shape
+        torch.Size([3, 1, 1, 8])
     """
     split = parameter.ndim - event_dims
     ones = (1,) * (ndim - parameter.ndim)
@@ -117,10 +162,17 @@ def align(parameter: Tensor, ndim: int, event_dims: int = 1) -> Tensor:
 
 
 def broadcast_shape(*shapes: Sequence[int]) -> tuple[int, ...] | None:
-    """The shape to which all of these broadcast, or None.
+    """Compute the shape to which all given shapes broadcast.
 
-    >>> broadcast_shape((3, 1), (4,)), broadcast_shape((3,), (4,))
-    ((3, 4), None)
+    Args:
+        *shapes: The shapes.
+
+    Returns:
+        The shape, or None if they do not broadcast.
+
+    Example:
+        >>> broadcast_shape((3, 1), (4,)), broadcast_shape((3,), (4,))
+        ((3, 4), None)
     """
     try:
         return tuple(torch.broadcast_shapes(*shapes))
@@ -129,10 +181,19 @@ def broadcast_shape(*shapes: Sequence[int]) -> tuple[int, ...] | None:
 
 
 def replica_matmul(x: Tensor, weight: Tensor, product: Callable[[Tensor, Tensor], Tensor] = torch.matmul) -> Tensor:
-    """x @ weight for x `(*replicas, ..., n)` and weight `(*replicas, n, m)`, as one batched `product`.
+    """Compute x @ weight for each replica, as one batched product.
 
-    >>> replica_matmul(torch.ones(3, 5, 7, 2), torch.ones(3, 2, 4)).shape
-    torch.Size([3, 5, 7, 4])
+    Args:
+        x: Rows, `(*replicas, ..., n)`.
+        weight: Matrices, `(*replicas, n, m)`.
+        product: Batched matrix product to use.
+
+    Returns:
+        Products, `(*replicas, ..., m)`.
+
+    Example:
+        >>> replica_matmul(torch.ones(3, 5, 7, 2), torch.ones(3, 2, 4)).shape
+        torch.Size([3, 5, 7, 4])
     """
     replicas = weight.shape[:-2]
     rows = x.reshape(*replicas, math.prod(x.shape[len(replicas) : -1]), x.shape[-1])
@@ -140,10 +201,19 @@ def replica_matmul(x: Tensor, weight: Tensor, product: Callable[[Tensor, Tensor]
 
 
 def all_states(units: int, chunk: int = 1 << 14, device: torch.device | None = None) -> Iterator[Tensor]:
-    """All 2**units binary vectors in float64, `chunk` rows at a time; unit 0 is the lowest bit.
+    """Enumerate all 2**units binary vectors. Unit 0 is the lowest bit.
 
-    >>> [s.tolist() for s in all_states(2, chunk=2)]
-    [[[0.0, 0.0], [1.0, 0.0]], [[0.0, 1.0], [1.0, 1.0]]]
+    Args:
+        units: Number of units.
+        chunk: Number of vectors per tensor.
+        device: Device of the tensors.
+
+    Yields:
+        Vectors in float64, `(at most chunk, units)`.
+
+    Example:
+        >>> [s.tolist() for s in all_states(2, chunk=2)]
+        [[[0.0, 0.0], [1.0, 0.0]], [[0.0, 1.0], [1.0, 1.0]]]
     """
     shifts = torch.arange(units, device=device)
     for start in range(0, 1 << units, chunk):

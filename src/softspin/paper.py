@@ -1,7 +1,10 @@
-"""Facts of the reproduced paper, as data: its methods, recipe and betas. Nothing here decides what a user may run.
+"""Facts of the reproduced paper: its methods, training recipe and betas. Users are not restricted to them.
 
-Vahdat, Andriyash and Macready, "DVAE#" (2018), and the recipe it refers to, DVAE++ Sec. 7.2. A config consults
-:func:`published_beta` for its default; the tables, the report and the observations are about :data:`METHODS`.
+A config takes its default beta from :func:`published_beta`. The tables and the report cover :data:`METHODS`.
+
+References:
+    Vahdat, Andriyash and Macready (2018), "DVAE#: Discrete Variational Autoencoders with Relaxed Boltzmann Priors",
+    arXiv:1805.07445. Its recipe is that of DVAE++, arXiv:1802.04920, Sec. 7.2.
 """
 
 from __future__ import annotations
@@ -19,11 +22,11 @@ METHODS = (
     "dvae#-un_exp",
     "dvae#-power",
 )
-"""The columns of Table 1. Methods that are registered elsewhere are no part of the paper's observations."""
+"""The columns of Table 1. Methods registered elsewhere are not part of the paper."""
 
 DATA = ("mnist", "omniglot")
 SEEDS = 5
-"""Training runs behind each published value."""
+"""Number of training runs for each published value."""
 STEPS = 1_000_000
 
 LEARNING_RATE_SCHEDULE: tuple[tuple[float, float], ...] = (
@@ -33,7 +36,7 @@ LEARNING_RATE_SCHEDULE: tuple[tuple[float, float], ...] = (
     (0.95, 0.1),
     (1.0, 1 / 33),
 )
-"""Pairs (share of the steps up to which, factor on the learning rate)."""
+"""Pairs of (fraction of the steps at which the phase ends, factor on the learning rate)."""
 
 RECIPE: Mapping[str, Any] = {
     "version": 3,
@@ -73,8 +76,8 @@ RECIPE: Mapping[str, Any] = {
     "test_chains": 1000,
     "tf32": False,
 }
-"""Settings of every cell of the tables. Written out, so that a new default of a config changes no published cell; with
-its version, so that a renamed setting is migrated here as in any stored file."""
+"""Settings of every cell of the tables. They are explicit, so that a new default of a config changes no published
+cell. The version lets renamed settings be migrated as in any stored file."""
 
 _BETAS = {
     ("mnist", "1-linear"): (5, 12, 40, 40, 40, 12, 40, 40),
@@ -89,10 +92,21 @@ _BETAS = {
 
 
 def published_beta(data: str, structure: str, method: str) -> float | None:
-    """The authors' cross-validated beta; other data sets take the row of MNIST. None for a method of others.
+    """Look up the beta that the authors chose by cross-validation.
 
-    >>> published_beta("omniglot", "2-nonlinear", "dvae#-power"), published_beta("digits", "2-nonlinear", "dvae#-power")
-    (20.0, 30.0)
+    Args:
+        data: Name of the data set. All but "omniglot" take the values of MNIST.
+        structure: Name of the structure.
+        method: Name of the method.
+
+    Returns:
+        beta, or None for a method or structure that is not in the paper.
+
+    Example:
+        >>> published_beta("omniglot", "2-nonlinear", "dvae#-power")
+        20.0
+        >>> published_beta("digits", "2-nonlinear", "dvae#-power")
+        30.0
     """
     row = _BETAS.get(("omniglot" if data == "omniglot" else "mnist", structure))
     return float(row[METHODS.index(method)]) if row is not None and method in METHODS else None

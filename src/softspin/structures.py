@@ -1,4 +1,4 @@
-"""Named sizes of a model: how many groups of latent bits, and how deep and wide the nets are."""
+"""Named sizes of a model: groups of latent bits, and depth and width of the networks."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from softspin.deprecation import warn_renamed
 
 
 class Shape(NamedTuple):
-    """The sizes of a model: groups of latent bits, and the hidden layers of each net."""
+    """Sizes of a model: groups of latent bits, and hidden layers of each network."""
 
     groups: int
-    """Groups of latent bits; group g's encoder sees the groups before it."""
+    """Groups of latent bits. The encoder of a group sees the groups before it."""
     bits_per_group: int
     """Bits in each group."""
     layers: int
-    """Hidden layers of each encoder net and of the decoder; 0 is a linear model."""
+    """Hidden layers of each encoder network and of the decoder. 0 is a linear model."""
     width: int
     """Units of each hidden layer."""
 
@@ -30,7 +30,7 @@ class Shape(NamedTuple):
 
     @property
     def units(self) -> int:
-        """All latent bits D; the RBM is D/2 x D/2."""
+        """Number of latent bits D. The RBM is D/2 x D/2."""
         return self.groups * self.bits_per_group
 
 

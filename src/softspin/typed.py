@@ -1,4 +1,4 @@
-"""Values for typed fields: from text and from plain data, with errors that say what would be right.
+"""Convert text and plain data to the types of fields, with errors that describe the expected value.
 
 A hint is one of bool, int, float, str, `Literal[...]`, `T | None`, `tuple[T, ...]`, `tuple[S, T]`, or one of these
 with a rule, `Annotated[T, Rule(...)]`.
@@ -13,25 +13,42 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-MOST_IN_A_RANGE = 10_000
+from softspin.deprecation import renamed_attribute
+
+MAX_RANGE_LENGTH = 10_000
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What a value must be, in words and as a test."""
+    """A condition on a value."""
 
-    words: str
+    description: str
+    """Description of a valid value, for error messages."""
     holds: Callable[[Any], bool]
+    """Whether a value is valid."""
+
+    words = renamed_attribute("words", "description")
 
 
 def convert(hint: Any, value: object) -> Any:
-    """The value as its type; ValueError with the words for what would be right.
+    """Convert a value to the type of a hint.
 
-    >>> convert(float, 3), convert(int, 1e6), convert(tuple[int, ...], [1, 2]), convert(int | None, None)
-    (3.0, 1000000, (1, 2), None)
-    >>> convert(int, True)
-    Traceback (most recent call last):
-    ValueError: an integer
+    Args:
+        hint: The type.
+        value: Plain data, as from JSON.
+
+    Returns:
+        The value as this type.
+
+    Raises:
+        ValueError: The value does not fit. The message describes the expected value.
+
+    Example:
+        >>> convert(float, 3), convert(int, 1e6), convert(tuple[int, ...], [1, 2]), convert(int | None, None)
+        (3.0, 1000000, (1, 2), None)
+        >>> convert(int, True)
+        Traceback (most recent call last):
+        ValueError: an integer
     """
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
@@ -39,9 +56,9 @@ def convert(hint: Any, value: object) -> Any:
         try:
             converted = convert(base, value)
         except ValueError:
-            raise ValueError(rule.words) from None
+            raise ValueError(rule.description) from None
         if not rule.holds(converted):
-            raise ValueError(rule.words)
+            raise ValueError(rule.description)
         return converted
     if origin in (Union, types.UnionType):
         return None if value is None else convert(args[0], value)
@@ -71,14 +88,21 @@ def _scalar(hint: Any, value: object) -> bool | int | float | str | None:
 
 
 def describe(hint: Any) -> str:
-    """In words, what a value of this type is.
+    """Describe a valid value of a type.
 
-    >>> describe(tuple[float, ...] | None)
-    'a list, each a finite number, or none'
+    Args:
+        hint: The type.
+
+    Returns:
+        The description.
+
+    Example:
+        >>> describe(tuple[float, ...] | None)
+        'a list, each a finite number, or none'
     """
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return str(args[1].words)
+        return str(args[1].description)
     if origin is Literal:
         return "one of " + ", ".join(args)
     if origin is tuple:
@@ -89,10 +113,25 @@ def describe(hint: Any) -> str:
 
 
 def parse(hint: Any, text: str) -> Any:
-    """Text as plain data for :func:`convert`: lists with commas, pairs with colons, ranges of integers with a dash.
+    """Parse text into plain data for :func:`convert`.
 
-    >>> parse(tuple[int, ...], "0-2,7"), parse(float | None, "none"), parse(tuple[tuple[float, float], ...], "0.5:1")
-    ([0, 1, 2, 7], None, [[0.5, 1]])
+    Lists are separated by commas, pairs by colons, and ranges of integers by a dash.
+
+    Args:
+        hint: The type.
+        text: The text.
+
+    Returns:
+        Plain data. Text that does not fit is returned unchanged, and `convert` raises the error.
+
+    Raises:
+        ValueError: A range is decreasing or too long.
+
+    Example:
+        >>> parse(tuple[int, ...], "0-2,7"), parse(float | None, "none")
+        ([0, 1, 2, 7], None)
+        >>> parse(tuple[tuple[float, float], ...], "0.5:1")
+        [[0.5, 1]]
     """
     text = text.strip()
     origin, args = get_origin(hint), get_args(hint)
@@ -113,14 +152,14 @@ def _items(hint: Any, part: str) -> list[Any]:
     base = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     first, dash, last = part.partition("-")
     if base is int and dash and first.strip().isdecimal() and last.strip().isdecimal():
-        if not 0 <= int(last) - int(first) < MOST_IN_A_RANGE:
-            raise ValueError(f"a range that rises, of at most {MOST_IN_A_RANGE}, as in 0-4")
+        if not 0 <= int(last) - int(first) < MAX_RANGE_LENGTH:
+            raise ValueError(f"a range that rises, of at most {MAX_RANGE_LENGTH}, as in 0-4")
         return list(range(int(first), int(last) + 1))
     return [parse(hint, part)]
 
 
 def _number(text: str) -> int | float | str:
-    """A number if it is one: `1_000_000`, `1e6` and `0.05` all are. Anything else is left for convert to refuse."""
+    """Parse a number such as `1_000_000`, `1e6` or `0.05`. Other text is returned for `convert` to reject."""
     for kind in (int, float):
         try:
             return kind(text)

@@ -1,4 +1,4 @@
-"""Boltzmann machines against a naive sum over all states, written out here."""
+"""Compare Boltzmann machines with a naive sum over all states."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def random_graph(units: int, density: float, replicas: tuple[int, ...] = (), see
 
 
 def naive_log_weights(bias: Tensor, coupling: Tensor) -> Tensor:
-    """-E of all states, from the formula E = -a.z - z.W.z/2, one unit pair at a time."""
+    """Compute -E of all states from E = -a.z - z.W.z/2, one pair of units at a time."""
     z = states(bias.shape[-1])
     total = z @ bias
     for i, j in itertools.combinations(range(bias.shape[-1]), 2):
@@ -44,7 +44,7 @@ def naive_log_weights(bias: Tensor, coupling: Tensor) -> Tensor:
     return total
 
 
-MACHINES: dict[str, Callable[[], Boltzmann]] = {
+BOLTZMANNS: dict[str, Callable[[], Boltzmann]] = {
     "rbm-4x5": lambda: BipartiteBoltzmann(*random_rbm(4, 5)),
     "rbm-7x2": lambda: BipartiteBoltzmann(*random_rbm(7, 2)),
     "rbm-1x1": lambda: BipartiteBoltzmann(*random_rbm(1, 1)),
@@ -52,11 +52,11 @@ MACHINES: dict[str, Callable[[], Boltzmann]] = {
     "graph-dense": lambda: GraphBoltzmann(*random_graph(8, 1.0)),
     "graph-empty": lambda: GraphBoltzmann(*random_graph(6, 0.0)),
 }
-boltzmanns = pytest.mark.parametrize("make", MACHINES.values(), ids=list(MACHINES))
+boltzmanns = pytest.mark.parametrize("make", BOLTZMANNS.values(), ids=list(BOLTZMANNS))
 
 
 @boltzmanns
-def test_energy_log_z_and_moments_are_the_naive_sums(make: Callable[[], Boltzmann]) -> None:
+def test_energy_log_z_and_moments_equal_the_naive_sums(make: Callable[[], Boltzmann]) -> None:
     boltzmann = make()
     weights = naive_log_weights(boltzmann.bias, boltzmann.coupling)
     z = states(boltzmann.units)
@@ -69,7 +69,7 @@ def test_energy_log_z_and_moments_are_the_naive_sums(make: Callable[[], Boltzman
 
 
 @boltzmanns
-def test_fields_are_the_conditionals(make: Callable[[], Boltzmann]) -> None:
+def test_fields_are_the_conditional_log_odds(make: Callable[[], Boltzmann]) -> None:
     boltzmann = make()
     z = states(boltzmann.units)
     truth = torch.empty_like(z)
@@ -102,12 +102,12 @@ def test_log_z_has_its_exact_gradient(make: Callable[[], Boltzmann]) -> None:
     if isinstance(copy, BipartiteBoltzmann):
         torch.testing.assert_close(got[1], truth[1], atol=1e-12, rtol=0)
         return
-    # A symmetric matrix has each coupling twice, and the naive sum reads one of the two; the diagonal is no parameter.
+    # A symmetric matrix holds each coupling twice, and the naive sum reads one of them. The diagonal is no parameter.
     off = ~torch.eye(copy.units, dtype=torch.bool)
     torch.testing.assert_close(got[1][off], ((truth[1] + truth[1].mT) / 2)[off], atol=1e-12, rtol=0)
 
 
-def test_second_derivatives_of_log_z_are_refused() -> None:
+def test_second_derivatives_of_log_z_raise() -> None:
     bias = torch.zeros(4, requires_grad=True)
     (slope,) = torch.autograd.grad(BipartiteBoltzmann(bias, torch.ones(2, 2)).log_z, bias, create_graph=True)
     with pytest.raises(RuntimeError, match="does not require grad"):
@@ -124,14 +124,14 @@ def test_parameters_changed_in_place_are_enumerated_again() -> None:
     assert torch.equal(boltzmann.marginals(), again.marginals())
 
 
-def test_bits_of_any_type_are_states() -> None:
+def test_states_may_have_any_dtype() -> None:
     boltzmann = BipartiteBoltzmann(*random_rbm(2, 2))
     z = states(4)
     for dtype in (torch.bool, torch.uint8, torch.int64, torch.float32):
         assert torch.equal(boltzmann.log_prob(z.to(dtype)), boltzmann.log_prob(z))
 
 
-def test_a_graph_with_bipartite_couplings_is_the_rbm() -> None:
+def test_a_graph_with_bipartite_couplings_equals_the_rbm() -> None:
     bias, weight = random_rbm(5, 6, replicas=(3,))
     rbm = BipartiteBoltzmann(bias, weight)
     graph = GraphBoltzmann(bias, rbm.coupling)
@@ -146,7 +146,7 @@ def test_a_graph_with_bipartite_couplings_is_the_rbm() -> None:
     assert len(graph.blocks) == 2
 
 
-def test_replicas_are_independent_machines() -> None:
+def test_replicas_are_independent() -> None:
     bias, weight = random_rbm(3, 4, replicas=(2, 3))
     together = BipartiteBoltzmann(bias, weight)
     z = (torch.rand(2, 3, 5, 7, generator=torch.Generator().manual_seed(1)) < 0.5).double()
@@ -156,7 +156,7 @@ def test_replicas_are_independent_machines() -> None:
         torch.testing.assert_close(together.marginals()[i, j], alone.marginals(), atol=1e-12, rtol=0)
 
 
-def test_fields_make_one_machine_per_sample() -> None:
+def test_with_fields_makes_one_distribution_per_sample() -> None:
     bias, weight = random_rbm(3, 4)
     extra = torch.randn(5, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
     for boltzmann in (BipartiteBoltzmann(bias, weight), GraphBoltzmann(*random_graph(7, 0.5))):
@@ -166,8 +166,8 @@ def test_fields_make_one_machine_per_sample() -> None:
             assert many.log_z[k].item() == pytest.approx(truth.item(), abs=1e-12)
 
 
-def test_a_wide_machine_is_exact_through_its_smaller_side() -> None:
-    """24 units would take 2**24 states; 10 x 500 takes 2**10, and W = 0 has the closed form sum softplus(a)."""
+def test_a_wide_rbm_is_enumerated_over_its_smaller_side() -> None:
+    """Enumerate 2**10 states of a 10 x 500 RBM. With W = 0, log Z has the closed form sum softplus(a)."""
     bias = torch.randn(510, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     boltzmann = BipartiteBoltzmann(bias, torch.zeros(10, 500, dtype=torch.float64))
     truth = torch.nn.functional.softplus(bias).sum().item()
@@ -175,7 +175,7 @@ def test_a_wide_machine_is_exact_through_its_smaller_side() -> None:
 
 
 def test_sums_over_many_chunks_of_states_are_exact() -> None:
-    """18 independent pairs, 2**18 states in several chunks whose weights grow by orders of magnitude: closed form."""
+    """Compare 18 independent pairs with the closed form: 2**18 states, in chunks of very different weights."""
     g = torch.Generator().manual_seed(0)
     a, b = torch.randn(18, dtype=torch.float64, generator=g), torch.randn(18, dtype=torch.float64, generator=g)
     w = 4 + torch.randn(18, dtype=torch.float64, generator=g)
@@ -227,17 +227,17 @@ def test_colouring_of_an_odd_ring_takes_three_colours() -> None:
         (
             lambda: BipartiteBoltzmann(torch.zeros(3), torch.zeros(1, 2)).log_prob(torch.zeros(5, 4)),
             ShapeError,
-            r"states of shape \(5, 4\); the last dimension must be the machine's 3 units",
+            r"states of shape \(5, 4\); the last dimension must be the 3 units",
         ),
         (
             lambda: BipartiteBoltzmann(torch.zeros(3, 3), torch.zeros(3, 1, 2)).log_prob(torch.zeros(5, 3)),
             ShapeError,
-            r"states of shape \(5, 3\); the first dimensions must be the machine's replicas \(3,\)",
+            r"states of shape \(5, 3\); the first dimensions must be the replicas \(3,\)",
         ),
         (
             lambda: BipartiteBoltzmann(torch.zeros(3), torch.zeros(1, 2), log_z=torch.zeros(5)),
             ShapeError,
-            r"log_z of shape \(5,\) for a machine with replicas \(\); there is one log Z per replica",
+            r"log_z of shape \(5,\) for replicas \(\); give one log Z per replica",
         ),
         (
             lambda: BipartiteBoltzmann(torch.zeros(3), torch.zeros(1, 2), log_z=torch.tensor(torch.nan)),
@@ -256,11 +256,11 @@ def test_bad_input_is_named(call: Callable[[], object], error: type[Exception], 
         call()
 
 
-# What both classes answer, so that nobody asks which one it is ------------------------------------------------------
+# The common interface, so that no code depends on the class -------------------------------------------------------
 
 
 @boltzmanns
-def test_the_parameters_are_those_that_were_given(make: Callable[[], Boltzmann]) -> None:
+def test_parameters_are_kept_without_copies(make: Callable[[], Boltzmann]) -> None:
     boltzmann = make()
     for copy in (
         boltzmann.with_parameters(boltzmann.bias, boltzmann.couplings),
@@ -276,11 +276,11 @@ def test_the_parameters_are_those_that_were_given(make: Callable[[], Boltzmann])
 
 
 @boltzmanns
-def test_terms_of_the_couplings_are_those_of_the_dense_matrix(make: Callable[[], Boltzmann]) -> None:
+def test_coupling_terms_equal_those_of_the_dense_matrix(make: Callable[[], Boltzmann]) -> None:
     boltzmann = make()
     dense = boltzmann.coupling
     torch.testing.assert_close(boltzmann.coupling_strength(), dense.abs().sum(-1), atol=1e-13, rtol=0)
-    # Any symmetric numbers for the pairs: the dense sum has each pair twice.
+    # Any symmetric values for the pairs. The dense sum counts each pair twice.
     pair = boltzmann.with_parameters(boltzmann.bias, torch.ones_like(boltzmann.couplings) + 0.5 * boltzmann.couplings)
     expected = (dense * pair.coupling).sum() / 2
     torch.testing.assert_close(boltzmann.coupling_term(pair.couplings), expected, atol=1e-12, rtol=0)
@@ -297,7 +297,7 @@ def test_edges_are_the_coupled_pairs(make: Callable[[], Boltzmann]) -> None:
 
 
 def test_edges_with_zeros_and_with_replicas() -> None:
-    """An RBM has all its pairs, zeros among them; a graph has those that some replica has."""
+    """An RBM lists all pairs, including zero weights. A graph lists the pairs that are coupled in some replica."""
     rbm = BipartiteBoltzmann(torch.zeros(2, 3), torch.zeros(2, 1, 2))
     assert [x.tolist() for x in rbm.edges()] == [[0, 0], [1, 2]]
     coupling = torch.zeros(2, 3, 3)
@@ -306,8 +306,8 @@ def test_edges_with_zeros_and_with_replicas() -> None:
 
 
 @boltzmanns
-def test_pair_moments_are_those_of_the_definition(make: Callable[[], Boltzmann]) -> None:
-    """Sample by sample and pair by pair; a graph has the means on its diagonal."""
+def test_pair_moments_follow_their_definition(make: Callable[[], Boltzmann]) -> None:
+    """Sum sample by sample and pair by pair. A graph has the means on its diagonal."""
     boltzmann = make()
     z = states(boltzmann.units)[:7]
     means = torch.sigmoid(boltzmann.field(z))
@@ -327,8 +327,8 @@ def test_names_of_axes_and_kernels(make: Callable[[], Boltzmann]) -> None:
     assert boltzmann.axis_names == (("left unit", "right unit") if bipartite else ("unit", "unit"))
 
 
-def questions_of_class(source: str) -> list[str]:
-    """Where code asks which kind of Boltzmann machine something is."""
+def class_checks(source: str) -> list[str]:
+    """Find expressions that check the class of a Boltzmann machine."""
     found: list[str] = []
     for node in ast.walk(ast.parse(source)):
         classes: list[ast.expr] = []
@@ -343,24 +343,24 @@ def questions_of_class(source: str) -> list[str]:
     return found
 
 
-def test_nobody_asks_which_class_it_is() -> None:
+def test_no_module_checks_the_class() -> None:
     source = Path(softspin.__file__).parent
     modules = list(source.rglob("*.py"))
     assert len(modules) > 100
     for path in modules:
-        assert questions_of_class(path.read_text()) == [], path.relative_to(source)
+        assert class_checks(path.read_text()) == [], path.relative_to(source)
 
 
 @pytest.mark.parametrize(
     "code",
     [
-        "isinstance(machine, BipartiteBoltzmann)",
-        "isinstance(machine, (int, GraphBoltzmann))",
-        "type(machine) is distributions.GraphBoltzmann or type(x) == BipartiteBoltzmann",
+        "isinstance(boltzmann, BipartiteBoltzmann)",
+        "isinstance(boltzmann, (int, GraphBoltzmann))",
+        "type(boltzmann) is distributions.GraphBoltzmann or type(x) == BipartiteBoltzmann",
         "issubclass(kind, Boltzmann)",
-        "match machine:\n    case BipartiteBoltzmann():\n        pass",
+        "match boltzmann:\n    case BipartiteBoltzmann():\n        pass",
     ],
 )
-def test_the_search_finds_such_questions(code: str) -> None:
-    assert questions_of_class(code)
-    assert not questions_of_class("machine: BipartiteBoltzmann = BipartiteBoltzmann(a, b)\nisinstance(x, int)")
+def test_class_checks_are_found(code: str) -> None:
+    assert class_checks(code)
+    assert not class_checks("boltzmann: BipartiteBoltzmann = BipartiteBoltzmann(a, b)\nisinstance(x, int)")

@@ -1,4 +1,4 @@
-"""The two relaxed priors against explicit mixtures over all states."""
+"""Compare the two relaxed priors with explicit mixtures over all states."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def soft(smoothing: Smoothing, shape: tuple[int, ...], seed: int = 1) -> SoftBit
 
 
 def mixture_of_smoothings(boltzmann: Boltzmann, bits: SoftBits) -> Tensor:
-    """log sum_z p(z) prod_i r(zeta_i|z_i), term by term."""
+    """Compute log sum_z p(z) prod_i r(zeta_i|z_i), term by term."""
     z = states(boltzmann.units)
     terms = [boltzmann.log_prob(row) + torch.where(row == 1, bits.log_r1, bits.log_r0).sum(-1) for row in z]
     return torch.logsumexp(torch.stack(terms), 0)
@@ -72,7 +72,7 @@ def test_mean_field_is_a_lower_bound(family: type[Smoothing], steps: int) -> Non
     truth = mixture_of_smoothings(boltzmann, bits)
     prior = OverlapRelaxation(boltzmann, steps)
     assert (prior.log_prob(bits) <= truth + 1e-10).all()
-    assert (truth - prior.log_prob(bits)).max() > 1e-4  # and it is not the truth itself
+    assert (truth - prior.log_prob(bits)).max() > 1e-4  # and it is not exact
     torch.testing.assert_close(prior.exact_log_prob(bits), truth, atol=1e-9, rtol=0)
     torch.testing.assert_close(prior.kl(bits), truth - prior.log_prob(bits), atol=1e-9, rtol=0)
 
@@ -88,7 +88,7 @@ def test_mean_field_is_exact_without_couplings(family: type[Smoothing]) -> None:
 
 
 @pytest.mark.parametrize("graph", [False, True])
-def test_the_gap_falls_as_beta_grows(graph: bool) -> None:
+def test_the_mean_field_error_falls_as_beta_grows(graph: bool) -> None:
     rbm = random_boltzmann(3, 4, scale=1.5)
     boltzmann: Boltzmann = GraphBoltzmann(rbm.bias, rbm.coupling) if graph else rbm
     gaps = [
@@ -109,8 +109,8 @@ def test_more_mean_field_steps_never_make_the_bound_worse() -> None:
 
 
 @pytest.mark.parametrize("steps", [1, 2, 5])
-def test_the_mean_field_is_the_papers(steps: int) -> None:
-    """From m = 1/2, right side then left, `steps` times: written out unit by unit."""
+def test_the_mean_field_follows_the_paper(steps: int) -> None:
+    """Start at m = 1/2 and update right side then left, `steps` times, unit by unit."""
     boltzmann = random_boltzmann(3, 4, scale=2.0)
     bits = soft(Exponential(3.0), (7,))
     m = [0.5] * 7
@@ -123,7 +123,7 @@ def test_the_mean_field_is_the_papers(steps: int) -> None:
     torch.testing.assert_close(got, torch.tensor(m, dtype=torch.float64), atol=1e-12, rtol=0)
 
 
-def test_the_gradient_is_right_halfway_between_the_modes() -> None:
+def test_the_gradient_is_correct_halfway_between_the_modes() -> None:
     boltzmann = BipartiteBoltzmann(
         torch.tensor([1.0, 2.0], dtype=torch.float64), torch.zeros(1, 1, dtype=torch.float64)
     )
@@ -138,8 +138,8 @@ def gradients(boltzmann: BipartiteBoltzmann, bits: SoftBits, value: Tensor) -> l
     return list(torch.autograd.grad(value.sum(), [boltzmann.bias, boltzmann.weight, bits.log_r0, bits.log_r1]))
 
 
-def test_the_gradient_is_the_papers() -> None:
-    """-dE(m) + E_p[dE] in the parameters, m and 1 - m in log r1 and log r0, at fixed m."""
+def test_the_gradient_follows_the_paper() -> None:
+    """It is -dE(m) + E_p[dE] for the parameters, and m and 1 - m for log r1 and log r0, at fixed m."""
     boltzmann = BipartiteBoltzmann(*parameters(3, 4))
     bits = SoftBits(*(t.detach().requires_grad_() for t in soft(Exponential(6.0), (40, 7))))
     prior = OverlapRelaxation(boltzmann)
@@ -166,7 +166,7 @@ def test_the_gradient_tends_to_the_exact_one() -> None:
 
 @pytest.mark.parametrize("relaxation", ["overlap", "gaussian_integral"])
 def test_float32_log_weights_keep_their_digits(relaxation: str) -> None:
-    """400 bits at beta = 40: log p(zeta) - log q(zeta|x) in float32, from log ratios, is right to 1e-4 on average."""
+    """With 400 bits at beta = 40, float32 log p(zeta) - log q(zeta|x) from log ratios has a mean error below 1e-4."""
     smoothing: Smoothing = Power(40.0) if relaxation == "overlap" else ShiftedGaussian(0.15, 0.05)
     g = torch.Generator().manual_seed(0)
     bias, weight = torch.randn(400, generator=g), 0.3 * torch.randn(200, 200, generator=g)
@@ -193,7 +193,7 @@ def test_float32_log_weights_keep_their_digits(relaxation: str) -> None:
 
 
 def mixture_of_gaussians(boltzmann: Boltzmann, beta: Tensor, zeta: Tensor) -> Tensor:
-    """log sum_z p(z) N(zeta | z, (W + beta I)^-1), from the definition of a Gaussian."""
+    """Compute log sum_z p(z) N(zeta | z, (W + beta I)^-1) from the definition of a Gaussian."""
     precision = boltzmann.coupling + beta * torch.eye(boltzmann.units, dtype=torch.float64)
     away = zeta[:, None, :] - states(boltzmann.units)
     quadratic = torch.einsum("nsi,ij,nsj->ns", away, precision, away)
@@ -221,7 +221,7 @@ def test_gaussian_integral_is_the_mixture_of_gaussians(left: int, right: int, gr
         torch.testing.assert_close(a, b, atol=1e-10, rtol=1e-10)
 
 
-def test_gaussian_integral_with_replicas_is_one_at_a_time() -> None:
+def test_gaussian_integral_with_replicas_equals_single_replicas() -> None:
     g = torch.Generator().manual_seed(0)
     bias = torch.randn(3, 6, dtype=torch.float64, generator=g)
     weight = torch.randn(3, 2, 4, dtype=torch.float64, generator=g)
@@ -233,7 +233,7 @@ def test_gaussian_integral_with_replicas_is_one_at_a_time() -> None:
         torch.testing.assert_close(together[r], alone.log_prob(SoftBits(*(t[r] for t in bits))), atol=1e-10, rtol=0)
 
 
-def test_safe_beta_is_the_chosen_one_or_a_margin_above_the_spectrum() -> None:
+def test_safe_beta_keeps_a_margin_above_the_spectrum() -> None:
     bias, weight = (p.detach() for p in parameters(5, 6, scale=3.0))
     boltzmann = BipartiteBoltzmann(bias, weight)
     lowest = torch.linalg.eigvalsh(boltzmann.coupling)[0].item()
@@ -243,7 +243,7 @@ def test_safe_beta_is_the_chosen_one_or_a_margin_above_the_spectrum() -> None:
     GaussianIntegralRelaxation(boltzmann, safe_beta(boltzmann, 1.0))
 
 
-def test_beta_below_the_spectrum_is_refused_with_the_least_that_works() -> None:
+def test_beta_below_the_spectrum_raises_and_names_the_lower_limit() -> None:
     boltzmann = BipartiteBoltzmann(torch.zeros(2), torch.full((1, 1), 4.0))
     with pytest.raises(NotPositiveDefiniteError, match=r"beta = 3 is too small: .* needs beta > 4 here; safe_beta"):
         GaussianIntegralRelaxation(boltzmann, 3.0)
@@ -252,17 +252,17 @@ def test_beta_below_the_spectrum_is_refused_with_the_least_that_works() -> None:
         GaussianIntegralRelaxation(many, 3.0)
 
 
-def test_soft_bits_of_another_size_are_refused() -> None:
+def test_bad_arguments_of_relaxations_raise() -> None:
     prior = OverlapRelaxation(BipartiteBoltzmann(torch.zeros(4), torch.zeros(2, 2)))
-    with pytest.raises(ShapeError, match=r"soft bits of shape \(3, 5\); .* the machine's 4 units"):
+    with pytest.raises(ShapeError, match=r"soft bits of shape \(3, 5\); the last dimension must be the 4 units"):
         prior.log_prob(soft(Power(9.0), (3, 5)))
     with pytest.raises(SupportError, match="0 mean-field steps; at least 1"):
         OverlapRelaxation(prior.boltzmann, 0)
     with pytest.raises(SupportError, match="0 mean-field steps"):
         prior.kl(soft(Power(9.0), (3, 4)), steps=0)
-    with pytest.raises(SupportError, match="soft bits with infinite evidence"):
+    with pytest.raises(SupportError, match="soft bits with infinite log odds"):
         prior.log_prob(soft(SpikeExponential(9.0), (3, 4)))
-    with pytest.raises(ShapeError, match=r"beta of shape \(3,\) for a machine with replicas \(\)"):
+    with pytest.raises(ShapeError, match=r"beta of shape \(3,\) for replicas \(\); give one number"):
         GaussianIntegralRelaxation(prior.boltzmann, torch.ones(3))
     with pytest.raises(SupportError, match="beta of a Gaussian integral must be finite"):
         GaussianIntegralRelaxation(prior.boltzmann, float("inf"))

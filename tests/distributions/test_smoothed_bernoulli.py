@@ -1,4 +1,4 @@
-"""Implicit reparameterisation against the inverted CDF, and what the distribution says of bad input."""
+"""Compare implicit reparameterization with the inverted CDF, and test the errors for bad input."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from softspin.errors import ShapeError, SupportError
 from softspin.smoothing import SMOOTHINGS, Exponential, Gaussian, Power, ShiftedGaussian, Smoothing, SpikeExponential
 
 BETAS = {"exp": 9.0, "un_exp": 16.0, "power": 20.0, "gaussian": 20.0, "spike_exp": 5.0}
-# The power function at beta = 20 has draws so close to 1 that even float64 rounds them to 1; these do not.
+# At beta = 20 the power function has draws that round to 1 even in float64. At these betas it does not.
 SOFT_BETAS = BETAS | {"power": 3.0}
 families = pytest.mark.parametrize("family", SMOOTHINGS.values(), ids=list(SMOOTHINGS))
 
@@ -25,8 +25,8 @@ def grid() -> tuple[Tensor, Tensor]:
 
 
 @families
-def test_gradients_are_those_of_the_inverted_cdf(family: type[Smoothing]) -> None:
-    """gradcheck: analytic = implicit, numeric = finite differences of the numerically inverted CDF."""
+def test_gradients_equal_those_of_the_inverted_cdf(family: type[Smoothing]) -> None:
+    """Compare implicit gradients with finite differences of the numerically inverted CDF."""
     logits, rho = grid()
     beta = torch.tensor(BETAS[family.name], dtype=torch.float64, requires_grad=True)
 
@@ -38,7 +38,7 @@ def test_gradients_are_those_of_the_inverted_cdf(family: type[Smoothing]) -> Non
     assert gradcheck(draw, (logits, beta), eps=1e-6, atol=1e-6, rtol=1e-5)
 
 
-def test_gradients_to_shift_and_width_are_those_of_the_inverted_cdf() -> None:
+def test_gradients_of_shift_and_width_equal_those_of_the_inverted_cdf() -> None:
     logits, rho = grid()
     width = torch.linspace(0.1, 0.4, 7, dtype=torch.float64, requires_grad=True)
     shift = torch.linspace(-0.2, 0.2, 7, dtype=torch.float64, requires_grad=True)
@@ -61,7 +61,7 @@ def test_quantile_inverts_the_cdf(family: type[Smoothing]) -> None:
 
 
 @families
-def test_log_prob_of_a_value_is_that_of_its_soft_bits(family: type[Smoothing]) -> None:
+def test_log_prob_of_a_value_equals_that_of_its_soft_bits(family: type[Smoothing]) -> None:
     g = torch.Generator().manual_seed(0)
     posterior = SmoothedBernoulli(torch.randn(50, dtype=torch.float64, generator=g), family(SOFT_BETAS[family.name]))
     bits = posterior.draw((20,), generator=g)
@@ -71,7 +71,7 @@ def test_log_prob_of_a_value_is_that_of_its_soft_bits(family: type[Smoothing]) -
         torch.testing.assert_close(total, posterior.log_prob(bits), atol=1e-12, rtol=1e-12)
 
 
-def test_bit_posterior_is_bayes_rule() -> None:
+def test_bit_posterior_follows_bayes_rule() -> None:
     posterior = SmoothedBernoulli(torch.tensor([0.3], dtype=torch.float64), Exponential(4.0))
     bits = posterior.soft_bits(torch.tensor([0.7], dtype=torch.float64))
     q = torch.sigmoid(posterior.logits)

@@ -1,4 +1,4 @@
-"""The GPU kernels against the plain twin: on a GPU where there is one, else under Triton's interpreter."""
+"""Compare the GPU kernels with `plain`: on a GPU if there is one, else under Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from softspin.errors import TooLargeError
 from softspin.kernels import plain
 from softspin.random import init_rng_state
 
-triton = pytest.importorskip("triton", reason="Triton is not installed here")
-gpu = pytest.importorskip("softspin.kernels.gpu", reason="Triton is not installed here")
+triton = pytest.importorskip("triton", reason="Triton is not installed")
+gpu = pytest.importorskip("softspin.kernels.gpu", reason="Triton is not installed")
 OutOfResources = triton.runtime.errors.OutOfResources
 
 INTERPRETED = triton.knobs.runtime.interpret
@@ -23,9 +23,9 @@ DEVICE = "cpu" if INTERPRETED else "cuda"
 pytestmark = [
     pytest.mark.skipif(
         not INTERPRETED and not torch.cuda.is_available(),
-        reason="no GPU here, and the interpreter is off: set TRITON_INTERPRET=1",
+        reason="no GPU, and the interpreter is off: set TRITON_INTERPRET=1",
     ),
-    # The interpreter turns one-element arrays into numbers, which NumPy now advises against.
+    # The interpreter converts one-element arrays to numbers, which NumPy deprecates.
     pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning"),
 ]
 
@@ -41,7 +41,7 @@ def bits(*shape: int, seed: int = 1) -> Tensor:
 
 
 def philox(key: int, counter: list[Tensor], rounds: int) -> list[Tensor]:
-    """Philox4x32 as published (Salmon et al., 2011), on int64 tensors."""
+    """Compute Philox4x32 as published (Salmon et al., 2011), on int64 tensors."""
     low = 0xFFFFFFFF
     k0, k1 = key & low, (key >> 32) & low
     c0, c1, c2, c3 = counter
@@ -53,14 +53,14 @@ def philox(key: int, counter: list[Tensor], rounds: int) -> list[Tensor]:
 
 
 def test_the_published_philox_vector() -> None:
-    """The reference implementation's known answer for ten rounds, all bits set."""
+    """Compare with the known answer of the reference implementation for ten rounds, all bits set."""
     ones = torch.tensor(0xFFFFFFFF)
     words = philox(-1, [ones] * 4, rounds=10)
     assert [hex(int(w)) for w in words] == ["0x408f276d", "0x41c83b0e", "0xa20bc7c6", "0x6d5451fd"]
 
 
 def uniforms(rng_state: Tensor, sweep: int, chains: int, n: int, m: int) -> Tensor:
-    """The uniforms that the kernel's documentation promises, `(R, chains, n + m)`."""
+    """Compute the uniforms that the documentation of the kernel specifies, `(R, chains, n + m)`."""
     rows = []
     for key, counter in rng_state.tolist():
         words = []
@@ -81,11 +81,11 @@ def rounded(weight: Tensor) -> Tensor:
     return torch.floor(weight.double() / unit + 0.5) * unit
 
 
-def differ_only_in_ties(got: Tensor, twin: Tensor, u: Tensor, field: Tensor) -> None:
-    """Decisions may differ where the uniform and the probability agree to 1e-6: rounding of e^x decides there."""
+def differ_only_in_ties(got: Tensor, reference: Tensor, u: Tensor, field: Tensor) -> None:
+    """Decisions may differ if uniform and probability agree to 1e-6, where the rounding of e^x decides."""
     apart = (u.double() - torch.sigmoid(field)).abs()
-    assert bool((apart[got != twin] < 1e-6).all())
-    assert (got != twin).sum() <= 2
+    assert bool((apart[got != reference] < 1e-6).all())
+    assert (got != reference).sum() <= 2
 
 
 SHAPES = [(7, 13, 1), (13, 7, 130), (33, 100, 9), (100, 100, 16), (150, 150, 3), (190, 64, 3), (200, 200, 17)]
@@ -93,7 +93,7 @@ SHAPES = [(7, 13, 1), (13, 7, 130), (33, 100, 9), (100, 100, 16), (150, 150, 3),
 
 @pytest.mark.parametrize(("n", "m", "chains"), SHAPES)
 @pytest.mark.parametrize("tempered", [False, True])
-def test_one_sweep_is_the_twin_on_the_same_random_bits(n: int, m: int, chains: int, tempered: bool) -> None:
+def test_one_sweep_equals_the_reference_on_the_same_random_bits(n: int, m: int, chains: int, tempered: bool) -> None:
     bias, weight = boltzmann(2, n, m)
     rng_state = init_rng_state(3, 2, device=DEVICE)
     rng_state[:, 1] = torch.tensor([5, (1 << 33) + 1])
@@ -116,18 +116,18 @@ def test_one_sweep_is_the_twin_on_the_same_random_bits(n: int, m: int, chains: i
         differ_only_in_ties(got[..., side], (u[..., side] < torch.sigmoid(field)).float(), u[..., side], field)
 
 
-def test_many_sweeps_are_one_sweep_many_times() -> None:
+def test_many_sweeps_equal_single_sweeps() -> None:
     bias, weight = boltzmann(2, 33, 20)
     rng_state = init_rng_state(0, 2, device=DEVICE)
     z = bits(2, 11, 53)
-    single_step, end = gpu.gibbs_sweeps(z, bias, weight, rng_state, 5)
+    together, end = gpu.gibbs_sweeps(z, bias, weight, rng_state, 5)
     for _ in range(5):
         z, rng_state = gpu.gibbs_sweeps(z, bias, weight, rng_state, 1)
-    assert torch.equal(single_step, z)
+    assert torch.equal(together, z)
     assert torch.equal(end, rng_state)
 
 
-CUTS = {
+PLANS = {
     "narrow 16": lambda chains: [gpu.LaunchPlan(False, 16, 4, chains)],
     "narrow 32": lambda chains: [gpu.LaunchPlan(False, 32, 8, chains)],
     "wide": lambda chains: [gpu.LaunchPlan(True, 64, 4, chains)],
@@ -138,11 +138,11 @@ CUTS = {
 }
 
 
-# Few of each, as the interpreter is slow: replicas and sweeps, chains of several blocks, units of several tiles.
+# Few cases, because the interpreter is slow: replicas and sweeps, chains of several blocks, units of several tiles.
 @pytest.mark.parametrize(
     ("replicas", "n", "m", "chains", "sweeps"), [(2, 7, 13, 1, 2), (1, 13, 7, 130, 1), (1, 40, 200, 3, 1)]
 )
-def test_neither_the_kernel_nor_the_block_size_changes_anything(
+def test_results_do_not_depend_on_kernel_or_block_size(
     replicas: int, n: int, m: int, chains: int, sweeps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bias, weight = boltzmann(replicas, n, m)
@@ -150,8 +150,8 @@ def test_neither_the_kernel_nor_the_block_size_changes_anything(
     rng_state[-1, 1] = (1 << 32) - 1
     z = bits(replicas, chains, n + m)
     expected, end = gpu.gibbs_sweeps(z, bias, weight, rng_state, sweeps)
-    for name, cut in CUTS.items():
-        monkeypatch.setattr(gpu, "plan", lambda size, replicas, chains, processors, tempered, cut=cut: cut(chains))
+    for name, make in PLANS.items():
+        monkeypatch.setattr(gpu, "plan", lambda size, replicas, chains, processors, tempered, make=make: make(chains))
         got, after = gpu.gibbs_sweeps(z, bias, weight, rng_state, sweeps)
         assert torch.equal(got, expected), name
         assert torch.equal(after, end), name
@@ -161,12 +161,12 @@ def test_neither_the_kernel_nor_the_block_size_changes_anything(
 def test_waves_cover_every_chain_once(replicas: int) -> None:
     for chains in (1, 100, 1000, 1001):
         plans = gpu.plan(224, replicas, chains, 132, tempered=False)
-        assert sum(cut.chains for cut in plans) == chains
-        # Program 0 of a later cut starts at an even chain: pairs share their random words.
-        assert all(cut.chains % 2 == 0 for cut in plans[:-1])
+        assert sum(launch.chains for launch in plans) == chains
+        # Program 0 of a later launch starts at an even chain, because pairs share their random words.
+        assert all(launch.chains % 2 == 0 for launch in plans[:-1])
 
 
-def test_a_replica_does_not_see_its_neighbours_nor_a_chain_the_others() -> None:
+def test_replicas_and_chains_do_not_depend_on_their_neighbours() -> None:
     bias, weight = boltzmann(3, 20, 30)
     rng_state = init_rng_state(0, 3, device=DEVICE)
     z = bits(3, 13, 50)
@@ -177,7 +177,7 @@ def test_a_replica_does_not_see_its_neighbours_nor_a_chain_the_others() -> None:
     assert torch.equal(together[:, :5], fewer)
 
 
-def test_a_machine_without_weights_and_saturated_biases() -> None:
+def test_zero_weights_and_saturated_biases() -> None:
     bias = torch.tensor([[60.0] * 5 + [-60.0] * 5], device=DEVICE)
     z, _ = gpu.gibbs_sweeps(
         bits(1, 9, 10), bias, torch.zeros(1, 5, 5, device=DEVICE), init_rng_state(0, 1, device=DEVICE), 2
@@ -185,7 +185,7 @@ def test_a_machine_without_weights_and_saturated_biases() -> None:
     assert z[0].mean(0).tolist() == [1.0] * 5 + [0.0] * 5
 
 
-def test_a_machine_too_large_for_the_chip_is_refused() -> None:
+def test_too_many_units_raise() -> None:
     bias, weight = boltzmann(1, 3, gpu.LARGEST + 1)
     rng_state = init_rng_state(0, 1, device=DEVICE)
     with pytest.raises(TooLargeError, match="3 x 225 units do not fit on the chip; at most 224"):
@@ -195,8 +195,8 @@ def test_a_machine_too_large_for_the_chip_is_refused() -> None:
 
 
 @pytest.mark.parametrize("wide", [False, True])
-def test_a_chip_too_small_for_a_machine_says_so(wide: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Triton knows how much shared memory there is; who asks for any kernel then gets plain torch."""
+def test_too_little_shared_memory_raises_and_auto_falls_back(wide: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton reports that shared memory is too small. With "auto", `plain` runs instead."""
 
     class NoRoom:
         def __getitem__(self, grid: object) -> Callable[..., None]:
@@ -221,31 +221,31 @@ ANNEALED = [(9, 21, 7, 5), (33, 100, 2, 3), (200, 200, 2, 3)]
 
 @pytest.mark.parametrize(("n", "m", "chains", "temperatures"), ANNEALED)
 @pytest.mark.parametrize("reverse", [False, True])
-def test_annealing_is_the_twin_on_the_same_random_bits(
+def test_annealing_equals_the_reference_on_the_same_random_bits(
     n: int, m: int, chains: int, temperatures: int, reverse: bool
 ) -> None:
-    """In float64 the twin, in float32 the kernel."""
+    """The reference computes in float64, the kernel in float32."""
     bias, weight = boltzmann(2, n, m, scale=4 / (n + m) ** 0.5)
-    weight = rounded(weight).float()  # on the kernel's own grid, so that both walk the same path
+    weight = rounded(weight).float()  # on the grid of the kernel, so that both follow the same path
     base = 0.5 * bias
     rng_state = init_rng_state(2, 2, device=DEVICE)
     schedule = torch.linspace(0, 1, temperatures, device=DEVICE)
     schedule = schedule.flip(0) if reverse else schedule
     start = bits(2, chains, n + m) if reverse else None
     log_weight, z, after = gpu.anneal(bias, weight, base, schedule, chains, rng_state, start)
-    twin_weight, twin_z, twin_after = plain.anneal(
+    expected_weight, expected_z, expected_after = plain.anneal(
         bias.double(), weight.double(), base.double(), schedule.double(), chains, rng_state,
         None if start is None else start.double(),
         uniforms=lambda k: uniforms(rng_state.cpu(), k, chains, n, m).double(),
     )  # fmt: skip
-    assert torch.equal(z.double(), twin_z)
-    assert torch.equal(after, twin_after)
-    torch.testing.assert_close(log_weight, twin_weight, atol=5e-6 if n + m < 100 else 1e-4, rtol=0)
+    assert torch.equal(z.double(), expected_z)
+    assert torch.equal(after, expected_after)
+    torch.testing.assert_close(log_weight, expected_weight, atol=5e-6 if n + m < 100 else 1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_annealing_corrects_the_rounded_weights(reverse: bool) -> None:
-    """One weight of 60 makes the grid coarse. The right side summed out by enumeration, in float64."""
+    """One weight of 60 makes the grid coarse. The reference sums the right side out by enumeration, in float64."""
     n, m, chains = 3, 5, 6
     bias, weight = boltzmann(1, n, m)
     weight[0, 1, 2] = 60.0
@@ -266,7 +266,7 @@ def test_annealing_corrects_the_rounded_weights(reverse: bool) -> None:
     torch.testing.assert_close((log_weight - around)[0], -step if reverse else step, atol=5e-6, rtol=0)
 
 
-def test_annealing_with_the_machine_as_its_own_base_has_no_variance() -> None:
+def test_no_variance_without_coupling_if_the_base_has_the_same_biases() -> None:
     bias, _ = boltzmann(1, 6, 5)
     weight = torch.zeros(1, 6, 5, device=DEVICE)
     schedule = torch.linspace(0, 1, 4, device=DEVICE)

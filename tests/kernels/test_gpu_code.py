@@ -1,4 +1,4 @@
-"""The GPU kernels compiled for GPUs that are not here: that they compile, and what they need of the chip."""
+"""Compile the GPU kernels for other GPUs, without a GPU, and check their shared memory."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("triton", reason="Triton is not installed here")
+pytest.importorskip("triton", reason="Triton is not installed")
 
-ROOM = {80: 166912, 89: 101376, 90: 232448}
-"""Bytes of shared memory that a program may have: A100, RTX 40, H100 and H200."""
+SHARED_MEMORY = {80: 166912, 89: 101376, 90: 232448}
+"""Maximum shared memory of a program in bytes: A100, RTX 40, H100 and H200."""
 
 COMPILE = """
 import json, sys
@@ -37,28 +37,28 @@ def compile_only(self, *args, grid, warmup, **options):
 driver.set_active(Absent())
 run, JITFunction.run = JITFunction.run, compile_only
 
-from softspin.kernels import gpu, gpu_matmul, gpu_mean_field, gpu_noise, streams
+from softspin.kernels import gpu, gpu_matmul, gpu_mean_field, gpu_noise, init_rng_state
 
 for n, replicas in json.loads(sys.argv[2]):
-    case, stream = n, streams(0, replicas)
+    case, rng_state = n, init_rng_state(0, replicas)
     z, bias, weight = torch.zeros(replicas, 1000, 2 * n), torch.zeros(replicas, 2 * n), torch.zeros(replicas, n, n)
-    gpu.gibbs_sweeps(z, bias, weight, stream, 40)
+    gpu.gibbs_sweeps(z, bias, weight, rng_state, 40)
     if replicas == 1:
-        gpu.anneal(bias, weight, bias, torch.linspace(0, 1, 5), 1000, stream)
+        gpu.anneal(bias, weight, bias, torch.linspace(0, 1, 5), 1000, rng_state)
 case = 0
 x, w, g = torch.zeros(2, 100, 200), torch.zeros(2, 200, 784), torch.zeros(2, 100, 784)
 gpu_matmul.launch(x, w, gpu_matmul.tile_for(100, 784, 200), False)
 gpu_matmul.launch_two(g, w.mT, x.mT, g, False)
 gpu_mean_field.launch(torch.zeros(2, 100, 400), torch.zeros(2, 400), torch.zeros(2, 200, 200), 5, False)
-gpu_noise.launch(streams(0, 2), torch.zeros(2, 1000), 1)
+gpu_noise.launch(init_rng_state(0, 2), torch.zeros(2, 1000), 1)
 """
 
 
 @pytest.mark.parametrize(
-    ("capability", "machines"), [(90, [(200, 1), (200, 5)]), (80, [(192, 1)]), (89, [(128, 1), (100, 20)])]
+    ("capability", "boltzmanns"), [(90, [(200, 1), (200, 5)]), (80, [(192, 1)]), (89, [(128, 1), (100, 20)])]
 )
 def test_kernels_compile_and_fit(capability: int, boltzmanns: list[tuple[int, int]], tmp_path: Path) -> None:
-    """The sizes that `gpu` promises: (units of a side, replicas), each by whichever kernel it would run."""
+    """Compile the sizes that `gpu` supports, (units per side, replicas), with the kernel that would run."""
     environment = os.environ | {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
     run = subprocess.run(
         [sys.executable, "-c", COMPILE, str(capability), json.dumps(boltzmanns)],
@@ -68,10 +68,10 @@ def test_kernels_compile_and_fit(capability: int, boltzmanns: list[tuple[int, in
     needs = [json.loads(line) for line in run.stdout.splitlines()]
     assert {(module, name) for module, name, *_ in needs} >= {
         ("gpu_matmul", "product"), ("gpu_matmul", "two_products"), ("gpu_mean_field", "settle"),
-        ("gpu_noise", "fill"), ("gpu_shared", "fix"), ("gpu_narrow", "sweep"),
+        ("gpu_noise", "fill"), ("gpu_shared", "quantize_weights"), ("gpu_narrow", "sweep"),
     }  # fmt: skip
-    assert all(shared <= ROOM[capability] for *_, shared in needs), needs
+    assert all(shared <= SHARED_MEMORY[capability] for *_, shared in needs), needs
     if capability == 90:
         widest = max(shared for *_, shared in needs)
         assert ("gpu_wide", "sweep") in {(module, name) for module, name, *_ in needs}
-        assert widest > ROOM[80], "what an A100 would have room for as well"
+        assert widest > SHARED_MEMORY[80], "this size also fits on an A100"

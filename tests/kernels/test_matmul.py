@@ -1,4 +1,4 @@
-"""The kernel for small products against float64: on a GPU where there is one, else under Triton's interpreter."""
+"""Compare the kernel for small products with float64: on a GPU if there is one, else under Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from softspin.kernels import matmul
 from softspin.nets import Linear
 
-gpu_matmul = pytest.importorskip("softspin.kernels.gpu_matmul", reason="Triton is not installed here")
+gpu_matmul = pytest.importorskip("softspin.kernels.gpu_matmul", reason="Triton is not installed")
 
 TILE = gpu_matmul.Tile(32, 64, 32, 4, 3, 1)
 
@@ -22,18 +22,18 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
 
 
 def error(got: Tensor, a: Tensor, b: Tensor) -> float:
-    """The largest error, in units of the Cauchy-Schwarz bound on an entry."""
+    """Compute the largest error, in units of the Cauchy-Schwarz bound on an entry."""
     got, a, b = (x.detach().double() for x in (got, a, b))
     scale = a.norm(dim=-1)[..., :, None] * b.norm(dim=-2)[..., None, :]
     return float(((got - a @ b).abs() / scale.clamp_min(1e-300)).max())
 
 
-def turned(x: Tensor) -> Tensor:
+def transposed(x: Tensor) -> Tensor:
     return x.mT.contiguous().mT
 
 
 def table(x: Tensor) -> Tensor:
-    """As the parameters are: each replica's part of a longer row, at an odd offset."""
+    """Store x like the parameters of a model: each replica is part of a longer row, at an odd offset."""
     replicas = len(x)
     row = torch.full((replicas, 3 + x[0].numel() + 2), torch.nan, device=x.device)
     row[:, 3 : 3 + x[0].numel()] = x.reshape(replicas, -1)
@@ -41,17 +41,17 @@ def table(x: Tensor) -> Tensor:
 
 
 def spaced(x: Tensor) -> Tensor:
-    """No dimension of stride 1."""
+    """Store x without a dimension of stride 1."""
     return x.repeat_interleave(2, -1)[..., ::2]
 
 
-LAYOUTS: list[Callable[[Tensor], Tensor]] = [torch.clone, turned, table, spaced]
+LAYOUTS: list[Callable[[Tensor], Tensor]] = [torch.clone, transposed, table, spaced]
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 1), (5, 3, 70), (33, 65, 31), (40, 68, 100)])
-@pytest.mark.parametrize("shares", [1, 3])
+@pytest.mark.parametrize("split_k", [1, 3])
 def test_products_of_odd_shapes(m: int, n: int, k: int, split_k: int) -> None:
-    """An entry's float32 error is some 1e-7 of its bound; TF32's is 1e-4. Shares without work are zeros."""
+    """The error of an entry is about 1e-7 of its bound in float32, and 1e-4 in TF32. Empty parts are zeros."""
     a, b = normal(2, m, k), normal(2, k, n, seed=1)
     parts = gpu_matmul.launch(a, b, TILE._replace(split_k=split_k), tf32=False)
     assert parts.shape == (split_k, 2, m, n)
@@ -69,7 +69,7 @@ def test_any_strides(
 
 
 def test_numbers_are_rounded_to_the_nearest_of_tf32() -> None:
-    """With 1 as the other factor a product is the number itself: to ten bits, or to all."""
+    """A product with 1 is the number itself, rounded to ten bits or exact."""
     x = torch.tensor([1 + 2**-11 - 2**-20, 1 + 2**-11 + 2**-20, -3 - 2**-10 - 2**-20, 2.0**-100, 0.0], device=DEVICE)
     near = torch.tensor([1.0, 1 + 2**-10, -3 - 2**-9, 2.0**-100, 0.0], device=DEVICE)
     one = torch.ones(1, 1, 1, device=DEVICE)
@@ -91,7 +91,7 @@ def test_tf32_is_used_where_torch_may_use_it() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # NumPy's, under the interpreter
-def test_what_is_not_finite_does_not_get_lost() -> None:
+def test_non_finite_values_propagate() -> None:
     a, b = normal(1, 4, 8), normal(1, 8, 4, seed=1)
     a[0, 1, 2], b[0, 3, 3] = torch.nan, torch.inf
     found = matmul.joined(a, b)[0].isfinite()
@@ -108,7 +108,7 @@ def test_gradients(m: int, n: int, k: int) -> None:
     assert error(out, a, b) < 5e-7
     assert error(found[0], back, b.mT) < 5e-7
     assert error(found[1], a.mT, back) < 5e-7
-    summed = torch.autograd.grad(matmul._Product.apply(a, b).sum(), a)[0]  # a gradient that is one number, expanded
+    summed = torch.autograd.grad(matmul._Product.apply(a, b).sum(), a)[0]  # an expanded scalar as gradient
     assert error(summed, torch.ones_like(back), b.mT) < 5e-7
 
 
@@ -116,10 +116,10 @@ def test_gradients(m: int, n: int, k: int) -> None:
 @pytest.mark.parametrize(
     ("m", "n", "k", "p", "q", "r"), [(5, 7, 600, 33, 70, 9), (36, 72, 40, 5, 9, 600), (1, 1, 1, 40, 3, 7)]
 )
-def test_two_products_in_one_launch_are_those_of_two(
+def test_two_products_in_one_launch_equal_two_launches(
     layout: Callable[[Tensor], Tensor], m: int, n: int, k: int, p: int, q: int, r: int
 ) -> None:
-    """Bit for bit; of unlike shapes, strides and shares."""
+    """The results agree bit for bit, for different shapes, strides and split_k."""
     a, b = layout(normal(2, m, k)), normal(2, k, n, seed=1)
     c, d = normal(2, p, r, seed=2), layout(normal(2, r, q, seed=3))
     one, two = matmul.matmul_pair(a, b, c, d)
@@ -127,7 +127,7 @@ def test_two_products_in_one_launch_are_those_of_two(
     assert torch.equal(two, matmul.joined(c, d))
 
 
-def test_a_replica_alone_is_a_replica_among_others() -> None:
+def test_a_replica_does_not_depend_on_the_others() -> None:
     a, b = normal(3, 30, 600), normal(3, 600, 40, seed=1)
     assert gpu_matmul.tile_for(30, 40, 600).split_k > 1
     together = matmul.joined(a, b)
@@ -136,8 +136,8 @@ def test_a_replica_alone_is_a_replica_among_others() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 100, 2500, 4096])
-def test_tiles_cover_what_a_net_asks_for(rows: int) -> None:
-    """Few shares: seven at most, which torch's compiler writes out; and none without work."""
+def test_tiles_cover_the_shapes_of_networks(rows: int) -> None:
+    """split_k is at most seven, so that torch.compile unrolls the sum, and no part is empty."""
     for n in (1, 200, 784):
         for k in (1, 100, 200, 784, 2500, 4096):
             tile = gpu_matmul.tile_for(rows, n, k)
@@ -146,11 +146,11 @@ def test_tiles_cover_what_a_net_asks_for(rows: int) -> None:
             assert -(-steps // tile.split_k) * (tile.split_k - 1) < steps
 
 
-@pytest.mark.filterwarnings("ignore")  # the compiler's own, of its imports
+@pytest.mark.filterwarnings("ignore")  # warnings of the compiler about its imports
 def test_a_compiled_layer_has_the_products_and_their_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One whole graph, forward and backward, of a layer in two parts."""
+    """Compile a layer with two inputs as one graph, forward and backward."""
     monkeypatch.setattr(matmul, "latency_bound", lambda rows, weight: True)
-    # The compiler turns the checks of all distributions off, for good.
+    # The compiler disables the validation of all distributions permanently.
     monkeypatch.setattr(torch.distributions.Distribution, "_validate_args", True)
     layer = Linear(50, 12, [torch.Generator().manual_seed(s) for s in range(2)]).to(DEVICE)
     parts = [normal(2, 1, 7, 20).requires_grad_(), normal(2, 3, 7, 30, seed=1).requires_grad_()]
@@ -164,7 +164,7 @@ def test_a_compiled_layer_has_the_products_and_their_gradients(monkeypatch: pyte
         assert torch.allclose(got.double(), right.double(), rtol=1e-4, atol=1e-4)
 
 
-def test_on_a_cpu_it_is_torchs_product() -> None:
+def test_on_a_cpu_torch_computes_the_product() -> None:
     a, b = normal(2, 30, 20).cpu().requires_grad_(), normal(2, 20, 10).cpu()
     assert not matmul.latency_bound(a, b)
     assert torch.equal(matmul.product(a, b), a @ b)

@@ -1,4 +1,4 @@
-"""The plain kernels against loops over single units and sums over all states, and the streams they draw from."""
+"""Compare the plain kernels with loops over single units and sums over all states, and test the dispatcher."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SIZES = [(1, 1, 1), (3, 2, 5), (7, 13, 4), (4, 1, 33)]
 def boltzmann(
     n: int, m: int, replicas: int, dtype: torch.dtype = torch.float64, seed: int = 0
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """bias, weight and another set of biases for the base."""
+    """Make bias, weight, and another set of biases for the base."""
     g = torch.Generator().manual_seed(seed)
     bias, weight, base = (torch.randn(replicas, *s, dtype=dtype, generator=g) for s in ((n + m,), (n, m), (n + m,)))
     return bias, weight, base
@@ -36,7 +36,7 @@ def rand(*shape: int) -> Tensor:
 
 
 def one_by_one(z: Tensor, bias: Tensor, weight: Tensor, u: Tensor, t: Tensor, base: Tensor) -> Tensor:
-    """Sweeps unit by unit from the definition: a unit is on where u < sigmoid(its field), right side first."""
+    """Sweep unit by unit from the definition: a unit is on if u < sigmoid(field), right side first."""
     sweeps, replicas, chains, _ = u.shape
     n, m = weight.shape[1:]
     z = z.clone()
@@ -46,15 +46,15 @@ def one_by_one(z: Tensor, bias: Tensor, weight: Tensor, u: Tensor, t: Tensor, ba
                 driven = sum(z[r, c, i].item() * weight[r, i, unit - n].item() for i in range(n))
             else:
                 driven = sum(z[r, c, n + j].item() * weight[r, unit, j].item() for j in range(m))
-            heat = t[r, c].item()
-            x = (1 - heat) * base[r, unit].item() + heat * (bias[r, unit].item() + driven)
+            temperature = t[r, c].item()
+            x = (1 - temperature) * base[r, unit].item() + temperature * (bias[r, unit].item() + driven)
             z[r, c, unit] = float(u[k, r, c, unit].item() < 1 / (1 + math.exp(-x)))
     return z
 
 
 @pytest.mark.parametrize(("n", "m", "chains"), SIZES)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_sweeps_are_the_conditionals_unit_by_unit(n: int, m: int, chains: int, dtype: torch.dtype) -> None:
+def test_sweeps_draw_from_the_conditionals_of_each_unit(n: int, m: int, chains: int, dtype: torch.dtype) -> None:
     bias, weight, base = boltzmann(n, m, 2, dtype)
     z, u, t = bits(2, chains, n + m, dtype=dtype), rand(3, 2, chains, n + m).to(dtype), rand(2, chains).to(dtype)
     rng_state = init_rng_state(0, 2)
@@ -69,7 +69,7 @@ def test_sweeps_are_the_conditionals_unit_by_unit(n: int, m: int, chains: int, d
 
 
 def naive_log_f(left: Tensor, bias: Tensor, weight: Tensor, base: Tensor, t: float) -> Tensor:
-    """log of the sum over all right sides of e^(-E_t), one replica: left `(C, n)` to `(C,)`."""
+    """Compute the log of the sum over all right sides of e^(-E_t) for one replica: left `(C, n)` to `(C,)`."""
     m = weight.shape[1]
     total = []
     for state in itertools.product([0.0, 1.0], repeat=m):
@@ -79,14 +79,14 @@ def naive_log_f(left: Tensor, bias: Tensor, weight: Tensor, base: Tensor, t: flo
     return torch.logsumexp(torch.stack(total), 0)
 
 
-@pytest.mark.parametrize("backwards", [False, True])
-def test_annealing_adds_up_what_enumeration_gives(backwards: bool) -> None:
-    """The path is walked by single sweeps on the same uniforms; the weights come from sums over all right sides."""
+@pytest.mark.parametrize("reverse", [False, True])
+def test_annealing_has_the_log_weights_of_enumeration(reverse: bool) -> None:
+    """The reference uses single sweeps on the same uniforms, and sums over all right sides for the weights."""
     bias, weight, base = boltzmann(4, 5, 2)
     schedule = torch.tensor([0.0, 0.1, 0.35, 0.8, 1.0], dtype=torch.float64)
-    schedule = schedule.flip(0) if backwards else schedule
+    schedule = schedule.flip(0) if reverse else schedule
     chains, u = 6, rand(5, 2, 6, 9)
-    start = bits(2, chains, 9) if backwards else None
+    start = bits(2, chains, 9) if reverse else None
     log_weight, z, later = plain.anneal(bias, weight, base, schedule, chains, init_rng_state(0, 2), start, uniforms=u)
 
     walk = torch.zeros(2, chains, 9, dtype=torch.float64) if start is None else start
@@ -104,7 +104,7 @@ def test_annealing_adds_up_what_enumeration_gives(backwards: bool) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_the_right_side_that_comes_in_is_not_read(dtype: torch.dtype) -> None:
+def test_the_incoming_right_side_is_not_read(dtype: torch.dtype) -> None:
     bias, weight, base = boltzmann(3, 4, 1, dtype)
     z = bits(1, 50, 7, dtype=dtype)
     other = torch.cat([z[..., :3], 1 - z[..., 3:]], -1)
@@ -115,7 +115,7 @@ def test_the_right_side_that_comes_in_is_not_read(dtype: torch.dtype) -> None:
     assert torch.equal(*weights)
 
 
-def test_a_forward_run_does_not_depend_on_where_it_starts() -> None:
+def test_a_forward_run_does_not_depend_on_its_start() -> None:
     bias, weight, base = boltzmann(3, 4, 1)
     schedule = torch.tensor([0.0, 0.4, 1.0])
     from_zeros = plain.anneal(bias, weight, base, schedule, 50, init_rng_state(0, 1))
@@ -123,7 +123,7 @@ def test_a_forward_run_does_not_depend_on_where_it_starts() -> None:
     assert torch.equal(from_zeros[0], from_bits[0])
 
 
-def test_without_couplings_and_at_its_own_biases_every_weight_is_exactly_one() -> None:
+def test_every_weight_is_one_without_coupling_if_the_base_has_the_same_biases() -> None:
     for dtype in (torch.float64, torch.float32):
         bias, weight, _ = boltzmann(30, 40, 3, dtype)
         schedule = torch.linspace(0, 1, 101)
@@ -132,7 +132,7 @@ def test_without_couplings_and_at_its_own_biases_every_weight_is_exactly_one() -
 
 
 def test_fields_in_single_precision_do_not_depend_on_the_order_of_summation() -> None:
-    """Shuffling the left units shuffles nothing but the sum; the right sides must agree in every bit."""
+    """Shuffling the left units changes only the order of the sum. The fields must agree in every bit."""
     bias, weight, _ = boltzmann(300, 5, 1, torch.float32)
     order = torch.randperm(300, generator=torch.Generator().manual_seed(1))
     left = bits(1, 200, 300, dtype=torch.float32)
@@ -155,10 +155,10 @@ def test_fixed_point_is_within_its_bound() -> None:
     assert torch.equal(zero.unit, torch.ones(1, 1, 1))
 
 
-# Streams ---------------------------------------------------------------------------------------------------------
+# Random states ---------------------------------------------------------------------------------------------------
 
 
-def test_five_sweeps_and_five_more_are_ten() -> None:
+def test_five_sweeps_and_five_more_equal_ten() -> None:
     bias, weight, _ = boltzmann(7, 13, 3)
     z, rng_state = bits(3, 33, 20), init_rng_state(5, 3)
     whole, end = plain.gibbs_sweeps(z, bias, weight, rng_state, 10)
@@ -169,7 +169,7 @@ def test_five_sweeps_and_five_more_are_ten() -> None:
     assert not torch.equal(half, whole)
 
 
-def test_a_replica_does_not_know_its_neighbours() -> None:
+def test_a_replica_does_not_depend_on_its_neighbours() -> None:
     bias, weight, base = boltzmann(7, 13, 3)
     z, rng_state, schedule = bits(3, 33, 20), init_rng_state(5, 3), torch.tensor([0.0, 0.2, 1.0])
     together, _ = plain.gibbs_sweeps(z, bias, weight, rng_state, 4)
@@ -182,10 +182,10 @@ def test_a_replica_does_not_know_its_neighbours() -> None:
         torch.testing.assert_close(weights[one], alone_weights, atol=1e-12, rtol=0)
 
 
-# The choice ------------------------------------------------------------------------------------------------------
+# The dispatcher --------------------------------------------------------------------------------------------------
 
 
-def test_plain_runs_where_nothing_else_can() -> None:
+def test_plain_runs_where_no_other_implementation_can() -> None:
     cpu = torch.device("cpu")
     assert choose("auto", cpu, torch.float64) is plain
     assert choose("auto", cpu, torch.bfloat16) is plain
@@ -193,7 +193,7 @@ def test_plain_runs_where_nothing_else_can() -> None:
     assert choose("auto", torch.device("meta"), torch.float32) is plain
 
 
-def test_auto_takes_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_takes_the_installed_implementation(monkeypatch: pytest.MonkeyPatch) -> None:
     found = {"cpu": None, "gpu": None}
     monkeypatch.setattr(kernels, "_fast", found.get)
     assert choose("auto", torch.device("cpu"), torch.float32) is plain
@@ -207,12 +207,12 @@ def test_auto_takes_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose("auto", torch.device("cuda"), torch.float64) is plain
 
 
-def test_a_kernel_that_is_not_there_is_not_an_error_for_auto() -> None:
+def test_a_missing_kernel_is_no_error_for_auto() -> None:
     assert kernels._fast("no_such_file") is None
 
 
-def test_what_is_chosen_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The dispatcher hands its arguments on in the order of the twin."""
+def test_the_chosen_implementation_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The dispatcher passes its arguments in the order of `plain`."""
     bias, weight, base = boltzmann(3, 4, 2)
     z, rng_state, t = bits(2, 5, 7), init_rng_state(0, 2), rand(2, 5)
     got = kernels.gibbs_sweeps(z, bias, weight, rng_state, 3, t, base)
@@ -225,48 +225,48 @@ def test_what_is_chosen_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 BIAS, WEIGHT, BASE = boltzmann(2, 3, 1)
-Z, STREAM = bits(1, 4, 5), init_rng_state(0, 1)
+Z, RNG_STATE = bits(1, 4, 5), init_rng_state(0, 1)
 
 
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [
         (
-            lambda: kernels.gibbs_sweeps(Z[0], BIAS, WEIGHT, STREAM, 1),
+            lambda: kernels.gibbs_sweeps(Z[0], BIAS, WEIGHT, RNG_STATE, 1),
             ShapeError,
-            r"chains of shape \(4, 5\); this machine takes \(1, at least 1, 5\)",
+            r"chains of shape \(4, 5\); they must be \(1, at least 1, 5\)",
         ),
-        (lambda: kernels.gibbs_sweeps(Z[:, :0], BIAS, WEIGHT, STREAM, 1), ShapeError, "at least 1, 5"),
+        (lambda: kernels.gibbs_sweeps(Z[:, :0], BIAS, WEIGHT, RNG_STATE, 1), ShapeError, "at least 1, 5"),
         (
-            lambda: kernels.gibbs_sweeps(Z, BIAS, WEIGHT[0], STREAM, 1),
+            lambda: kernels.gibbs_sweeps(Z, BIAS, WEIGHT[0], RNG_STATE, 1),
             ShapeError,
             r"kernels take bias \(R, n \+ m\) and weight \(R, n, m\)",
         ),
-        (lambda: kernels.gibbs_sweeps(Z, BIAS, WEIGHT, STREAM, 0), SupportError, "0 sweeps; at least 1 is needed"),
+        (lambda: kernels.gibbs_sweeps(Z, BIAS, WEIGHT, RNG_STATE, 0), SupportError, "0 sweeps; at least 1 is needed"),
         (
-            lambda: kernels.gibbs_sweeps(Z, BIAS, WEIGHT, STREAM, 1, t=torch.ones(4)),
+            lambda: kernels.gibbs_sweeps(Z, BIAS, WEIGHT, RNG_STATE, 1, t=torch.ones(4)),
             ShapeError,
             r"temperatures of shape \(4,\); one per chain is \(1, 4\)",
         ),
         (
-            lambda: kernels.gibbs_sweeps(Z, BIAS, WEIGHT, STREAM, 1, base=BASE[0]),
+            lambda: kernels.gibbs_sweeps(Z, BIAS, WEIGHT, RNG_STATE, 1, base=BASE[0]),
             ShapeError,
             r"base of shape \(5,\); like the biases it must be \(1, 5\)",
         ),
         (
-            lambda: kernels.gibbs_sweeps(Z, BIAS, WEIGHT, STREAM.float(), 1),
+            lambda: kernels.gibbs_sweeps(Z, BIAS, WEIGHT, RNG_STATE.float(), 1),
             ShapeError,
-            r"stream \(1, 2\) of torch.float32; it must be \(1, 2\) of torch.int64",
+            r"rng_state \(1, 2\) of torch.float32; it must be \(1, 2\) of torch.int64",
         ),
         (
-            lambda: kernels.anneal(BIAS, WEIGHT, BASE, torch.tensor([0.0, 1.0]), 0, STREAM),
+            lambda: kernels.anneal(BIAS, WEIGHT, BASE, torch.tensor([0.0, 1.0]), 0, RNG_STATE),
             SupportError,
             "0 chains; at least 1 is needed",
         ),
         (
-            lambda: kernels.anneal(BIAS, WEIGHT, BASE, torch.tensor([1.0, 0.0]), 3, STREAM, Z),
+            lambda: kernels.anneal(BIAS, WEIGHT, BASE, torch.tensor([1.0, 0.0]), 3, RNG_STATE, Z),
             ShapeError,
-            "4 chains to start from, but 3 were asked for",
+            "start has 4 chains, but chains = 3; they must be equal",
         ),
         (
             lambda: choose("gpi", torch.device("cpu"), torch.float32),
@@ -281,7 +281,7 @@ Z, STREAM = bits(1, 4, 5), init_rng_state(0, 1)
         (
             lambda: choose("cpu", torch.device("cuda"), torch.float32),
             DeviceError,
-            "implementation 'cpu' was asked for, but the parameters are on cuda; move the machine to 'cpu'",
+            "implementation 'cpu' was asked for, but the parameters are on cuda; move them to 'cpu'",
         ),
     ],
 )
@@ -290,10 +290,10 @@ def test_bad_input_is_named(call: Callable[[], object], error: type[Exception], 
         call()
 
 
-def test_a_gpu_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_gpu_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(DeviceError, match="implementation 'gpu' was asked for, but torch finds no CUDA device here"):
-        kernels.gibbs_sweeps(Z, BIAS, WEIGHT, STREAM, 1, implementation="gpu")
+        kernels.gibbs_sweeps(Z, BIAS, WEIGHT, RNG_STATE, 1, implementation="gpu")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    with pytest.raises(DeviceError, match="the parameters are on cpu; move the machine to 'cuda'"):
-        kernels.anneal(BIAS, WEIGHT, BASE, torch.tensor([0.0, 1.0]), 1, STREAM, implementation="gpu")
+    with pytest.raises(DeviceError, match="the parameters are on cpu; move them to 'cuda'"):
+        kernels.anneal(BIAS, WEIGHT, BASE, torch.tensor([0.0, 1.0]), 1, RNG_STATE, implementation="gpu")

@@ -1,4 +1,4 @@
-"""The importance-weighted bound on a model small enough to know log p(x)."""
+"""Test the importance-weighted bound on models with a known log p(x)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_value_and_gradient_are_log_mean_and_softmax() -> None:
 
 
 class Relaxed:
-    """Two relaxed bits and five pixels, x ~ Bernoulli(decoder(zeta)); W = 0, so the prior is exact too."""
+    """Two relaxed bits and five pixels, x ~ Bernoulli(decoder(zeta)). With W = 0 the prior is exact, too."""
 
     def __init__(self) -> None:
         g = torch.Generator().manual_seed(4)
@@ -59,7 +59,7 @@ class Relaxed:
 
 
 def test_the_bound_rises_with_k_towards_the_evidence() -> None:
-    """Mean bounds from 400,000 weights; each gap is many standard errors wide, so the order is no accident."""
+    """Compare mean bounds from 400,000 weights. Their differences exceed 5 standard errors."""
     model = Relaxed()
     posterior = SmoothedBernoulli(torch.tensor([0.5, -0.5], dtype=F64), model.smoothing)
     bits = posterior.draw((400_000,), generator=torch.Generator().manual_seed(1))
@@ -77,7 +77,7 @@ def test_the_bound_rises_with_k_towards_the_evidence() -> None:
 
 
 def test_an_exact_posterior_makes_every_weight_the_evidence() -> None:
-    """With the decoder blind to zeta, q = p(zeta) is the exact posterior; log w is log p(x), whatever is drawn."""
+    """If the decoder ignores zeta, q = p(zeta) is the exact posterior, and log w = log p(x) for every draw."""
     model = Relaxed()
     model.decoder.zero_()
     posterior = SmoothedBernoulli(model.boltzmann.bias, model.smoothing)
@@ -89,7 +89,7 @@ def test_an_exact_posterior_makes_every_weight_the_evidence() -> None:
 
 
 def test_exact_posterior_of_a_discrete_model_with_couplings() -> None:
-    """z ~ p(z|x) by enumeration: the K-sample bound of the discrete model is log p(x) for every K and draw."""
+    """With z ~ p(z|x) by enumeration, the K-sample bound of the discrete model is log p(x) for every K and draw."""
     g = torch.Generator().manual_seed(0)
     boltzmann = BipartiteBoltzmann(torch.randn(4, dtype=F64, generator=g), torch.randn(2, 2, dtype=F64, generator=g))
     decoder = torch.randn(4, 5, dtype=F64, generator=g)
@@ -120,6 +120,6 @@ def test_the_sample_dimension_is_the_one_before_the_batch() -> None:
         importance_bound(torch.zeros(0, 5))
 
 
-def test_shapes_that_differ_are_refused() -> None:
+def test_different_shapes_raise() -> None:
     with pytest.raises(ShapeError, match=r"log posterior \(4, 6, 2\) must have one shape; sum over the bits first"):
         log_weights(torch.zeros(4, 6), torch.zeros(4, 6), torch.zeros(4, 6, 2))

@@ -1,4 +1,4 @@
-"""KL of DVAE and DVAE++ on four-bit machines: exact by enumeration of bits and quadrature over soft bits."""
+"""Compare the KL of DVAE and DVAE++ on four bits with enumeration over bits and quadrature over soft bits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def leaf(*shape: int, seed: int) -> Tensor:
 
 
 class Setting:
-    """Two groups of two bits; the second group's logits depend on the first group's soft bits, nonlinearly."""
+    """Two groups of two bits. The logits of the second depend nonlinearly on the soft bits of the first."""
 
     def __init__(self, graph: bool) -> None:
         self.bias, self.first = leaf(4, seed=1), leaf(2, seed=2)
@@ -53,10 +53,10 @@ def log_bernoulli(z: Tensor, logits: Tensor) -> Tensor:
 
 
 def component_quadrature(smoothing: Smoothing) -> tuple[Tensor, Tensor, Tensor]:
-    """Points in zeta, and weights of the integrals of r(zeta|0) and r(zeta|1), the spike included."""
+    """Compute points in zeta, and weights for integrals over r(zeta|0) and r(zeta|1), including the spike."""
     x, w = gauss_legendre(0.0, 1.0, panels=12, order=16)
     if isinstance(smoothing, Power):
-        x, w = x**3, w * 3 * x**2  # take the singularity of zeta^(-2/3) out
+        x, w = x**3, w * 3 * x**2  # substitution that removes the singularity of zeta^(-2/3)
         x, w = torch.cat([x / 2, 1 - x / 2]), torch.cat([w, w]) / 2
     values = smoothing.to_soft_bits(smoothing.from_value(x))
     weight0, weight1 = w * values.log_r0.exp(), w * values.log_r1.exp()
@@ -68,7 +68,7 @@ def component_quadrature(smoothing: Smoothing) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def exact_two_group_kl(setting: Setting, smoothing: Smoothing) -> Tensor:
-    """sum_z1 q(z1) int r(zeta|z1) [log q(z1) + sum_z2 q(z2|zeta) (log q(z2|zeta) - log p(z1, z2))] d zeta."""
+    """Compute sum_z1 q(z1) int r(zeta|z1) [log q(z1) + sum_z2 q(z2|zeta) log(q(z2|zeta) / p(z1, z2))] d zeta."""
     x, weight0, weight1 = component_quadrature(smoothing)
     zeta = torch.cartesian_prod(x, x)
     second = setting.second(zeta)
@@ -87,7 +87,7 @@ def exact_two_group_kl(setting: Setting, smoothing: Smoothing) -> Tensor:
 
 
 def cut_grid(smoothing: Smoothing, logits: Tensor) -> tuple[Tensor, Tensor]:
-    """For each logit, nodes and weights `(logits, N)` over rho in (0, 1), cut where a spike makes a jump."""
+    """Compute nodes and weights `(logits, N)` over rho in (0, 1) for each logit, split at the jump of a spike."""
     nodes, weights = [], []
     for logit in logits:
         cuts = [0.0, torch.sigmoid(-logit).item(), 1.0] if smoothing.has_spike else [0.0, 1.0]
@@ -137,7 +137,7 @@ def test_one_group_is_the_closed_form(smoothing: Smoothing, graph: bool) -> None
 
 @methods
 def test_three_groups_on_a_graph_have_the_exact_kl_and_gradient_on_average(smoothing: Smoothing) -> None:
-    """One bit each: z1, then z2 given zeta1, then z3 given both; every pair is coupled."""
+    """Groups of one bit each: z1, then z2 given zeta1, then z3 given both. Every pair is coupled."""
     first, mix, offset = leaf(1, seed=2), leaf(2, 2, seed=3), leaf(2, seed=4)
     bias, upper = leaf(3, seed=1), leaf(3, 3, seed=5)
     boltzmann = GraphBoltzmann(bias, torch.triu(upper, 1) + torch.triu(upper, 1).mT)
@@ -160,7 +160,7 @@ def test_three_groups_on_a_graph_have_the_exact_kl_and_gradient_on_average(smoot
         log_q = log_q + log_bernoulli(bits[2:], logits3[:, None])
         truth = truth + (weight * log_q.exp() * (log_q - boltzmann.log_prob(bits))).sum()
 
-    # Uniforms: a grid for zeta1, and for each of its points a grid for zeta2, cut where the spike jumps.
+    # Uniforms: a grid for zeta1, and for each of its points a grid for zeta2, split at the jump of the spike.
     rho1, w1 = cut_grid(smoothing, first.detach().reshape(1))
     one = SmoothedBernoulli(first.expand(rho1.shape), smoothing)
     bits1 = one.quantile(rho1)
@@ -201,10 +201,10 @@ def test_leading_dimensions_are_samples_and_replicas(smoothing: Smoothing) -> No
         torch.testing.assert_close(together[r], alone, atol=1e-5, rtol=1e-5)
 
 
-def test_groups_that_do_not_fit_are_refused() -> None:
+def test_groups_of_wrong_sizes_raise() -> None:
     boltzmann = BipartiteBoltzmann(torch.zeros(4), torch.zeros(2, 2))
     three, one = (SmoothedBernoulli(torch.zeros(size), Exponential(5.0)) for size in (3, 1))
-    with pytest.raises(ShapeError, match=r"groups of \[3\] bits for a machine of 4 units; they must add up"):
+    with pytest.raises(ShapeError, match=r"groups of \[3\] bits for 4 units; the groups must add up to the units"):
         discrete_kl(boltzmann, [three], [three.draw()])
     with pytest.raises(ShapeError, match="2 groups in the posterior and 1 of soft bits"):
         discrete_kl(boltzmann, [three, one], [three.draw()])

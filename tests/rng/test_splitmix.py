@@ -1,4 +1,4 @@
-"""SplitMix64: the same words from Python integers, NumPy, numba and torch, and one place that has its constants."""
+"""SplitMix64: Python integers, NumPy, numba and torch give the same words, and the constants are defined once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WORDS = [0, 1, GAMMA, 2**63 - 1, 2**63, MASK, *(pow(3, k, 2**64) for k in range(
 
 
 def test_the_published_words_of_key_1234567() -> None:
-    """Vigna's splitmix64.c with this seed, a check vector that other implementations have too."""
+    """Compare with the output of Vigna's splitmix64.c for this seed, a common test vector."""
     expected = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431]
     assert [mix_int(1234567 + k * GAMMA) for k in range(4)] == expected
 
@@ -35,13 +35,13 @@ def test_numba_gives_the_same_words() -> None:
     assert [int(mix(np.uint64(word))) for word in WORDS] == [mix_int(word - GAMMA) for word in WORDS]
 
 
-def test_a_change_of_the_constants_recompiles_what_numba_keeps_on_disk() -> None:
+def test_a_change_of_the_constants_invalidates_the_numba_cache() -> None:
     files = pytest.importorskip("softspin.kernels.cpu_jit")._files
     assert SOURCE / "random" / "splitmix.py" in files
     assert SOURCE / "kernels" / "cpu_draw.py" in files
 
 
-def test_the_constants_are_written_once() -> None:
+def test_the_constants_are_defined_once() -> None:
     numbers = [GAMMA, *(factor for _, factor in ROUNDS)]
     texts = {path.relative_to(SOURCE).as_posix(): path.read_text().upper() for path in SOURCE.rglob("*.py")}
     for number in numbers:

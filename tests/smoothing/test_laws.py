@@ -1,4 +1,4 @@
-"""Laws that every smoothing obeys. A new family is added to `truth.CASES` and meets all of them."""
+"""Properties of every smoothing. A new family is added to `truth.CASES` and is then tested for all of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from softspin.smoothing import (
     UniformExponential,
     smoothing_family,
 )
-from truth import CASES, PRINTED, SHARP, ks_distance, ks_limit, mean_difference, quadrature, tail_quadrature
+from truth import CASES, PUBLISHED, SHARP, ks_distance, ks_limit, mean_difference, quadrature, tail_quadrature
 
 DRAWS = 200_000
 Make = Callable[[], Smoothing]
@@ -48,7 +48,7 @@ def test_density_integrates_to_one(make: Make) -> None:
 
 
 @every
-@pytest.mark.parametrize("side", [False, True])
+@pytest.mark.parametrize("mode", [False, True])
 def test_cdf_is_the_integral_of_the_density(make: Make, mode: bool) -> None:
     smoothing = make()
     if smoothing.has_spike and not mode:
@@ -64,11 +64,11 @@ def test_cdf_is_the_integral_of_the_density(make: Make, mode: bool) -> None:
             assert (1 - mass if mode else mass) == pytest.approx(below.item(), abs=1e-9)
 
 
-@pytest.mark.parametrize("name", sorted(PRINTED))
+@pytest.mark.parametrize("name", sorted(PUBLISHED))
 @pytest.mark.parametrize("beta", [2.0, 12.0, 40.0])
-def test_formulas_are_the_printed_ones(name: str, beta: float) -> None:
+def test_formulas_are_the_published_ones(name: str, beta: float) -> None:
     smoothing = smoothing_family(name)(beta)
-    density, cdf = PRINTED[name]
+    density, cdf = PUBLISHED[name]
     zeta = torch.linspace(0.01, 0.99, 99, dtype=torch.float64)
     bits = smoothing.to_soft_bits(smoothing.from_value(zeta))
     below0, below1 = smoothing.cdf(smoothing.from_value(zeta))
@@ -83,7 +83,7 @@ def test_formulas_are_the_printed_ones(name: str, beta: float) -> None:
 
 
 def uniforms_from_draws(drawn: Smoothing, assumed: Smoothing, q: float) -> Tensor:
-    """Draws from the mixture, through the CDF of the assumed mixture; the spike spread over its step."""
+    """Apply the CDF of the assumed mixture to draws from the mixture. The spike is spread over its CDF step."""
     g = torch.Generator().manual_seed(11)
     z, rho, spread = (open_uniform((DRAWS,), generator=g) for _ in range(3))
     near, mode = drawn.draw_location(z < q, rho)
@@ -101,7 +101,7 @@ def test_draws_follow_the_cdf(make: Make, q: float) -> None:
 
 
 @every
-def test_draws_of_a_slightly_wrong_beta_do_not(make: Make) -> None:
+def test_draws_of_a_slightly_wrong_beta_do_not_follow_the_cdf(make: Make) -> None:
     smoothing, wrong = make(), make()
     wrong.beta = wrong.beta * 1.1
     if isinstance(wrong, UniformExponential) or wrong.has_spike:
@@ -130,7 +130,10 @@ def test_cdf_beta_is_the_derivative_of_the_cdf(make: Make) -> None:
 @sharp
 @pytest.mark.parametrize("logit", [-12.0, -6.0, -1.0, 0.0, 1.0, 6.0, 12.0])
 def test_float32_log_densities_are_exact(make: Make, logit: float) -> None:
-    """A million float32 draws at beta = 40: all finite, mean within 4 standard errors (6e-5 a case) of quadrature."""
+    """Compare a million float32 draws at beta = 40 with quadrature.
+
+    All are finite, and the mean is within 4 standard errors (false-alarm rate 6e-5 per case).
+    """
     smoothing = make()
     g = torch.Generator().manual_seed(5)
     posterior = SmoothedBernoulli(torch.tensor(logit), smoothing)
@@ -175,7 +178,7 @@ def test_float32_gradients_agree_with_float64(make: Make) -> None:
 
 @pytest.mark.parametrize("beta", [1.5, 12.0, 40.0])
 def test_tails_keep_their_relative_precision(beta: float) -> None:
-    """float32 against float64 at distances from 1e-6 to 1e-20, where a plain 1 - x would have nothing left."""
+    """Compare float32 with float64 at distances from 1e-6 to 1e-20, where 1 - x loses all digits."""
     for family in (Exponential, UniformExponential, Power):
         smoothing = family(beta)
         near = torch.linspace(-46, -14, 300, dtype=torch.float64)
@@ -195,8 +198,7 @@ def test_tails_keep_their_relative_precision(beta: float) -> None:
 
 @pytest.mark.parametrize("beta", [8.0, 40.0])
 def test_gaussian_tails_keep_their_relative_precision(beta: float) -> None:
-    """Up to 7 widths beyond a mode, where 1 + erf has nothing left in float32, against the complementary function of
-    the standard library."""
+    """Compare with `math.erfc` up to 7 widths beyond a mode, where 1 + erf loses all digits in float32."""
     widths = [1.0, 3.0, 5.0, 7.0]
     own = torch.tensor([-width / beta**0.5 for width in widths])
     expected = [0.5 * (math.erfc(w / 2**0.5) - math.erfc((w + beta**0.5) / 2**0.5)) for w in widths]
@@ -206,7 +208,7 @@ def test_gaussian_tails_keep_their_relative_precision(beta: float) -> None:
 
 
 def test_no_draw_reaches_the_other_mode() -> None:
-    """The largest uniforms at 500 betas: for a few, -log(1 - rho (1 - e^-beta)) / beta rounds to 1 in float32."""
+    """Try the largest uniforms at 500 betas. For a few, -log(1 - rho (1 - e^-beta)) / beta rounds to 1 in float32."""
     largest = torch.tensor([1 - 2.0**-24, 1 - 2.0**-23])
     for beta in torch.linspace(0.01, 5, 500).tolist():
         for smoothing in (Exponential(beta), UniformExponential(beta)):
@@ -230,8 +232,8 @@ def test_uniforms_are_never_0_or_1(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_mean_gradient_is_the_mean_difference(make: Make, q: float) -> None:
     """E[d zeta/d q] = E[zeta|1] - E[zeta|0] for every q.
 
-    By quadrature over places: at beta = 40 the exponential's gradient has so heavy a tail that no number of draws
-    would show this (the paper's case for the power function).
+    Computed by quadrature over locations: at beta = 40 the gradient of the exponential has so heavy a tail that no
+    feasible number of draws would show this (the paper's argument for the power function).
     """
     smoothing = make()
     location, log_weight = quadrature(smoothing)
@@ -245,7 +247,7 @@ def test_mean_gradient_is_the_mean_difference(make: Make, q: float) -> None:
 
 
 def test_a_draw_far_beyond_the_middle_keeps_its_digits() -> None:
-    """1 - rho^beta = -expm1(beta log rho), from uniforms near 1 that float32 has exactly."""
+    """Check 1 - rho^beta = -expm1(beta log rho) for uniforms near 1 that float32 represents exactly."""
     rho = 1 - 2.0 ** -torch.arange(8, 25)
     location = Power(1.5).draw_location(torch.zeros_like(rho), rho)
     assert location.mode.all()
@@ -255,8 +257,8 @@ def test_a_draw_far_beyond_the_middle_keeps_its_digits() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("beta", [1.0, 40.0, 1000.0])
-def test_closed_form_inverse_is_right_where_the_sides_meet(beta: float, dtype: torch.dtype) -> None:
-    """At rho = 1 - q the answer may lie anywhere between the modes; the closed form must not fall off either."""
+def test_closed_form_inverse_is_accurate_between_the_modes(beta: float, dtype: torch.dtype) -> None:
+    """At rho = 1 - q the solution may lie anywhere between the modes. The closed form must stay between them."""
     smoothing = Exponential(beta)
     logits = torch.linspace(-16, 16, 65, dtype=dtype)
     for rho in (torch.sigmoid(-logits), torch.full_like(logits, 0.5)):
@@ -276,7 +278,7 @@ def test_closed_form_inverse_agrees_with_bisection() -> None:
     torch.testing.assert_close(closed.coordinate, searched.coordinate, atol=1e-10, rtol=0)
 
 
-def test_one_beta_per_replica_is_the_same_as_one_at_a_time() -> None:
+def test_one_beta_per_replica_gives_the_same_draws_as_single_replicas() -> None:
     betas = [8.0, 20.0, 40.0]
     g = torch.Generator().manual_seed(1)
     uniforms = open_uniform((2, 3, 5, 4), generator=g)
@@ -299,13 +301,13 @@ def test_one_beta_per_replica_is_the_same_as_one_at_a_time() -> None:
                 torch.testing.assert_close(got[r], expected, atol=2e-5, rtol=1e-5)
 
 
-def test_the_clamp_is_the_authors_and_off_by_default() -> None:
+def test_the_clamp_follows_the_authors_program_and_is_off_by_default() -> None:
     zeta = torch.tensor([1e-12, 1e-7, 1e-3, 0.4], dtype=torch.float64)
     exact, clamped = Power(40.0), Power(40.0, clamp=1e-7)
     assert exact.clamp == 0
     bits = clamped.to_soft_bits(clamped.from_value(zeta))
-    printed = (1 / 40) * (zeta + 1e-7) ** (1 / 40 - 1)
-    torch.testing.assert_close(bits.log_r0, printed.log(), atol=1e-9, rtol=0)
+    published = (1 / 40) * (zeta + 1e-7) ** (1 / 40 - 1)
+    torch.testing.assert_close(bits.log_r0, published.log(), atol=1e-9, rtol=0)
     difference = exact.to_soft_bits(exact.from_value(zeta)).log_r0 - bits.log_r0
     assert difference[0] > 11  # log(1e-7 / 1e-12) (1 - 1/40) = 11.2 nats lost at 1e-12
     assert difference[3] < 1e-6

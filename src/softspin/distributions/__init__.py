@@ -1,4 +1,4 @@
-"""Distributions without parameters of their own: tensors in, log densities and draws out."""
+"""Distributions, which own no trainable parameters: tensors in, log densities and draws out."""
 
 from softspin.distributions.bipartite import BipartiteBoltzmann
 from softspin.distributions.boltzmann import Boltzmann

@@ -1,4 +1,4 @@
-"""Restricted Boltzmann machines: two sides, with couplings between them alone."""
+"""Restricted Boltzmann machines: two sides, coupled only with each other."""
 
 from __future__ import annotations
 
@@ -16,13 +16,22 @@ from softspin.numerics import align, replica_matmul
 
 @final
 class BipartiteBoltzmann(Boltzmann):
-    """A restricted Boltzmann machine: E(z) = -a.z - l.w.r with z = (l, r), left side first.
+    """Restricted Boltzmann machine, E(z) = -a.z - l.w.r with z = (l, r), left side first.
 
-    bias `(*replicas, n + m)`, weight `(*replicas, n, m)`.
+    Args:
+        bias: Biases a of all units, `(*replicas, n + m)`.
+        weight: Couplings w between the sides, `(*replicas, n, m)`.
+        log_z: Log partition function to use, `(*replicas,)`. None computes it exactly when it is needed.
+        validate_args: Whether to check values. None is the default of `torch.distributions`.
 
-    >>> boltzmann = BipartiteBoltzmann(torch.zeros(5), torch.zeros(2, 3))
-    >>> round(boltzmann.log_z.item(), 4)  # log 2**5
-    3.4657
+    Raises:
+        ShapeError: Bias, weight and log_z do not fit together.
+        SupportError: A parameter holds NaN or infinity, or log_z is NaN.
+
+    Example:
+        >>> boltzmann = BipartiteBoltzmann(torch.zeros(5), torch.zeros(2, 3))
+        >>> round(boltzmann.log_z.item(), 4)  # log 2**5
+        3.4657
     """
 
     has_kernels = True
@@ -38,7 +47,7 @@ class BipartiteBoltzmann(Boltzmann):
         if weight.ndim < 2 or bias.shape != (*weight.shape[:-2], sum(weight.shape[-2:])):
             raise ShapeError(
                 f"bias {tuple(bias.shape)} and weight {tuple(weight.shape)} do not fit; "
-                "a bipartite machine takes bias (*replicas, n + m) and weight (*replicas, n, m)"
+                "an RBM takes bias (*replicas, n + m) and weight (*replicas, n, m)"
             )
         self.weight = weight
         self.left, self.right = int(weight.shape[-2]), int(weight.shape[-1])
@@ -63,7 +72,7 @@ class BipartiteBoltzmann(Boltzmann):
 
     @property
     def blocks(self) -> Sequence[slice]:
-        """The right side, then the left: the paper's order."""
+        """The right side, then the left, as in the paper."""
         return slice(self.left, None), slice(0, self.left)
 
     def block_field(self, block: int, z: Tensor) -> Tensor:
@@ -105,7 +114,7 @@ class BipartiteBoltzmann(Boltzmann):
         return -torch.linalg.matrix_norm(self.weight, ord=2)
 
     def log_det(self, beta: Tensor) -> Tensor:
-        # Through the smaller side: det(W + beta I) = beta^D det(I - w'w / beta^2).
+        # A determinant of the size of the smaller side: det(W + beta I) = beta^D det(I - w'w / beta^2).
         w = self.weight if self.left >= self.right else self.weight.mT
         scaled = w / beta[..., None, None]
         eye = torch.eye(w.shape[-1], dtype=w.dtype, device=w.device)

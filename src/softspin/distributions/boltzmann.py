@@ -1,4 +1,4 @@
-"""p(z) = e^(-E(z)) / Z, E(z) = -a.z - z.W.z / 2: Boltzmann machines, bipartite or on any graph."""
+"""The common interface of Boltzmann machines, bipartite or on any graph."""
 
 from __future__ import annotations
 
@@ -17,22 +17,30 @@ from softspin.numerics import align, carry_gradient
 
 
 class Boltzmann(Distribution, ABC):
-    """A Boltzmann machine over D bits, with any number of leading replica dimensions.
+    """Boltzmann machine over D bits, with any number of leading replica dimensions.
 
-    bias `(*replicas, D)`; states `(*replicas, ..., D)`. Two final classes: :class:`BipartiteBoltzmann` (an
-    RBM, the fast case) and :class:`GraphBoltzmann` (any symmetric coupling).
+        p(z) = e^(-E(z)) / Z,   E(z) = -a.z - z.W.z / 2.
 
-    `log_z`, if given, is the log partition function to use, shape `(*replicas,)`: an estimate with the
-    gradient of your choice. If not, it is computed exactly where the machine is small enough for that.
+    States have shape `(*replicas, ..., D)`. There are two final classes: :class:`BipartiteBoltzmann` (an RBM, the
+    fast case) and :class:`GraphBoltzmann` (any symmetric coupling matrix). Code that uses a Boltzmann machine never
+    checks its class: every difference is a method or an attribute here.
 
-    Nobody asks which of the two classes it has: what differs between them is a method or an attribute here.
+    Args:
+        bias: Biases a, `(*replicas, D)`.
+        log_z: Log partition function to use, `(*replicas,)`, for example an estimate with a gradient. None computes
+            it exactly, which needs at most 24 enumerated units.
+        validate_args: Whether to check values. None is the default of `torch.distributions`.
+
+    Raises:
+        ShapeError: log_z does not have one value per replica.
+        SupportError: log_z is NaN.
     """
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
     has_kernels: ClassVar[bool]
-    """Whether `softspin.kernels` sweeps and anneals it, and has its mean field: they take `couplings` as weight."""
+    """Whether `softspin.kernels` implements Gibbs sweeps, annealing and mean field, with `couplings` as weight."""
     axis_names: ClassVar[tuple[str, str]]
-    """What the last two dimensions of `couplings` count, for pictures."""
+    """Names of the last two dimensions of `couplings`, for plots."""
 
     bias: Tensor
 
@@ -42,27 +50,35 @@ class Boltzmann(Distribution, ABC):
         self._log_z = None if log_z is None else torch.as_tensor(log_z, dtype=bias.dtype, device=bias.device)
         if self._log_z is not None and self._log_z.shape != self.batch_shape:
             raise ShapeError(
-                f"log_z of shape {tuple(self._log_z.shape)} for a machine with replicas {tuple(self.batch_shape)}; "
-                "there is one log Z per replica"
+                f"log_z of shape {tuple(self._log_z.shape)} for replicas {tuple(self.batch_shape)}; "
+                "give one log Z per replica"
             )
         if self.validates and self._log_z is not None and bool(torch.isnan(self._log_z).any()):
-            raise SupportError("log_z is NaN; give a number, or None for the exact one")
+            raise SupportError("log_z is NaN; give a number, or None for the exact value")
         self._known: tuple[tuple[int, int], Moments] | None = None
 
-    # What the two kinds of machine say ---------------------------------------------------------------
+    # Abstract methods --------------------------------------------------------------------------------
 
     @classmethod
     @abstractmethod
     def from_parameters(cls, bias: Tensor, couplings: Tensor) -> Self:
-        """A distribution of this class from its own form of couplings, without checks of values.
+        """Construct a distribution of this class without checking values.
 
-        A compiled function takes the class as an argument and calls this, so that nothing is guarded on an instance.
+        A compiled function takes the class as an argument and calls this method, so that `torch.compile` sets no
+        guards on an instance.
+
+        Args:
+            bias: Biases, `(*replicas, D)`.
+            couplings: Couplings in the form of :attr:`couplings`.
+
+        Returns:
+            The distribution.
         """
 
     @property
     @abstractmethod
     def couplings(self) -> Tensor:
-        """The couplings as given: `(*replicas, n, m)` of an RBM, `(*replicas, D, D)` of any other graph."""
+        """The couplings as given: `(*replicas, n, m)` for an RBM, `(*replicas, D, D)` for any other graph."""
 
     @property
     @abstractmethod
@@ -72,77 +88,141 @@ class Boltzmann(Distribution, ABC):
     @property
     @abstractmethod
     def blocks(self) -> Sequence[slice | Tensor]:
-        """Sets of units without couplings inside: each can be updated at once, in this order."""
+        """Sets of units without couplings among them, in the order of a Gibbs sweep. Each is updated jointly."""
 
     @abstractmethod
     def block_field(self, block: int, z: Tensor) -> Tensor:
-        """Log odds of the units in one block given all the others, `(*replicas, ..., block size)`."""
+        """Compute the log odds of the units in one block given all other units.
+
+        Args:
+            block: Index into :attr:`blocks`.
+            z: States, `(*replicas, ..., D)`.
+
+        Returns:
+            Log odds, `(*replicas, ..., block size)`.
+        """
 
     @abstractmethod
     def energy(self, z: Tensor) -> Tensor:
-        """E(z), shape `(*replicas, ...)`. Multilinear, so E(m) is also the mean energy under a factorial m."""
+        """Compute the energy E(z) = -a.z - z.W.z / 2.
+
+        E is multilinear, so E(m) is also the mean energy under a factorial distribution with means m.
+
+        Args:
+            z: States or means, `(*replicas, ..., D)`.
+
+        Returns:
+            Energies, `(*replicas, ...)`.
+        """
 
     @abstractmethod
     def field(self, z: Tensor) -> Tensor:
-        """a + W z: log odds of each unit given all the others, `(*replicas, ..., D)`."""
+        """Compute the field a + W z, the log odds of each unit given all others.
+
+        Args:
+            z: States, `(*replicas, ..., D)`.
+
+        Returns:
+            Fields, `(*replicas, ..., D)`.
+        """
 
     @abstractmethod
     def with_fields(self, extra: Tensor) -> Boltzmann:
-        """The machine with `extra` `(*replicas, ..., D)` added to its biases, one machine per leading index."""
+        """Add fields to the biases.
+
+        Args:
+            extra: Fields, `(*replicas, ..., D)`.
+
+        Returns:
+            A Boltzmann machine with batch shape `(*replicas, ...)`: one distribution per leading index of `extra`.
+        """
 
     @abstractmethod
     def pair_moments(self, bits: Tensor, means: Tensor, mean: Tensor) -> Tensor:
-        """E[z_i z_j] of the coupled pairs from samples, in the form of `couplings`.
+        """Estimate E[z_i z_j] of the coupled pairs from samples.
 
-        The mean over samples of (means_i z_j + z_i means_j) / 2, means_i = p(z_i = 1 | all other units). Any other
-        graph has E[z_i] on the diagonal.
+        The estimate is the mean over samples of (means_i z_j + z_i means_j) / 2.
 
         Args:
             bits: Samples z, `(*replicas, samples, D)`.
-            means: Conditional means, `(*replicas, samples, D)`.
-            mean: Their mean over the samples, `(*replicas, D)`.
+            means: Conditional means p(z_i = 1 | all other units), `(*replicas, samples, D)`.
+            mean: Mean of `means` over the samples, `(*replicas, D)`.
+
+        Returns:
+            Pair moments in the form of :attr:`couplings`. A :class:`GraphBoltzmann` has E[z_i] on the diagonal.
         """
 
     @abstractmethod
     def coupling_term(self, pair: Tensor) -> Tensor:
-        """The sum over pairs of units of W_ij pair_ij, `(*replicas,)`, for `pair` in the form of `couplings`.
+        """Sum W_ij pair_ij over all pairs of units.
 
-        With pair = E[z_i z_j] its gradient is that of log Z with respect to the couplings.
+        With pair = E[z_i z_j], its gradient is that of log Z with respect to the couplings.
+
+        Args:
+            pair: Pair moments in the form of :attr:`couplings`.
+
+        Returns:
+            The sums, `(*replicas,)`.
         """
 
     @abstractmethod
     def coupling_strength(self) -> Tensor:
-        """The sum over j of abs(W_ij), `(*replicas, D)`: how far its neighbours can move the log odds of a unit."""
+        """Sum abs(W_ij) over j, which bounds how far the neighbours can move the log odds of unit i.
+
+        Returns:
+            The sums, `(*replicas, D)`.
+        """
 
     @abstractmethod
     def edges(self) -> tuple[Tensor, Tensor]:
-        """Coupled units i < j, `(edges,)` each.
+        """List the coupled pairs of units.
 
-        Of an RBM all pairs, also where a weight is 0; of any other graph the pairs that some replica couples.
+        Returns:
+            Units i and j with i < j, `(edges,)` each. For an RBM these are all pairs between the sides, including
+            zero weights; for any other graph, the pairs that are coupled in some replica.
         """
 
     @abstractmethod
     def lowest_eigenvalue(self) -> Tensor:
-        """The most negative eigenvalue of W, `(*replicas,)`."""
+        """Compute the lowest eigenvalue of W.
+
+        Returns:
+            Eigenvalues, `(*replicas,)`.
+        """
 
     @abstractmethod
     def log_det(self, beta: Tensor) -> Tensor:
-        """log det(W + beta I), `(*replicas,)`; NaN where the matrix is not positive definite."""
+        """Compute log det(W + beta I).
 
-    # What follows ------------------------------------------------------------------------------------
+        Args:
+            beta: Values added to the diagonal, `(*replicas,)`.
+
+        Returns:
+            Log determinants, `(*replicas,)`; NaN where the matrix is not positive definite.
+        """
+
+    # Derived methods ---------------------------------------------------------------------------------
 
     def with_parameters(self, bias: Tensor, couplings: Tensor) -> Self:
-        """A distribution of the same class with other parameters, without checks of values."""
+        """Construct a distribution of the same class with other parameters, without checking values.
+
+        Args:
+            bias: Biases, `(*replicas, D)`.
+            couplings: Couplings in the form of :attr:`couplings`.
+
+        Returns:
+            The distribution.
+        """
         return self.from_parameters(bias, couplings)
 
     @property
     def validates(self) -> bool:
-        """Whether values are checked (torch's `validate_args`); reading them would stop a captured GPU graph."""
+        """Whether values are checked (`validate_args`). Checks read values on the host, which breaks CUDA graphs."""
         return bool(self._validate_args)
 
     @property
     def units(self) -> int:
-        """D."""
+        """Number of units D."""
         return int(self.event_shape[0])
 
     @property
@@ -150,43 +230,64 @@ class Boltzmann(Distribution, ABC):
         return constraints.independent(constraints.boolean, 1)
 
     def log_prob(self, z: Tensor) -> Tensor:
-        """log p(z) = -E(z) - log Z, `(*replicas, ...)`."""
+        """Compute log p(z) = -E(z) - log Z.
+
+        Args:
+            z: States of 0 and 1, `(*replicas, ..., D)`.
+
+        Returns:
+            Log probabilities, `(*replicas, ...)`.
+
+        Raises:
+            SupportError: A value is neither 0 nor 1.
+        """
         check_shape("states", z, self)
         if self.validates and not bool(((z == 0) | (z == 1)).all()):
             raise SupportError(
-                "states of a Boltzmann machine must be 0 or 1; relaxed values go to a relaxation's log_prob"
+                "states of a Boltzmann machine must be 0 or 1; for relaxed values use log_prob of a relaxation"
             )
         minus_energy = -self.energy(z.to(self.bias.dtype))
         return minus_energy - align(self.log_z, minus_energy.ndim, event_dims=0)
 
     @property
     def log_z(self) -> Tensor:
-        """The log partition function given at construction, or else the exact one."""
+        """Log partition function, `(*replicas,)`: the value given at construction, or else the exact one."""
         return self.exact_log_z() if self._log_z is None else self._log_z
 
     def exact_log_z(self) -> Tensor:
-        """log Z by summing one independent set out and enumerating the rest (up to 24 units); differentiable once."""
+        """Compute log Z by enumeration.
+
+        The largest block is summed out in closed form and the other units, at most 24, are enumerated. The result is
+        differentiable once.
+
+        Returns:
+            log Z, `(*replicas,)`.
+        """
         if not (torch.is_grad_enabled() and (self.bias.requires_grad or self.coupling.requires_grad)):
             return self._exact(want_moments=False).log_z.to(self.bias.dtype)
         return carry_gradient(self.moments.log_z.to(self.bias.dtype), -self._mean_energy())
 
     @property
     def moments(self) -> Moments:
-        """Exact log Z, E[z] and E[z z'] in float64, by the same enumeration."""
+        """Exact log Z, E[z] and E[z z'] in float64, by the enumeration of :meth:`exact_log_z`."""
         return self._exact(want_moments=True)
 
     def marginals(self) -> Tensor:
-        """Exact p(z_i = 1), `(*replicas, D)`."""
+        """Compute p(z_i = 1) exactly, by the enumeration of :meth:`exact_log_z`.
+
+        Returns:
+            Probabilities, `(*replicas, D)`.
+        """
         return self.moments.mean.to(self.bias.dtype)
 
     def _mean_energy(self) -> Tensor:
-        """E_p[E(z)] with the gradient of the parameters alone: minus the gradient of log Z."""
+        """Compute E_p[E(z)] at fixed moments, so that its gradient is minus that of log Z."""
         mean = self.moments.mean.to(self.bias.dtype)
         pair = self.moments.pair.to(self.bias.dtype)
         return -(self.bias * mean).sum(-1) - 0.5 * (self.coupling * pair).sum((-2, -1))
 
     def _exact(self, want_moments: bool) -> Moments:
-        """The enumeration, done once for as long as the parameters are not changed in place."""
+        """Enumerate once, and again only after the parameters were changed in place."""
         version = self.bias._version, self.couplings._version
         if self._known is None or self._known[0] != version or (want_moments and not self._known[1].mean.numel()):
             coupling = self.coupling.detach()
@@ -195,40 +296,39 @@ class Boltzmann(Distribution, ABC):
 
     @property
     def enumerated_units(self) -> int:
-        """How many units an exact sum has to list: all but the largest block. At most 24 are possible."""
+        """Number of units that an exact sum enumerates: all but the largest block. At most 24 are possible."""
         return self.units - len(self._independent_set())
 
     listed_units = renamed_attribute("listed_units", "enumerated_units")
 
     def _independent_set(self) -> Tensor:
-        """The largest block: its units are summed out in closed form."""
+        """Return the units of the largest block, which are summed out in closed form."""
         index = torch.arange(self.units, device=self.bias.device)
         return max((index[block] for block in self.blocks), key=len)
 
 
 def log_det(matrix: Tensor) -> Tensor:
-    """log det of a symmetric positive definite matrix; NaN where it is not one."""
+    """Compute log det of symmetric matrices; NaN where one is not positive definite."""
     factor, failed = torch.linalg.cholesky_ex(matrix)
     value = 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
     return torch.where(failed == 0, value, torch.full_like(value, torch.nan))
 
 
 def check_finite(**parameters: Tensor) -> None:
-    """Raise an error that names the parameter which holds NaN or infinity."""
+    """Raise a SupportError that names the first parameter with NaN or infinity."""
     for name, value in parameters.items():
         if not bool(torch.isfinite(value).all()):
             raise SupportError(f"{name} of a Boltzmann machine holds NaN or infinity; every entry must be finite")
 
 
 def check_shape(what: str, tensor: Tensor, boltzmann: Boltzmann) -> None:
-    """Raise an error unless a tensor has the shape `(*replicas, ..., D)` of states of this machine."""
+    """Raise a ShapeError unless a tensor has the shape `(*replicas, ..., D)` of states."""
     replicas = boltzmann.batch_shape
     if tensor.shape[-1:] != boltzmann.event_shape:
         raise ShapeError(
-            f"{what} of shape {tuple(tensor.shape)}; the last dimension must be the machine's {boltzmann.units} units"
+            f"{what} of shape {tuple(tensor.shape)}; the last dimension must be the {boltzmann.units} units"
         )
     if tensor.shape[: len(replicas)] != replicas or tensor.ndim <= len(replicas):
         raise ShapeError(
-            f"{what} of shape {tuple(tensor.shape)}; "
-            f"the first dimensions must be the machine's replicas {tuple(replicas)}"
+            f"{what} of shape {tuple(tensor.shape)}; the first dimensions must be the replicas {tuple(replicas)}"
         )

@@ -1,4 +1,4 @@
-"""Exact sums over all states of a Boltzmann machine: the ground truth for everything that estimates."""
+"""Exact sums over all states of a Boltzmann machine, the ground truth for every estimator."""
 
 from __future__ import annotations
 
@@ -11,35 +11,47 @@ from softspin.errors import TooLargeError
 from softspin.numerics import all_states, softplus
 
 LARGEST = 24
-"""Units that are enumerated at most: 2**24 states take seconds, each further unit doubles that."""
+"""Maximum number of enumerated units: 2**24 states take seconds, and each further unit doubles the time."""
 
 
 class Moments(NamedTuple):
-    """Exact expectations of a machine with D units, float64."""
+    """Exact expectations of a Boltzmann machine with D units, in float64."""
 
     log_z: Tensor
     """log Z, `(*replicas,)`."""
     mean: Tensor
-    """E[z], `(*replicas, D)`; empty if not asked for."""
+    """E[z], `(*replicas, D)`; empty if not requested."""
     pair: Tensor
-    """E[z z'], `(*replicas, D, D)`; empty if not asked for."""
+    """E[z z'], `(*replicas, D, D)`; empty if not requested."""
 
 
 def exact_moments(bias: Tensor, coupling: Tensor, free: Tensor, want_moments: bool = True) -> Moments:
-    """Sum over all states: the units in `free`, uncoupled among themselves, in closed form, the others one by one.
+    """Sum over all states: the units in `free` in closed form, the others by enumeration.
 
-    One pass with a running maximum, a chunk of states at a time, so memory does not grow with 2**units.
+    It takes one pass with a running maximum, a chunk of states at a time. Memory does not grow with 2**units.
+
+    Args:
+        bias: Biases, `(*replicas, D)`.
+        coupling: Symmetric coupling matrix, `(*replicas, D, D)`.
+        free: Indices of units that are not coupled with each other.
+        want_moments: Whether to compute E[z] and E[z z'] as well.
+
+    Returns:
+        log Z and, if requested, the moments.
+
+    Raises:
+        TooLargeError: More than 24 units would have to be enumerated.
     """
     units = bias.shape[-1]
-    listed = torch.ones(units, dtype=torch.bool, device=bias.device)
-    listed[free] = False
-    if int(listed.sum()) > LARGEST:
+    enumerated = torch.ones(units, dtype=torch.bool, device=bias.device)
+    enumerated[free] = False
+    split = int(enumerated.sum())
+    if split > LARGEST:
         raise TooLargeError(
-            f"exact enumeration over {int(listed.sum())} units is out of reach (at most {LARGEST}); "
+            f"exact enumeration over {split} units is out of reach (at most {LARGEST}); "
             "estimate log Z by annealing and pass it as log_z"
         )
-    order = torch.cat([listed.nonzero().flatten(), free])
-    split = int(listed.sum())
+    order = torch.cat([enumerated.nonzero().flatten(), free])
     bias = bias.to(torch.float64)[..., order]
     coupling = coupling.to(torch.float64)[..., order, :][..., order]
     inside, across = coupling[..., :split, :split], coupling[..., :split, split:]
@@ -64,7 +76,7 @@ def exact_moments(bias: Tensor, coupling: Tensor, free: Tensor, want_moments: bo
     if not want_moments:
         return Moments(log_z, bias.new_empty(0), bias.new_empty(0))
     mean, pair = mean / total[..., None], pair / total[..., None, None]
-    # A unit's product with itself is itself; the product of conditional means is right for distinct units only.
+    # The product of conditional means holds for distinct units only. On the diagonal, E[z_i z_i] = E[z_i].
     pair = pair - torch.diag_embed(pair.diagonal(dim1=-2, dim2=-1)) + torch.diag_embed(mean)
     back = torch.argsort(order)
     return Moments(log_z, mean[..., back], pair[..., back, :][..., back])

@@ -1,4 +1,4 @@
-"""p(zeta) by the Gaussian integral trick: Sec. 3.2 of the paper. Exact given log Z."""
+"""Relaxation by the Gaussian integral trick (DVAE#, Sec. 3.2). Exact given log Z."""
 
 from __future__ import annotations
 
@@ -16,17 +16,29 @@ from softspin.smoothing import SoftBits
 
 
 class GaussianIntegralRelaxation(Relaxation):
-    """p(zeta) = sum_z p(z) N(zeta | z, (W + beta I)^-1), in closed form:
+    """Gaussian-integral relaxation, p(zeta) = sum_z p(z) N(zeta | z, (W + beta I)^-1), in closed form.
 
         log p = (log det(W + beta I) - D log 2 pi - zeta.c) / 2 + sum_i softplus(a_i + c_i - beta/2) - log Z,
 
-    with c = (W + beta I) zeta. beta, a number or `(*replicas,)`, must exceed minus the lowest eigenvalue of W.
-
-    Computed about the nearest vertex z = [zeta > 1/2], where zeta - z is small and nothing large cancels:
-    with u = a + c - beta/2,
+    with c = (W + beta I) zeta. It is computed about the nearest vertex z = [zeta > 1/2], where zeta - z is small and
+    no large terms cancel. With u = a + c - beta/2,
 
         log p = (log det(W + beta I) - D log 2 pi - (zeta-z).(W + beta I).(zeta-z)) / 2
                 - E(z) + sum_i softplus((1 - 2 z_i) u_i) - log Z.
+
+    Args:
+        boltzmann: The Boltzmann machine p(z).
+        beta: A number, or one value per replica `(*replicas,)`. It must exceed minus the lowest eigenvalue of W.
+        validate: Whether to check the values of beta.
+
+    Raises:
+        ShapeError: beta has neither one value nor one per replica.
+        SupportError: beta is not finite.
+        NotPositiveDefiniteError: W + beta I is not positive definite.
+
+    References:
+        Vahdat, Andriyash and Macready (2018), "DVAE#: Discrete Variational Autoencoders with Relaxed Boltzmann
+        Priors", arXiv:1805.07445, Eq. 7.
     """
 
     kind: Literal["exact"] = "exact"
@@ -37,7 +49,7 @@ class GaussianIntegralRelaxation(Relaxation):
         beta = torch.as_tensor(beta, dtype=like.dtype, device=like.device)
         if broadcast_shape(beta.shape, boltzmann.batch_shape) != boltzmann.batch_shape:
             raise ShapeError(
-                f"beta of shape {tuple(beta.shape)} for a machine with replicas {tuple(boltzmann.batch_shape)}; "
+                f"beta of shape {tuple(beta.shape)} for replicas {tuple(boltzmann.batch_shape)}; "
                 "give one number, or one per replica"
             )
         if validate and not bool(torch.isfinite(beta).all()):
@@ -46,10 +58,10 @@ class GaussianIntegralRelaxation(Relaxation):
         self._log_det = boltzmann.log_det(self.beta)
         if validate and bool(self._log_det.isnan().any()):
             at = int(self._log_det.isnan().flatten().nonzero()[0])
-            least = -boltzmann.lowest_eigenvalue().flatten()[at].item()
+            lower = -boltzmann.lowest_eigenvalue().flatten()[at].item()
             raise NotPositiveDefiniteError(
                 f"beta = {self.beta.flatten()[at].item():g} is too small: W + beta I must be positive definite, "
-                f"which needs beta > {least:g} here; safe_beta gives one with a margin"
+                f"which needs beta > {lower:g} here; safe_beta gives one with a margin"
             )
 
     def log_unnormalized(self, bits: SoftBits) -> Tensor:
@@ -67,11 +79,20 @@ class GaussianIntegralRelaxation(Relaxation):
 
 
 def safe_beta(boltzmann: Boltzmann, beta: float | Tensor, margin: float = 5.0) -> Tensor:
-    """max(beta, margin - lowest eigenvalue of W): the sharpness asked for, or the least that is safe.
+    """Raise beta to a value for which W + beta I is positive definite: max(beta, margin - lowest eigenvalue of W).
 
-    >>> from softspin.distributions import BipartiteBoltzmann
-    >>> safe_beta(BipartiteBoltzmann(torch.zeros(2), torch.tensor([[-7.0]])), 10.0)
-    tensor(12.)
+    Args:
+        boltzmann: The Boltzmann machine.
+        beta: Requested beta: a number, or one value per replica.
+        margin: Lower bound on the eigenvalues of W + beta I.
+
+    Returns:
+        beta, `(*replicas,)`, without a gradient.
+
+    Example:
+        >>> from softspin.distributions import BipartiteBoltzmann
+        >>> safe_beta(BipartiteBoltzmann(torch.zeros(2), torch.tensor([[-7.0]])), 10.0)
+        tensor(12.)
     """
-    least = margin - boltzmann.lowest_eigenvalue()
-    return torch.maximum(torch.as_tensor(beta, dtype=least.dtype, device=least.device), least).detach()
+    lowest = margin - boltzmann.lowest_eigenvalue()
+    return torch.maximum(torch.as_tensor(beta, dtype=lowest.dtype, device=lowest.device), lowest).detach()

@@ -1,4 +1,4 @@
-"""Colouring: which units of a Boltzmann machine can be updated at the same time."""
+"""Graph colouring, which finds units of a Boltzmann machine that can be updated jointly."""
 
 from __future__ import annotations
 
@@ -10,11 +10,18 @@ from torch import Tensor
 
 
 def colour_classes(adjacency: Tensor) -> list[Tensor]:
-    """Split the nodes of a graph `(D, D)` into independent sets, greedily, busiest node first; largest set first.
+    """Split the nodes of a graph into independent sets, by greedy colouring in the order of decreasing degree.
 
-    >>> ring = torch.tensor([[0, 1, 0, 1], [1, 0, 1, 0], [0, 1, 0, 1], [1, 0, 1, 0]]).bool()
-    >>> [c.tolist() for c in colour_classes(ring)]
-    [[0, 2], [1, 3]]
+    Args:
+        adjacency: Symmetric boolean matrix, `(D, D)`.
+
+    Returns:
+        Node indices of each set, largest set first.
+
+    Example:
+        >>> ring = torch.tensor([[0, 1, 0, 1], [1, 0, 1, 0], [0, 1, 0, 1], [1, 0, 1, 0]]).bool()
+        >>> [c.tolist() for c in colour_classes(ring)]
+        [[0, 2], [1, 3]]
     """
     bits = adjacency.to("cpu", torch.bool).numpy().tobytes()
     return [torch.tensor(c, device=adjacency.device) for c in _classes(bits, len(adjacency))]
@@ -22,7 +29,7 @@ def colour_classes(adjacency: Tensor) -> list[Tensor]:
 
 @lru_cache(maxsize=64)
 def _classes(bits: bytes, nodes: int) -> list[list[int]]:
-    """Remembered, for in training the graph is the same at every step: 2.7 ms for 400 units of a Zephyr lattice."""
+    """Colour the graph. Cached, because it is the same at every training step and 400 Zephyr units take 2.7 ms."""
     adjacency = np.frombuffer(bits, dtype=bool).reshape(nodes, nodes)
     neighbours = [set(row.nonzero()[0].tolist()) for row in adjacency]
     classes: list[set[int]] = []

@@ -17,13 +17,22 @@ from softspin.numerics import align, replica_matmul
 
 @final
 class GraphBoltzmann(Boltzmann):
-    """A Boltzmann machine on any graph: E(z) = -a.z - z.W.z / 2, W symmetric with zero diagonal.
+    """Boltzmann machine on any graph, E(z) = -a.z - z.W.z / 2 with W symmetric and zero on the diagonal.
 
-    bias `(*replicas, D)`, coupling `(*replicas, D, D)`.
+    Args:
+        bias: Biases a, `(*replicas, D)`.
+        coupling: Coupling matrix W, `(*replicas, D, D)`.
+        log_z: Log partition function to use, `(*replicas,)`. None computes it exactly when it is needed.
+        validate_args: Whether to check values. None is the default of `torch.distributions`.
 
-    >>> chain = torch.diag(torch.ones(2), 1); chain = chain + chain.T
-    >>> GraphBoltzmann(torch.zeros(3), chain).marginals()
-    tensor([0.6792, 0.7756, 0.6792])
+    Raises:
+        ShapeError: Bias, coupling and log_z do not fit together.
+        SupportError: A parameter holds NaN or infinity, or W is not symmetric with a zero diagonal.
+
+    Example:
+        >>> chain = torch.diag(torch.ones(2), 1); chain = chain + chain.T
+        >>> GraphBoltzmann(torch.zeros(3), chain).marginals()
+        tensor([0.6792, 0.7756, 0.6792])
     """
 
     has_kernels = False
@@ -39,7 +48,7 @@ class GraphBoltzmann(Boltzmann):
         if coupling.shape != (*bias.shape, bias.shape[-1]):
             raise ShapeError(
                 f"bias {tuple(bias.shape)} and coupling {tuple(coupling.shape)} do not fit; "
-                "a machine on a graph takes bias (*replicas, D) and coupling (*replicas, D, D)"
+                "a GraphBoltzmann takes bias (*replicas, D) and coupling (*replicas, D, D)"
             )
         self._dense = coupling
         super().__init__(bias, log_z, validate_args)
@@ -48,7 +57,7 @@ class GraphBoltzmann(Boltzmann):
             if not torch.equal(coupling, coupling.mT):
                 raise SupportError("the coupling matrix must be symmetric; use (W + W.T) / 2")
             if bool(coupling.diagonal(dim1=-2, dim2=-1).any()):
-                raise SupportError("the coupling matrix must have a zero diagonal; put z_i z_i = z_i into the bias")
+                raise SupportError("the coupling matrix must have a zero diagonal; add its terms to the bias")
 
     @classmethod
     def from_parameters(cls, bias: Tensor, couplings: Tensor) -> Self:

@@ -1,4 +1,4 @@
-"""p(zeta) for overlapping smoothings, by mean field: Sec. 3.1.1 of the paper. A lower bound."""
+"""Relaxation by overlapping smoothings, with mean field (DVAE#, Sec. 3.1.1). A lower bound."""
 
 from __future__ import annotations
 
@@ -16,18 +16,32 @@ from softspin.smoothing import SoftBits
 
 
 class OverlapRelaxation(Relaxation):
-    """log p(zeta) = log sum_z e^(-E(z) + b.z + c) - log Z >= H(m) - E(m) + b.m + c - log Z.
+    """Overlapping relaxation, with log p(zeta) bounded from below by mean field.
 
-    b and c come with the soft bits (b = log r1 - log r0, c = log r0), so one class serves every smoothing. m is
-    the mean-field solution after `steps` rounds over the machine's blocks, started at 1/2. The gradient treats
-    m as given: it acts on E, b, c and log Z.
+        log p(zeta) = log sum_z e^(-E(z) + b.z + c) - log Z >= H(m) - E(m) + b.m + c - log Z.
 
-    >>> from softspin.distributions import BipartiteBoltzmann
-    >>> from softspin.smoothing import Power
-    >>> prior = OverlapRelaxation(BipartiteBoltzmann(torch.zeros(4), torch.ones(2, 2)))
-    >>> bits = Power(20.0).to_soft_bits(Power(20.0).from_value(torch.tensor([0.1, 0.9, 0.99, 0.2])))
-    >>> prior.log_prob(bits) <= prior.exact_log_prob(bits)
-    tensor(True)
+    b = log r1 - log r0 and c = log r0 come with the soft bits, so the class works with every smoothing. m is the
+    mean-field solution after `steps` iterations over the blocks, started at 1/2. The gradient treats m as a constant:
+    it acts on E, b, c and log Z.
+
+    Args:
+        boltzmann: The Boltzmann machine p(z).
+        steps: Mean-field iterations, at least 1.
+
+    Raises:
+        SupportError: steps is below 1.
+
+    References:
+        Vahdat, Andriyash and Macready (2018), "DVAE#: Discrete Variational Autoencoders with Relaxed Boltzmann
+        Priors", arXiv:1805.07445, Eqs. 4 to 6.
+
+    Example:
+        >>> from softspin.distributions import BipartiteBoltzmann
+        >>> from softspin.smoothing import Power
+        >>> prior = OverlapRelaxation(BipartiteBoltzmann(torch.zeros(4), torch.ones(2, 2)))
+        >>> bits = Power(20.0).to_soft_bits(Power(20.0).from_value(torch.tensor([0.1, 0.9, 0.99, 0.2])))
+        >>> prior.log_prob(bits) <= prior.exact_log_prob(bits)
+        tensor(True)
     """
 
     kind: Literal["lower bound"] = "lower bound"
@@ -38,7 +52,15 @@ class OverlapRelaxation(Relaxation):
         self.steps = steps
 
     def mean_field(self, bits: SoftBits, steps: int | None = None) -> Tensor:
-        """Logits of m, the factorial distribution closest to p(z|zeta), `(*replicas, ..., D)`."""
+        """Fit the factorial distribution m by minimizing KL(m || p(z|zeta)).
+
+        Args:
+            bits: Soft bits, `(*replicas, ..., D)`.
+            steps: Mean-field iterations. None uses those of the relaxation.
+
+        Returns:
+            Logits of m, `(*replicas, ..., D)`, without a gradient.
+        """
         steps = self.steps if steps is None else steps
         _check_steps(steps)
         with torch.no_grad():
@@ -53,7 +75,7 @@ class OverlapRelaxation(Relaxation):
             return logits
 
     def _fused(self, odds: Tensor, steps: int) -> Tensor:
-        """The same rounds as one kernel, for replicas in one dimension."""
+        """Run the same iterations as one kernel. It takes the replicas in one dimension."""
         n, m = self.boltzmann.couplings.shape[-2:]
         bias, weight = self.boltzmann.bias.reshape(-1, n + m), self.boltzmann.couplings.reshape(-1, n, m)
         return mean_field(odds.reshape(len(bias), -1, n + m), bias, weight, steps).reshape(odds.shape)
@@ -61,24 +83,53 @@ class OverlapRelaxation(Relaxation):
     def log_unnormalized(self, bits: SoftBits) -> Tensor:
         if self.boltzmann.validates and not bool(torch.isfinite(bits.log_odds).all()):
             raise SupportError(
-                "soft bits with infinite evidence (a spike smoothing, or zeta rounded to 0 or 1); the overlapping "
+                "soft bits with infinite log odds (a spike smoothing, or zeta rounded to 0 or 1); the overlapping "
                 "relaxation needs smoothings that overlap"
             )
         return self.bound(bits, self.mean_field(bits))
 
     def bound(self, bits: SoftBits, logits: Tensor) -> Tensor:
-        """H(m) - E(m) + (b.m + c - base): a lower bound for any m = sigmoid(logits), relative to the base."""
+        """Compute H(m) - E(m) + b.m + c - base for m = sigmoid(logits).
+
+        It is a lower bound on log_ratio + log Z for every m.
+
+        Args:
+            bits: Soft bits, `(*replicas, ..., D)`; base is their `log_base`.
+            logits: Logits of m, `(*replicas, ..., D)`.
+
+        Returns:
+            The bound, `(*replicas, ...)`.
+        """
         odds = bits.log_odds
-        # b m + c - max(c, b + c), written so that a unit which agrees with its evidence adds nothing.
+        # b m + c - max(c, b + c), in a form without cancellation where m agrees with the sign of b.
         evidence = -torch.sigmoid(logits) * positive_part(-odds) - torch.sigmoid(-logits) * positive_part(odds)
         return (binary_entropy(logits) + evidence).sum(-1) - self.boltzmann.energy(torch.sigmoid(logits))
 
     def exact_log_prob(self, bits: SoftBits) -> Tensor:
-        """log p(zeta) by enumeration, on machines small enough for that."""
+        """Compute log p(zeta) exactly, by enumeration of at most 24 units.
+
+        Args:
+            bits: Soft bits, `(*replicas, ..., D)`.
+
+        Returns:
+            Log densities, `(*replicas, ...)`.
+        """
         return self.log_prob(bits) + self.kl(bits)
 
     def kl(self, bits: SoftBits, steps: int | None = None) -> Tensor:
-        """KL(m || p(z|zeta)) by enumeration: how far the mean field is from exact. A diagnostic."""
+        """Compute KL(m || p(z|zeta)), the error of the mean-field bound, by enumeration of at most 24 units.
+
+        Args:
+            bits: Soft bits, `(*replicas, ..., D)`.
+            steps: Mean-field iterations. None uses those of the relaxation.
+
+        Returns:
+            The divergence in nats, `(*replicas, ...)`.
+
+        References:
+            Vahdat, Andriyash and Macready (2018), "DVAE#: Discrete Variational Autoencoders with Relaxed Boltzmann
+            Priors", arXiv:1805.07445, Eq. 6.
+        """
         odds = bits.log_odds
         exact = self.boltzmann.with_fields(odds).exact_log_z() - positive_part(odds).sum(-1)
         return exact - self.bound(bits, self.mean_field(bits, steps))

@@ -1,4 +1,4 @@
-"""What the two relaxations of a Boltzmann machine have in common."""
+"""The common interface of the two relaxations of a Boltzmann machine."""
 
 from __future__ import annotations
 
@@ -13,24 +13,37 @@ from softspin.smoothing import SoftBits
 
 
 class Relaxation(ABC):
-    """p(zeta) = sum_z p(z) r(zeta|z): a Boltzmann machine made continuous.
+    """Continuous relaxation of a Boltzmann machine, p(zeta) = sum_z p(z) r(zeta|z).
 
     Soft bits have shape `(*replicas, ..., D)`, log densities `(*replicas, ...)`.
     """
 
     boltzmann: Boltzmann
     kind: Literal["exact", "lower bound"]
-    """What `log_prob` is, given log Z."""
+    """Whether `log_prob` is exact or a lower bound, given log Z."""
 
     def log_prob(self, bits: SoftBits) -> Tensor:
-        """log p(zeta)."""
+        """Compute log p(zeta), or its lower bound.
+
+        Args:
+            bits: Soft bits, `(*replicas, ..., D)`.
+
+        Returns:
+            Log densities, `(*replicas, ...)`.
+        """
         return self.log_ratio(bits) + bits.log_base.sum(-1)
 
     def log_ratio(self, bits: SoftBits) -> Tensor:
-        """log p(zeta) - sum of max(log r0, log r1).
+        """Compute log p(zeta) - sum_i max(log r0, log r1).
 
-        The posterior offers the same, so importance weights never add and subtract the common part, which
-        is thousands of nats at beta = 40, more than float32 can carry without loss.
+        :meth:`SmoothedBernoulli.log_ratio` subtracts the same base from the posterior, so it cancels in importance
+        weights. At beta = 40 the base is thousands of nats, too much for float32.
+
+        Args:
+            bits: Soft bits, `(*replicas, ..., D)`.
+
+        Returns:
+            Log densities relative to the base, `(*replicas, ...)`.
         """
         check_shape("soft bits", bits.zeta, self.boltzmann)
         value = self.log_unnormalized(bits)
@@ -38,4 +51,11 @@ class Relaxation(ABC):
 
     @abstractmethod
     def log_unnormalized(self, bits: SoftBits) -> Tensor:
-        """log_ratio + log Z."""
+        """Compute log_ratio + log Z, which does not need log Z.
+
+        Args:
+            bits: Soft bits, `(*replicas, ..., D)`.
+
+        Returns:
+            Unnormalized log densities relative to the base, `(*replicas, ...)`.
+        """

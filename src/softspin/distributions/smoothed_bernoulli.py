@@ -1,4 +1,4 @@
-"""q(zeta|x) = (1-q) r(zeta|0) + q r(zeta|1): a bit drawn, smoothed, and still differentiable."""
+"""The approximate posterior of a relaxed bit, with reparameterized draws."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from softspin.smoothing import Location, Smoothing, SoftBits
 
 
 class _ImplicitDraw(torch.autograd.Function):
-    """Gives a draw the gradient it would have if made by inverting the mixture's CDF.
+    """Give a draw its implicit reparameterization gradient.
 
-    F(near; logits, beta) = rho stays fixed, so d near = -(dF/d parameter) / (dF/d near). In the coordinate
-    `near` both are finite where zeta itself has rounded to 0 or 1. One function for all families: they
-    differ in their densities and CDFs only.
+    F(near; logits, beta) = rho stays fixed, so d near = -(dF/d parameter) / (dF/d near). In the coordinate `near`
+    both derivatives are finite even where zeta rounds to 0 or 1. All families share this function and differ only in
+    their densities and CDFs.
     """
 
     @staticmethod
@@ -51,16 +51,35 @@ class _ImplicitDraw(torch.autograd.Function):
 
 
 class SmoothedBernoulli(Distribution):
-    """The mixture (1-q) r(zeta|0) + q r(zeta|1) with q = sigmoid(logits).
+    """Posterior of relaxed bits: the mixture (1-q) r(zeta|0) + q r(zeta|1) with q = sigmoid(logits).
 
-    Batch shape: that of `logits`; every bit is a batch element. Draws are :class:`SoftBits`, with exact
-    log densities and with gradients to the logits, to beta, and to shift and width where there are any.
+    The batch shape is that of `logits`; every bit is a batch element. Draws are :class:`SoftBits` with exact log
+    densities. They are reparameterized by implicit differentiation of the CDF F of the mixture,
 
-    >>> from softspin.smoothing import Power
-    >>> posterior = SmoothedBernoulli(torch.tensor([-2.0, 3.0]), Power(40.0))
-    >>> bits = posterior.draw((5,), generator=torch.Generator().manual_seed(0))
-    >>> bits.zeta.shape, posterior.log_prob(bits).isfinite().all().item()
-    (torch.Size([5, 2]), True)
+        d zeta / d q = (R(zeta|0) - R(zeta|1)) / ((1-q) r(zeta|0) + q r(zeta|1)),
+
+    and have gradients with respect to the logits and the parameters of the smoothing.
+
+    Args:
+        logits: Log odds of z = 1, floating point, of any shape.
+        smoothing: The smoothing r. Its beta must broadcast to the shape of the logits.
+        validate_args: Whether to check values. None is the default of `torch.distributions`.
+
+    Raises:
+        ShapeError: beta does not broadcast to the shape of the logits.
+        SupportError: The logits are not floating point, or NaN.
+
+    References:
+        Vahdat, Andriyash and Macready (2018), "DVAE#: Discrete Variational Autoencoders with Relaxed Boltzmann
+        Priors", arXiv:1805.07445, Eqs. 8 and 9. Figurnov, Mohamed and Mnih (2018), "Implicit Reparameterization
+        Gradients", arXiv:1805.08498.
+
+    Example:
+        >>> from softspin.smoothing import Power
+        >>> posterior = SmoothedBernoulli(torch.tensor([-2.0, 3.0]), Power(40.0))
+        >>> bits = posterior.draw((5,), generator=torch.Generator().manual_seed(0))
+        >>> bits.zeta.shape, posterior.log_prob(bits).isfinite().all().item()
+        (torch.Size([5, 2]), True)
     """
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
@@ -94,10 +113,20 @@ class SmoothedBernoulli(Distribution):
         generator: torch.Generator | None = None,
         uniforms: tuple[Tensor, Tensor] | None = None,
     ) -> SoftBits:
-        """Reparameterised soft bits of shape `sample_shape + batch_shape`.
+        """Draw reparameterized soft bits.
 
-        Randomness comes from `generator`, or from two given tensors of uniforms in (0, 1) of that shape:
-        the first decides the bit, the second how far the value lies from it.
+        Args:
+            sample_shape: Leading dimensions of the draws.
+            generator: Source of randomness. None is torch's default generator.
+            uniforms: Two tensors of uniforms in (0, 1), `(*sample_shape, *batch_shape)`, to use instead of the
+                generator. The first decides the bit, the second the distance of zeta from it.
+
+        Returns:
+            Soft bits, `(*sample_shape, *batch_shape)`.
+
+        Raises:
+            ShapeError: The uniforms have another shape.
+            SupportError: A uniform does not lie strictly between 0 and 1.
         """
         lead = (sample_shape,) if isinstance(sample_shape, int) else tuple(sample_shape)
         shape = lead + tuple(self.batch_shape)
@@ -110,57 +139,98 @@ class SmoothedBernoulli(Distribution):
                 f"two of shape {shape} are needed"
             )
         if self._validate_args and not all(bool(((u > 0) & (u < 1)).all()) for u in uniforms):
-            raise SupportError("uniforms must lie strictly between 0 and 1; softspin.numerics.open_uniform makes such")
+            raise SupportError(
+                "uniforms must lie strictly between 0 and 1; draw them by softspin.numerics.open_uniform"
+            )
         with torch.no_grad():
             location = self.smoothing.draw_location(uniforms[0] < torch.sigmoid(self.logits), uniforms[1])
         return self.at(location)
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
-        """zeta alone, as torch's interface has it. Prefer :meth:`draw`: zeta loses its log density."""
+        """Draw zeta alone, as in `torch.distributions`. Prefer :meth:`draw`, which keeps the log densities."""
         return self.draw(tuple(sample_shape)).zeta
 
     def soft_bits(self, zeta: Tensor) -> SoftBits:
-        """The soft bits of given values, as exact as the values are; differentiable except at the support's ends."""
+        """Compute the soft bits of given values.
+
+        Args:
+            zeta: Relaxed bits, in a shape that broadcasts against the batch shape.
+
+        Returns:
+            Soft bits as precise as `zeta`, differentiable except at the ends of the support.
+        """
         self._check_shape(zeta)
         if self._validate_args:
             self.smoothing.check_support(zeta)
         return self.smoothing.to_soft_bits(self.smoothing.from_value(zeta))
 
     def log_prob(self, value: SoftBits | Tensor) -> Tensor:
-        """log q(zeta|x) of each bit; exact.
+        """Compute log q(zeta|x) of each bit, exactly.
 
-        The shapes of value and logits broadcast.
+        Args:
+            value: Soft bits, or zeta alone, in a shape that broadcasts against the batch shape.
+
+        Returns:
+            Log densities in the broadcast shape.
         """
         bits = value if isinstance(value, SoftBits) else self.soft_bits(value)
         self._check_shape(bits.zeta)
         return mixture_log_prob(self.logits, bits.log_r0, bits.log_r1)
 
     def log_ratio(self, bits: SoftBits) -> Tensor:
-        """log q(zeta|x) - max(log r0, log r1) of each bit: what is left beside the part shared with the prior."""
+        """Compute log q(zeta|x) - max(log r0, log r1) of each bit, relative to the base shared with the prior.
+
+        Args:
+            bits: Soft bits, in a shape that broadcasts against the batch shape.
+
+        Returns:
+            Log densities relative to the base, in the broadcast shape.
+        """
         base = bits.log_base
         return mixture_log_prob(self.logits, bits.log_r0 - base, bits.log_r1 - base)
 
     def bit_logits(self, bits: SoftBits) -> Tensor:
-        """Log odds of q(z=1|x, zeta): the logits plus the evidence b(zeta)."""
+        """Compute the log odds of q(z=1|x, zeta): the logits plus b(zeta) = log r1 - log r0.
+
+        Args:
+            bits: Soft bits, in a shape that broadcasts against the batch shape.
+
+        Returns:
+            Log odds in the broadcast shape.
+        """
         return self.logits + bits.log_odds
 
     def bit_entropy(self) -> Tensor:
-        """Entropy in nats of the discrete bit, H(q(z|x))."""
+        """Compute the entropy of the discrete bits, H(q(z|x)).
+
+        Returns:
+            Entropies in nats, in the batch shape.
+        """
         return binary_entropy(self.logits)
 
     def cdf(self, value: Tensor) -> Tensor:
-        """(1-q) R(zeta|0) + q R(zeta|1)."""
+        """Compute the CDF (1-q) R(zeta|0) + q R(zeta|1) of zeta."""
         if self._validate_args:
             self.smoothing.check_support(value)
         below0, below1 = self.smoothing.cdf(self.smoothing.from_value(value))
         return torch.sigmoid(-self.logits) * below0 + torch.sigmoid(self.logits) * below1
 
     def icdf(self, value: Tensor) -> Tensor:
-        """zeta at which the CDF reaches `value`; see :meth:`quantile` for the whole soft bits."""
+        """Compute the zeta at which the CDF equals `value`. :meth:`quantile` returns soft bits instead."""
         return self.quantile(value).zeta
 
     def quantile(self, rho: Tensor) -> SoftBits:
-        """Soft bits at which the CDF reaches rho in (0, 1), by closed form or bisection, differentiable."""
+        """Compute the soft bits at which the CDF equals rho, in closed form or by bisection.
+
+        Args:
+            rho: Probabilities in (0, 1), in a shape that broadcasts against the batch shape.
+
+        Returns:
+            Soft bits in the broadcast shape, reparameterized.
+
+        Raises:
+            SupportError: A probability does not lie strictly between 0 and 1.
+        """
         if self._validate_args and not bool(((rho > 0) & (rho < 1)).all()):
             raise SupportError("probabilities must lie strictly between 0 and 1")
         return self.at(self.smoothing.invert(self.logits.detach(), rho))
@@ -173,7 +243,14 @@ class SmoothedBernoulli(Distribution):
             )
 
     def at(self, location: Location) -> SoftBits:
-        """Soft bits at a given place, with the gradients that a draw which fell there would have."""
+        """Compute the soft bits at a location, with the gradients of a draw at this location.
+
+        Args:
+            location: Location of the bits, in a shape to which the logits broadcast.
+
+        Returns:
+            Soft bits, reparameterized.
+        """
         beta = self.smoothing.beta
         near = _ImplicitDraw.apply(self.logits, beta, location.coordinate, location.mode, self.smoothing)
         return self.smoothing.to_soft_bits(Location(near, location.mode))

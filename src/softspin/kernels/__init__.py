@@ -1,7 +1,7 @@
-"""Gibbs sweeps and annealing of bipartite machines, tensors in and out. Which implementation runs is decided here.
+"""Gibbs sweeps and annealing of RBMs on tensors, and the choice of their implementation.
 
-`plain` is the specification, for every dtype and device. `cpu` (package numba) and `gpu` (Triton) do the same faster,
-in float32. Shapes: bias `(R, n + m)`, weight `(R, n, m)`, chains `(R, C, n + m)`, stream `(R, 2)`.
+`plain` is the specification, for every dtype and device. `cpu` (package numba) and `gpu` (Triton) are faster, in
+float32. Shapes: bias `(R, n + m)`, weight `(R, n, m)`, chains `(R, C, n + m)`, rng_state `(R, 2)`.
 """
 
 from __future__ import annotations
@@ -45,13 +45,26 @@ def _fast(name: str) -> ModuleType | None:
 
 
 def choose(implementation: str, device: torch.device, dtype: torch.dtype) -> ModuleType:
-    """The module whose `gibbs_sweeps` and `anneal` run for parameters of this dtype on this device.
+    """Choose the module that implements `gibbs_sweeps` and `anneal`.
 
-    "auto" takes the fast one where it is installed and the parameters are float32, and `plain` everywhere else. A fast
-    one asked for by name either runs or says why it cannot.
+    Args:
+        implementation: "auto", "plain", "cpu" or "gpu". "auto" takes the fast implementation of the device if it is
+            installed and the parameters are float32, and `plain` otherwise.
+        device: Device of the parameters.
+        dtype: Dtype of the parameters.
 
-    >>> choose("auto", torch.device("cpu"), torch.float64).__name__
-    'softspin.kernels.plain'
+    Returns:
+        The module.
+
+    Raises:
+        UnknownNameError: There is no such implementation.
+        DeviceError: The requested implementation needs another device.
+        SupportError: The requested implementation needs float32.
+        MissingExtraError: The package of the requested implementation is not installed.
+
+    Example:
+        >>> choose("auto", torch.device("cpu"), torch.float64).__name__
+        'softspin.kernels.plain'
     """
     if implementation not in ("auto", "plain", *_NEEDS):
         raise unknown_name("implementation", implementation, ["auto", "plain", *_NEEDS])
@@ -67,7 +80,7 @@ def choose(implementation: str, device: torch.device, dtype: torch.dtype) -> Mod
     if device.type != wanted:
         raise DeviceError(
             f"implementation '{implementation}' was asked for, but the parameters are on {device}; "
-            f"move the machine to '{wanted}' or use 'auto'"
+            f"move them to '{wanted}' or use 'auto'"
         )
     if dtype != torch.float32:
         raise SupportError(f"implementation '{implementation}' computes in float32, not {dtype}; use 'auto' or 'plain'")
@@ -89,12 +102,33 @@ def gibbs_sweeps(
     *,
     implementation: Implementation = "auto",
 ) -> tuple[Tensor, Tensor]:
-    """`sweeps` block Gibbs sweeps of all chains; see :func:`softspin.kernels.plain.gibbs_sweeps`.
+    """Run block Gibbs sweeps: the right side given the left, then the left given the right.
 
-    >>> bias, weight = torch.zeros(1, 5), torch.zeros(1, 2, 3)
-    >>> z, rng_state = gibbs_sweeps(torch.zeros(1, 4, 5), bias, weight, init_rng_state(0, 1), sweeps=3)
-    >>> z.shape, rng_state[0, 1].item()
-    (torch.Size([1, 4, 5]), 3)
+    A chain at temperature t samples e^(-E_t) / Z_t with -E_t(z) = (1 - t) base.z + t (bias.z + left.w.right).
+
+    Args:
+        z: Chains, `(R, C, n + m)`, 0 or 1. The incoming right side is not used.
+        bias: Biases, `(R, n + m)`, left side first.
+        weight: Couplings, `(R, n, m)`.
+        rng_state: Random state, `(R, 2)`; see :func:`init_rng_state`.
+        sweeps: Number of sweeps, at least 1.
+        t: Temperature of each chain in [0, 1], `(R, C)`. None is 1.
+        base: Biases of the base distribution at t = 0, `(R, n + m)`. None is 0.
+        implementation: See :func:`choose`. With "auto", a Boltzmann machine that is too large for the fast
+            implementation runs in `plain`.
+
+    Returns:
+        The chains, `(R, C, n + m)`, and the random state, `sweeps` counters later.
+
+    Raises:
+        ShapeError: The shapes do not fit together.
+        SupportError: sweeps is below 1.
+
+    Example:
+        >>> bias, weight = torch.zeros(1, 5), torch.zeros(1, 2, 3)
+        >>> z, rng_state = gibbs_sweeps(torch.zeros(1, 4, 5), bias, weight, init_rng_state(0, 1), sweeps=3)
+        >>> z.shape, rng_state[0, 1].item()
+        (torch.Size([1, 4, 5]), 3)
     """
     _check(bias, weight, rng_state, z, base)
     if sweeps < 1:
@@ -119,12 +153,38 @@ def anneal(
     *,
     implementation: Implementation = "auto",
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Annealed importance sampling, forward or (from `start`) reverse; see :func:`softspin.kernels.plain.anneal`.
+    """Run annealed importance sampling, forward or (from `start`) reverse.
 
-    >>> bias, weight = torch.zeros(2, 5), torch.zeros(2, 2, 3)
-    >>> log_weight, z, rng_state = anneal(bias, weight, bias, torch.linspace(0, 1, 11), 4, init_rng_state(0, 2))
-    >>> log_weight.shape, z.shape
-    (torch.Size([2, 4]), torch.Size([2, 4, 5]))
+    The mean of e^(log weight) estimates Z / Z_base for a schedule from 0 to 1, and Z_base / Z for a schedule from 1 to
+    0 with samples of the Boltzmann machine as `start`. See :func:`softspin.kernels.plain.anneal`.
+
+    Args:
+        bias: Biases, `(R, n + m)`, left side first.
+        weight: Couplings, `(R, n, m)`.
+        base: Biases of the base distribution at temperature 0, `(R, n + m)`.
+        schedule: Temperatures in [0, 1], `(T + 1,)`.
+        chains: Number of chains C, at least 1.
+        rng_state: Random state, `(R, 2)`; see :func:`init_rng_state`.
+        start: Initial chains, `(R, C, n + m)`. None for a forward run.
+        implementation: See :func:`choose`. With "auto", a Boltzmann machine that is too large for the fast
+            implementation runs in `plain`.
+
+    Returns:
+        Log weights, `(R, C)` float64; the chains after the last sweep, `(R, C, n + m)`; and the random state, T + 1
+        counters later.
+
+    Raises:
+        ShapeError: The shapes do not fit together.
+        SupportError: chains is below 1, or a temperature lies outside [0, 1].
+
+    References:
+        Neal (2001), "Annealed Importance Sampling", arXiv:physics/9803008.
+
+    Example:
+        >>> bias, weight = torch.zeros(2, 5), torch.zeros(2, 2, 3)
+        >>> log_weight, z, rng_state = anneal(bias, weight, bias, torch.linspace(0, 1, 11), 4, init_rng_state(0, 2))
+        >>> log_weight.shape, z.shape
+        (torch.Size([2, 4]), torch.Size([2, 4, 5]))
     """
     _check(bias, weight, rng_state, start, base)
     if chains < 1:
@@ -132,16 +192,16 @@ def anneal(
     if schedule.ndim != 1 or len(schedule) < 2:
         raise ShapeError(f"schedule of shape {tuple(schedule.shape)}; it must be (T + 1,) with at least 2 temperatures")
     if not bool(((schedule >= 0) & (schedule <= 1)).all()):
-        raise SupportError("a schedule with values outside [0, 1]; it leads from one of them to the other")
+        raise SupportError("schedule has values outside [0, 1]; give temperatures from 0 to 1, or from 1 to 0")
     if start is not None and start.shape[1] != chains:
-        raise ShapeError(f"{start.shape[1]} chains to start from, but {chains} were asked for")
+        raise ShapeError(f"start has {start.shape[1]} chains, but chains = {chains}; they must be equal")
     arguments = bias, weight, base, schedule, chains, rng_state, start
     result: tuple[Tensor, Tensor, Tensor] = _run("anneal", implementation, bias, *arguments)
     return result
 
 
 def _run(function: str, implementation: str, like: Tensor, *arguments: Any) -> Any:
-    """Run it where it runs best; a machine that is too large for that goes to `plain`, unless asked for by name."""
+    """Run the chosen implementation. With "auto", `plain` takes over if the Boltzmann machine is too large for it."""
     run = choose(implementation, like.device, like.dtype)
     try:
         return getattr(run, function)(*arguments)
@@ -159,10 +219,10 @@ def _check(bias: Tensor, weight: Tensor, rng_state: Tensor, z: Tensor | None, ba
         )
     replicas, units = bias.shape
     if z is not None and (z.ndim != 3 or z.shape[0] != replicas or z.shape[2] != units or z.shape[1] < 1):
-        raise ShapeError(f"chains of shape {tuple(z.shape)}; this machine takes ({replicas}, at least 1, {units})")
+        raise ShapeError(f"chains of shape {tuple(z.shape)}; they must be ({replicas}, at least 1, {units})")
     if base is not None and base.shape != bias.shape:
         raise ShapeError(f"base of shape {tuple(base.shape)}; like the biases it must be {tuple(bias.shape)}")
     if rng_state.shape != (replicas, 2) or rng_state.dtype != torch.int64:
         raise ShapeError(
-            f"stream {tuple(rng_state.shape)} of {rng_state.dtype}; it must be ({replicas}, 2) of torch.int64"
+            f"rng_state {tuple(rng_state.shape)} of {rng_state.dtype}; it must be ({replicas}, 2) of torch.int64"
         )

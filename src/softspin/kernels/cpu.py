@@ -1,8 +1,9 @@
-"""Sweeps and annealing on the CPU, compiled by numba (the extra `fast`); the law and the shapes of `plain`, in float32.
+"""Sweeps and annealing on the CPU in float32, compiled by numba (the extra `fast`). Same interface as `plain`.
 
-What makes it fast: fields by table instead of multiplication (`cpu_fields.py`), 16 random bits for most decisions, no
-logarithm in an annealing step, and all sweeps of a block of chains done while it is in the cache. Every draw is a
-function of (key, counter, side, chain, unit) alone: not of threads, blocks, or the other replicas.
+It is fast for four reasons: fields come from lookup tables instead of products (`cpu_fields.py`), most decisions need
+only 16 random bits, annealing steps need no logarithm, and all sweeps of a block of chains run while the block is in
+the cache. Every draw is a function of (key, counter, side, chain, unit) alone, not of threads, blocks, or other
+replicas.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if find_spec("numba") is None:
     raise MissingExtraError("the fast CPU kernels need the package numba: pip install 'softspin[fast]'")
 
 BLOCK = 256
-"""Chains that go through the tables together. One sweep at 200x200: 0.88 ms with 64, 0.79 with 128, 0.74 with 256."""
+"""Chains that are processed together. One sweep at 200x200 takes 0.88 ms with 64, 0.79 with 128, 0.74 with 256."""
 
 _owner = os.getpid()
 
@@ -43,7 +44,7 @@ def gibbs_sweeps(
     t: Tensor | None = None,
     base: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Block Gibbs sweeps as :func:`softspin.kernels.plain.gibbs_sweeps`, for float32 on the CPU.
+    """Run block Gibbs sweeps like :func:`softspin.kernels.plain.gibbs_sweeps`, for float32 on the CPU.
 
     >>> z, bias, weight = torch.zeros(1, 4, 5), torch.full((1, 5), 50.0), torch.zeros(1, 2, 3)
     >>> z, rng_state = gibbs_sweeps(z, bias, weight, torch.tensor([[1, 0]]), sweeps=2)
@@ -74,7 +75,7 @@ def anneal(
     rng_state: Tensor,
     start: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Annealed importance sampling as :func:`softspin.kernels.plain.anneal`: log weights, chains, stream.
+    """Run annealed importance sampling like :func:`softspin.kernels.plain.anneal`, for float32 on the CPU.
 
     >>> bias, weight = torch.ones(1, 5), torch.zeros(1, 2, 3)
     >>> log_weight, z, rng_state = anneal(bias, weight, bias, torch.linspace(0, 1, 11), 4, torch.tensor([[1, 0]]))
@@ -86,17 +87,18 @@ def anneal(
     z = torch.zeros(len(bias), chains, bias.shape[-1]) if start is None else start
     _check(bias, weight, rng_state, z, base)
     if z.shape[1] != chains:
-        raise ShapeError(f"{z.shape[1]} chains to start from, but {chains} were asked for")
+        raise ShapeError(f"start has {z.shape[1]} chains, but chains = {chains}; they must be equal")
     steps, times = len(schedule), torch.zeros(z.shape[:2])
     new, log_weight = _run(z, bias, weight, base, times, schedule.to(torch.float64), steps, rng_state)
     return log_weight, new, advance(rng_state, steps)
 
 
 def uniforms(rng_state: Tensor, offset: int, chains: int, sides: tuple[int, int]) -> Tensor:
-    """The uniforms that sweep `offset` of a call uses, `(R, chains, n + m)` float32, slowly; sides = (n, m).
+    """Compute the uniforms of sweep `offset` of a call, `(R, chains, n + m)` float32, with sides = (n, m).
 
-    u = (w | 1) / 2**24: odd, so never 0 or 1. The top 16 bits of w come four units to a 64-bit word, lowest
-    first; the last 8 from a word of the unit's own, which the kernel makes only when they matter.
+    This is a slow reference. u = (w | 1) / 2**24 is never 0 or 1. The top 16 bits of w come from a 64-bit word that
+    four units share, lowest first. The last 8 come from a separate word of the unit, which the kernel computes only
+    when they matter.
 
     >>> uniforms(torch.tensor([[1, 0]]), 0, 2, (1, 2)).shape
     torch.Size([1, 2, 3])
@@ -110,7 +112,7 @@ def uniforms(rng_state: Tensor, offset: int, chains: int, sides: tuple[int, int]
 
 
 def _words(seed: Any, count: int) -> Any:
-    """`count` words of the generator seeded with `seed` (chains,): `(chains, count)` uint64."""
+    """Compute `count` words of the generators with seeds `(chains,)`: `(chains, count)` uint64."""
     return mix_uint64(seed[:, None] + np.arange(1, count + 1, dtype=np.uint64) * GAMMA_U64)
 
 
@@ -135,8 +137,8 @@ def _run(
     sweeps: int,
     rng_state: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """New chains and log weights. One sweep takes a millisecond: every operation of torch in here shows."""
-    jit = importlib.import_module("softspin.kernels.cpu_jit")  # numba is imported here, and compiles
+    """Compute new chains and log weights. A sweep takes a millisecond, so every torch operation here matters."""
+    jit = importlib.import_module("softspin.kernels.cpu_jit")  # imports numba and compiles
     replicas, n, m = weight.shape
     chains = z.shape[1]
     base, slope = (torch.zeros_like(bias), bias) if base is None else (base, bias - base)
@@ -165,26 +167,28 @@ def _run(
     job = (ctypes.c_int64 * len(values))(*[values[name] for name in jit.NAMES])
     _spread(jit.PREPARE, replicas, job)
     if not all(map(math.isfinite, arrays["size"].tolist())):
-        raise SupportError("weight has NaN or infinite values")
+        raise SupportError("weight holds NaN or infinity; every entry must be finite")
     if max(n, m) >= 1024:
         unit = arrays["size"] / 2**21
         if any(bool((weight.abs().sum(d).amax(1) > 2**30 * unit).any()) for d in (1, 2)):
-            raise TooLargeError(f"fields of {n} x {m} such weights do not fit into 32 bits; use implementation 'plain'")
+            raise TooLargeError(
+                f"fields of these {n} x {m} weights do not fit into 32 bits; use implementation 'plain'"
+            )
     _spread(jit.SWEEP, replicas * blocks, job)
     if not all(arrays["good"].tolist()):
-        raise SupportError("the left side of the chains has values other than 0 and 1")
+        raise SupportError("the left side of the chains has values other than 0 and 1; every state must be 0 or 1")
     return arrays["new"], arrays["log_weight"]
 
 
 def _spread(work: Any, items: int, job: Any) -> None:
-    """All items of a job, on torch's own threads where those are OpenMP's, else on fresh ones.
+    """Run all items of a job, on the OpenMP threads of torch if there are any, else on new threads.
 
-    A second pool beside torch's would fight with it: OpenMP's threads keep their cores busy for some milliseconds after
-    torch has used them. No thread needs the interpreter's lock.
+    A second thread pool would compete with that of torch: OpenMP threads keep their cores busy for some milliseconds
+    after torch has used them. No thread needs the GIL.
     """
     job[0], address = 0, ctypes.addressof(job)
     threads = min(torch.get_num_threads(), items)
-    forked = os.getpid() != _owner  # OpenMP's threads do not survive that
+    forked = os.getpid() != _owner  # OpenMP threads do not survive a fork
     parallel = _openmp()
     if threads == 1 or forked:
         work(address)
@@ -197,7 +201,7 @@ def _spread(work: Any, items: int, job: Any) -> None:
 
 @functools.cache
 def _openmp() -> Any:
-    """GNU OpenMP's entry `GOMP_parallel(function, argument, threads, flags)` as torch has loaded it, or None."""
+    """Find `GOMP_parallel(function, argument, threads, flags)` of the GNU OpenMP that torch has loaded, or None."""
     try:
         entry = ctypes.CDLL(None).GOMP_parallel
     except (AttributeError, OSError, TypeError):  # another OpenMP, or none; Windows has no CDLL(None)
@@ -208,15 +212,18 @@ def _openmp() -> Any:
 
 def _check(bias: Tensor, weight: Tensor, rng_state: Tensor, z: Tensor, base: Tensor | None) -> None:
     if weight.ndim != 3 or bias.shape != (weight.shape[0], weight.shape[1] + weight.shape[2]):
-        raise ShapeError(f"bias {tuple(bias.shape)} and weight {tuple(weight.shape)} are not (R, n + m) and (R, n, m)")
+        raise ShapeError(
+            f"bias {tuple(bias.shape)} and weight {tuple(weight.shape)} do not fit; "
+            "kernels take bias (R, n + m) and weight (R, n, m)"
+        )
     replicas, units = bias.shape
     if z.ndim != 3 or z.shape[0] != replicas or z.shape[2] != units or z.shape[1] < 1:
-        raise ShapeError(f"chains of shape {tuple(z.shape)}; this machine takes ({replicas}, at least 1, {units})")
+        raise ShapeError(f"chains of shape {tuple(z.shape)}; they must be ({replicas}, at least 1, {units})")
     if base is not None and base.shape != bias.shape:
         raise ShapeError(f"base of shape {tuple(base.shape)}; like the biases it must be {tuple(bias.shape)}")
     if rng_state.shape != (replicas, 2) or rng_state.dtype != torch.int64:
         raise ShapeError(
-            f"stream {tuple(rng_state.shape)} of {rng_state.dtype}; it must be ({replicas}, 2) of torch.int64"
+            f"rng_state {tuple(rng_state.shape)} of {rng_state.dtype}; it must be ({replicas}, 2) of torch.int64"
         )
     for name, tensor in (("chains", z), ("bias", bias), ("weight", weight), ("base", base)):
         if tensor is None:
@@ -226,4 +233,4 @@ def _check(bias: Tensor, weight: Tensor, rng_state: Tensor, z: Tensor, base: Ten
                 f"{name} of {tensor.dtype} on {tensor.device}; this kernel takes torch.float32 on the cpu"
             )
         if name in ("bias", "base") and not np.isfinite(tensor.numpy()).all():
-            raise SupportError(f"{name} has NaN or infinite values")
+            raise SupportError(f"{name} holds NaN or infinity; every entry must be finite")

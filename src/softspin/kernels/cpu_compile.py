@@ -1,4 +1,4 @@
-"""How the CPU code is compiled, and how it is called: C functions of one address, which every thread runs at once."""
+"""Compile the CPU kernels to C functions of one address, which all threads call concurrently."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 F = TypeVar("F", bound=Callable[..., Any])
-_kept: list[Any] = []  # own the code of the entries
+_kept: list[Any] = []  # keeps the compiled code alive
 
 
 def jit(**options: Any) -> Callable[[F], F]:
-    """numba's decorator for what is called from compiled code."""
+    """Decorate a function that is called from compiled code."""
     decorate: Callable[[F], F] = njit(nogil=True, error_model="numpy", **options)
     return decorate
 
 
 def entry(function: Callable[[Any], None]) -> Any:
-    """As a C function of one address: compiled at once, and kept on disk where some folder for it can be written."""
+    """Compile a C function of one address, cached on disk if a cache directory is writable."""
     signature = types.void(types.intp)
     try:
         compiled = cfunc(signature, cache=True)(function)
-    except RuntimeError:  # no writable place at all
+    except RuntimeError:  # no writable cache directory
         compiled = cfunc(signature)(function)
     _kept.append(compiled)
     address: Any = compiled.address
@@ -34,7 +34,7 @@ def entry(function: Callable[[Any], None]) -> Any:
 
 
 def _pointer(_: Any, address: Any) -> Any:
-    """An address as `carray` takes it."""
+    """Convert an address to a pointer for `carray`."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.inttoptr(args[0], cgutils.voidptr_t)
@@ -43,7 +43,7 @@ def _pointer(_: Any, address: Any) -> Any:
 
 
 def _take(_: Any, address: Any) -> Any:
-    """The number at this address, which is then one more; no two threads get the same."""
+    """Atomically read and increment the integer at this address."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         word = ir.IntType(64)

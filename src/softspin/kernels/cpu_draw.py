@@ -1,4 +1,4 @@
-"""Bits, compiled: drawn from fields with 16 random bits each, packed four to a table index, read and written."""
+"""Compiled functions that draw bits from fields with 16 random bits each, and pack them into table indices."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ UNDECIDED, UNDECIDED_8 = np.uint8(2), np.uint64(0x0202020202020202)
 ONE = np.float32(1.0)
 LIMIT = np.float32(120.0)  # of the exponent to base 2: float32 ends at 2^127
 LOG2E = np.float32(1.4426950408889634)
-SLACK = np.float32(1e-5)  # u * (1 + e^-x) is off by up to 7e-6 (at |x| = 80): this near to 1 the rule itself decides
+SLACK = np.float32(1e-5)  # u * (1 + e^-x) has an error up to 7e-6 (at |x| = 80); so close to 1, all 24 bits decide
 
 
 mix = jit()(mix_uint64)
-"""SplitMix64's output function, compiled: 64 random bits from a counter."""
+"""The output function of SplitMix64, compiled: 64 random bits from a counter."""
 
 
 @jit()
 def half_seed(key: int, counter: int, half: int) -> np.uint64:
-    """The seed of one half sweep of one replica."""
+    """Compute the seed of one half sweep of one replica."""
     return mix(mix(np.uint64(key)) + (np.uint64(2) * np.uint64(counter) + np.uint64(half)) * GAMMA_U64)
 
 
 @jit(fastmath={"contract"})
 def exp2(y: Any) -> Any:
-    """2^y in float32 to 2e-7, for |y| <= 126; plain arithmetic, so that loops over it vectorise."""
+    """Compute 2^y in float32 to 2e-7, for abs(y) <= 126, by arithmetic that loops can vectorize."""
     whole = np.floor(y + np.float32(0.5))
     f = y - whole
     p = np.float32(1.535336188319500e-4)
@@ -47,17 +47,17 @@ def exp2(y: Any) -> Any:
 
 @jit(fastmath={"contract"})
 def tempered(base: Any, t: Any, slope: Any, unit: Any, field: Any) -> Any:
-    """The field of one unit at temperature t, float32."""
+    """Compute the field of one unit at temperature t, in float32."""
     return base + t * (slope + unit * np.float32(field))
 
 
 @jit(fastmath={"contract"})
 def draw(seed: Any, field: Any, unit: Any, base: Any, slope: Any, t: Any, words: Any, excess: Any, bits: Any) -> None:
-    """Bits of one side of one chain; `excess` receives e^-x of each unit.
+    """Draw the bits of one side of one chain. `excess` receives e^-x of each unit.
 
-    16 random bits decide, unless the 8 bits below them could change the answer (once in 65,536). One loop for one kind
-    of number: with floats and bytes in the same loop the compiler takes registers half as wide. And no condition on a
-    byte in a loop over units: for AVX-512, LLVM 20 makes stores of 8 masked bytes of it that write 16.
+    16 random bits decide, unless the 8 bits below them could change the result (once in 65,536). Each loop has one
+    number type, because with floats and bytes in the same loop the compiler uses registers half as wide. No loop over
+    units has a condition on a byte, because for AVX-512, LLVM 20 turns it into masked stores of 8 bytes that write 16.
     """
     units = base.shape[0]
     fours = (units + 3) // 4
@@ -90,7 +90,7 @@ def draw(seed: Any, field: Any, unit: Any, base: Any, slope: Any, t: Any, words:
 
 @jit()
 def pack(bits: Any, index: Any) -> None:
-    """Bytes 0/1 to table indices, 4 units each."""
+    """Pack bytes of 0 and 1 into table indices, 4 units each."""
     eights = bits.view(np.uint64)
     for k in range(index.shape[0] // 2):
         byte = (eights[k] * PACK) >> np.uint64(56)
@@ -100,7 +100,7 @@ def pack(bits: Any, index: Any) -> None:
 
 @jit(fastmath={"reassoc", "nsz", "contract"})
 def read_side(z: Any, units: int, bits: Any, index: Any) -> Any:
-    """Pack the first `units` of each chain into indices; 0 if they were all 0 or 1."""
+    """Pack the first `units` of each chain into indices. Returns 0 if all values are 0 or 1."""
     stray = np.float32(0.0)
     for c in range(z.shape[0]):
         row = z[c, :units]
@@ -114,7 +114,7 @@ def read_side(z: Any, units: int, bits: Any, index: Any) -> Any:
 
 @jit()
 def write_side(index: Any, units: int, z: Any, first: int) -> None:
-    """Indices back to 0.0 and 1.0, from column `first` of z on."""
+    """Unpack indices to 0.0 and 1.0, into z from column `first` on."""
     whole = units // GROUP
     for c in range(z.shape[0]):
         row = z[c, first : first + units]

@@ -1,8 +1,7 @@
-"""Fields without multiplication, compiled: the sum of the rows of W whose unit is on.
+"""Compiled functions that compute fields by lookup tables: the sum of the rows of W whose unit is on.
 
-The units are taken four at a time, and the 16 possible sums of each four rows stand ready in a table, so that a field
-costs n/4 additions of int32. A block of chains goes through the table together: the part of the table in use stays in
-the cache nearest to the core.
+The table holds the 16 possible sums of each group of four rows, so a field costs n/4 additions of int32. The table is
+processed in parts that fit into the L1 cache, each for a block of chains.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from numba.extending import intrinsic
 
 from softspin.kernels.cpu_compile import jit
 
-GROUP = 4  # units per table: 16 sums. A 200x200 table is then 640 KB a side; 8 units would need 5 MB.
+GROUP = 4  # units per table: 16 sums. A 200x200 table is then 640 KB per side; 8 units would need 5 MB.
 TILE = 40  # columns of a field summed at a time: 5 registers of 8
-NEAR = 9  # groups summed at a time: 9 * 16 * 40 sums are 23 KB, of 32 KB in the nearest cache
+NEAR = 9  # groups summed at a time: 9 * 16 * 40 sums are 23 KB of the 32 KB L1 cache
 
 
 def table_shape(rows: int, columns: int) -> tuple[int, int, int, int]:
-    """Of the sums of groups of 4 rows, in an even number of groups."""
+    """Compute the shape of the table of sums of groups of 4 rows, with an even number of groups."""
     return -(-columns // TILE), 2 * -(-rows // 8), 1 << GROUP, TILE
 
 
@@ -32,9 +31,9 @@ shape_of = jit()(table_shape)
 
 @jit()
 def fill_table(whole: Any, table: Any) -> None:
-    """table (tiles, groups, 16, TILE) gets the sums of every subset of 4 rows of whole (rows, columns).
+    """Fill table (tiles, groups, 16, TILE) with the sums of every subset of 4 rows of whole (rows, columns).
 
-    What belongs to rows or columns that are not there is never read, and not written either.
+    Entries of missing rows or columns are never read, and not written.
     """
     rows, columns = whole.shape
     for tile in range(table.shape[0]):
@@ -51,16 +50,16 @@ def fill_table(whole: Any, table: Any) -> None:
 
 @jit()
 def unit_of(size: Any) -> Any:
-    """The unit of `plain.FixedPoint` for weights up to `size`."""
+    """Compute the unit of `plain.FixedPoint` for weights of magnitude up to `size`."""
     unit = size / np.float32(2.0**21)
     return unit if unit > 0 else np.float32(1.0)
 
 
 @jit()
 def prepare(weight: Any, left_table: Any, right_table: Any) -> Any:
-    """The tables of one machine, in the fixed point of `plain.FixedPoint`; returns the largest |weight|.
+    """Fill the tables of one replica, in the fixed point of `plain.FixedPoint`. Returns the largest abs(weight).
 
-    NaN and infinity are the largest: bits of floats without sign are ordered as whole numbers.
+    NaN and infinity count as the largest, because the bit patterns of non-negative floats are ordered like integers.
     """
     n, m = weight.shape
     bits = weight.view(np.int32)
@@ -84,12 +83,12 @@ def prepare(weight: Any, left_table: Any, right_table: Any) -> Any:
 
 
 def _add_rows(_: Any, field: Any, fresh: Any, table: Any, index: Any, count: Any) -> Any:
-    """field[:TILE] += sum over k < count of table[k, index[k], :TILE], all int32; if `fresh`, = instead of +=.
+    """Add the sum over k < count of table[k, index[k], :TILE] to field[:TILE], int32; assign it if `fresh`.
 
     field, table and index are addresses.
 
-    Written for the code generator: it keeps the sums in registers, where numba's own loops read and write them again
-    for every few rows (measured: 560 against 400 ns a chain at 200x200).
+    Written in LLVM IR to keep the sums in registers. Loops compiled by numba load and store them every few rows, which
+    takes 560 instead of 400 ns per chain at 200x200.
     """
     vector, word = ir.VectorType(ir.IntType(32), 8), ir.IntType(64)
 
@@ -119,7 +118,7 @@ add_rows: Any = intrinsic(_add_rows)
 
 @jit()
 def add_fields(table: Any, index: Any, field: Any) -> None:
-    """field[c] = sum over groups of table[:, group, index[c, group]], a part of the table at a time for all chains."""
+    """Compute field[c] = sum over groups of table[:, group, index[c, group]], one part of the table at a time."""
     tiles, groups, sums, _ = table.shape
     from_table, from_index, to_field = table.ctypes.data, index.ctypes.data, field.ctypes.data
     for tile in range(tiles):

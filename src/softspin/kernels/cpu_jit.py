@@ -1,4 +1,4 @@
-"""The compiled half of `cpu.py`: all sweeps of all chains, a block of chains at a time. Imported at first use."""
+"""The compiled part of `cpu.py`: all sweeps of all chains, one block of chains at a time. Imported at first use."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def half_sweep(
     seed: Any, first: int, table: Any, given: Any, drawn: Any, field: Any, unit: Any, base: Any, slope: Any, t: Any,
     words: Any, excess: Any, bits: Any, step: float, small: bool, own: Any, log_weight: Any,
 ) -> None:  # fmt: skip
-    """Draw one side of a block of chains given the other; if t has just moved by `step`, add to the log weights."""
+    """Draw one side of a block of chains given the other. If t has changed by `step`, update the log weights."""
     add_fields(table, given, field)
     for c in range(given.shape[0]):
         draw(
@@ -48,12 +48,12 @@ def run_block(
     first: int, sweeps: int, z: Any, times: Any, schedule: Any, key: int, counter: int, unit: Any, base: Any,
     slope: Any, table: Any, steepest: Any, new: Any, log_weight: Any,
 ) -> bool:  # fmt: skip
-    """Sweeps of a block of chains of one machine, the first of them number `first`, from z to `new` (chains, n + m).
+    """Sweep a block of chains of one replica from z to `new` (chains, n + m). `first` is the number of its first chain.
 
-    False if the left side of z is not all 0 or 1. base, slope (units,) and table (tiles, groups, 16, TILE) come in
-    pairs, left and right; a side's table makes the fields of the other side. With a schedule, sweep k is at
-    schedule[k], and the step from schedule[k - 1] goes to the log weights (chains,); no field moves by more than
-    `steepest` times the step. Without, t is `times` (chains,).
+    Returns False if the left side of z has values other than 0 and 1. base, slope (units,) and table (tiles, groups,
+    16, TILE) come in pairs, left and right; the table of a side gives the fields of the other side. With a schedule,
+    sweep k is at schedule[k], and the step from schedule[k - 1] is added to the log weights (chains,); no field changes
+    by more than `steepest` times the step. Without a schedule, t is `times` (chains,).
     """
     chains, n = z.shape[0], base[0].shape[0]
     index = (np.zeros((chains, table[0].shape[1]), np.uint8), np.zeros((chains, table[1].shape[1]), np.uint8))
@@ -73,8 +73,8 @@ def run_block(
         if schedule.shape[0] > 0:
             t[:] = schedule[k]
             step = schedule[k] - schedule[max(k, 1) - 1]
-        small = abs(step) * steepest <= SERIES * 0.9999  # weights in fixed point may be a little larger
-        for half in range(2):  # one call in the source, so that the sweep is compiled once
+        small = abs(step) * steepest <= SERIES * 0.9999  # weights in fixed point may be slightly larger
+        for half in range(2):  # a single call site, so that the sweep is compiled once
             side = 1 - half
             half_sweep(
                 half_seed(key, counter + k, half), first, table[half], index[half], index[side], field[side], unit,
@@ -83,19 +83,19 @@ def run_block(
             )  # fmt: skip
     for side in range(2):
         write_side(index[side], base[side].shape[0], new, n * side)
-    return stray == 0  # NaN is not
+    return stray == 0  # False for NaN
 
 
 @jit()
 def tables_of(job: Any) -> Any:
-    """The tables of the left and of the right side."""
+    """Return the tables of the left and of the right side."""
     left, right = (job.replicas, *shape_of(job.n, job.m)), (job.replicas, *shape_of(job.m, job.n))
     return carray(pointer(job.left_table), left, np.int32), carray(pointer(job.right_table), right, np.int32)
 
 
 @jit()
 def prepare_all(address: int) -> None:
-    """Make the tables of all machines; each thread of a pool calls this with the address of the same job."""
+    """Fill the tables of all replicas. Each thread calls this with the address of the same job."""
     job = carray(pointer(address), 1, JOB)[0]
     weight = carray(pointer(job.weight), (job.replicas, job.n, job.m), np.float32)
     size = carray(pointer(job.size), job.replicas, np.float32)
@@ -108,7 +108,7 @@ def prepare_all(address: int) -> None:
 
 @jit()
 def sweep_all(address: int) -> None:
-    """Sweep all chains, as `prepare_all`."""
+    """Sweep all chains. Each thread calls this with the address of the same job."""
     job = carray(pointer(address), 1, JOB)[0]
     n, units = job.n, job.n + job.m
     z = carray(pointer(job.z), (job.replicas, job.chains, units), np.float32)
@@ -136,8 +136,10 @@ def sweep_all(address: int) -> None:
 
 
 def _entries(sources: str) -> tuple[Any, Any]:
-    """The two functions above for C. numba's cache on disk asks whether this file has changed, and what a function
-    closes over, but does not look at the files it calls into: hence `sources`.
+    """Compile the two functions above as C functions.
+
+    The disk cache of numba depends on this file and on the closure of a function, but not on the files of the functions
+    it calls. Hence `sources`, a hash of them, is part of the closure.
     """
 
     def prepare_entry(address: int) -> None:

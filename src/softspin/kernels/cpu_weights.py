@@ -1,4 +1,4 @@
-"""The increments of annealing's log weights, compiled."""
+"""Compiled functions that compute the log weight increments of annealing."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from softspin.kernels.cpu_compile import jit
 from softspin.kernels.cpu_fields import GROUP
 
 ONE = np.float32(1.0)
-SERIES = np.float32(0.25)  # changes of a field up to here by the series in `softplus_step`
+SERIES = np.float32(0.25)  # largest change of a field for which `softplus_step` uses its series
 
 
 @jit()
 def subset_sums(values: Any, table: Any) -> None:
-    """table[g, k] = the sum of those of values[4g .. 4g+3] whose bit is set in k."""
+    """Fill table[g, k] with the sum of those of values[4g .. 4g+3] whose bit is set in k."""
     table[:] = 0.0
     for g in range(table.shape[0]):
         for k in range(1 << GROUP):
@@ -27,7 +27,7 @@ def subset_sums(values: Any, table: Any) -> None:
 
 @jit(fastmath={"reassoc", "nsz", "contract"})
 def left_terms(table: Any, index: Any) -> float:
-    """The sum of one value per unit that is on, from `subset_sums`."""
+    """Sum the values of the units that are on, from `subset_sums`."""
     total = 0.0
     for g in range(table.shape[0]):
         total += table[g, index[g]]
@@ -36,17 +36,17 @@ def left_terms(table: Any, index: Any) -> float:
 
 @jit()
 def softplus(x: float) -> float:
-    """log(1 + e^x) in float64."""
+    """Compute log(1 + e^x) in float64."""
     return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
 
 
 @jit(fastmath={"reassoc", "nsz", "contract"})
 def softplus_step(field: Any, excess: Any, unit: Any, base: Any, slope: Any, t: Any, step: float, small: bool) -> float:
-    """Sum over units of softplus(x) - softplus(x - d): x the field at t, d its change by `step` in t.
+    """Sum softplus(x) - softplus(x - d) over units, where x is the field at t and d its change by `step` in t.
 
-    The Taylor series in d has the cumulants of a Bernoulli variable as coefficients, and p = sigmoid(x) is known from
-    the draw: no logarithm. Six terms leave 5e-8 of the sum at |d| = 1/4; larger changes take logarithms in float64.
-    `small` promises that there are none.
+    The coefficients of the Taylor series in d are the cumulants of a Bernoulli variable. As p = sigmoid(x) is known
+    from the draw, no logarithm is needed. Six terms have a relative error of 5e-8 at abs(d) = 1/4. Larger changes take
+    logarithms in float64; `small` states that there are none.
     """
     units = base.shape[0]
     narrow = np.float32(step)

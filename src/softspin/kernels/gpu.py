@@ -1,19 +1,22 @@
-"""Sweeps and annealing on a GPU: a block of chains stays on chip, with all of W, for as many sweeps as are asked for.
+"""Sweeps and annealing on a GPU. A block of chains stays on chip, with all of W, for all sweeps of a call.
 
-The weights are 16-bit whole numbers, W = unit * (256 high + low), in two int8 parts. Both orientations of both parts
-fit into the shared memory of one multiprocessor up to 224 x 224, and products with bits are exact in int32, so the
-order of summation, the kernel, the block size and the number of warps change nothing. The price is an error of at most
-max|W| / 65024 per weight: the chains sample that machine. `anneal` adds the step from it to the true one, so its log
-weights are those of the machine that was asked for.
+The weights are 16-bit integers, W = unit * (256 high + low), in two int8 parts. Both orientations of both parts fit
+into the shared memory of one multiprocessor up to 224 x 224. Products with bits are exact in int32, so results do not
+depend on the order of summation, the kernel, the block size or the number of warps. The rounding error is at most
+max(abs(W)) / 65024 per weight, and the chains sample the Boltzmann machine with rounded weights. `anneal` adds an
+importance sampling step to the exact weights, so its log weights are those of the given Boltzmann machine.
 
-Two kernels: `gpu_narrow` spreads few chains over the whole chip, `gpu_wide` packs many onto each multiprocessor. Both
-give unit i of chain c on side s (0 right, 1 left) at counter k of a replica's stream word 2 (c mod 2) + (i // 8 mod 2)
-of Philox4x32-7(key; x mod 2**32, 8 (i // 16) + i mod 8, x // 2**32, c // 2) with x = 2 k + s: a function of logical
-indices alone. Seven rounds are the fewest that pass BigCrush (Salmon et al., 2011).
+There are two kernels: `gpu_narrow` spreads few chains over the whole chip, `gpu_wide` packs many onto each
+multiprocessor. In both, unit i of chain c on side s (0 right, 1 left) at counter k of a replica uses word
+2 (c mod 2) + (i // 8 mod 2) of Philox4x32-7(key; x mod 2**32, 8 (i // 16) + i mod 8, x // 2**32, c // 2) with
+x = 2 k + s, a function of logical indices alone. Seven rounds are the fewest that pass BigCrush (Salmon et al., 2011).
 
-`SIZES` says how a side is cut into tiles: powers of two, so that 200 units cost 224 and not 256. The largest need the
-227 KB of an H100 or H200; the 163 KB of an A100 hold up to 192 units a side, the 99 KB of smaller chips up to 128.
-What does not fit is left to `plain`.
+`SIZES` lists the tiles of a side. They are powers of two, so that 200 units cost 224 and not 256. The largest need the
+227 KB of an H100 or H200. The 163 KB of an A100 hold up to 192 units per side, the 99 KB of smaller chips up to 128.
+Larger Boltzmann machines run in `plain`.
+
+References:
+    Salmon, Moraes, Dror and Shaw (2011), "Parallel Random Numbers: As Easy as 1, 2, 3", SC11.
 """
 
 from __future__ import annotations
@@ -32,27 +35,27 @@ from softspin.numerics import softplus
 
 SIZES = {32: (32,), 64: (64,), 128: (128,), 160: (128, 32), 192: (128, 64), 224: (128, 64, 32)}
 LARGEST = max(SIZES)
-ROWS = 16  # of W that one program converts
+ROWS = 16  # rows of W that one program converts
 
 
 class LaunchPlan(NamedTuple):
-    """How some chains of every replica are cut into programs."""
+    """A launch of one kernel for some chains of every replica."""
 
     wide: bool
     block: int
-    """Chains in a program."""
+    """Chains per program."""
     warps: int
     chains: int
 
 
 def plan(size: int, replicas: int, chains: int, processors: int, tempered: bool) -> list[LaunchPlan]:
-    """Few chains are spread over the chip, many are packed.
+    """Plan the launches: few chains are spread over the chip, many are packed.
 
-    Measured on an H200, 40 sweeps of 1,000 chains, in ms a replica (`benchmarks/gpu_sweeps.py` measures what is
-    chosen; N narrow, W wide, with block and warps). 200x200 alone: 0.136 N(8, 8); two: 0.109 N(16, 4), 0.127 N(8, 8),
-    0.192 W(64, 4); three: 0.126 W(64, 4), 0.136 N(16, 4). 100x100 alone: 0.054 N(8, 8); five: 0.022 N(16, 8),
-    0.030 N(32, 8), 0.033 W(64, 4); twenty: 0.017 N(32, 8), 0.020 W(64, 4). 64x64, twenty: 0.006 N(32, 4),
-    0.009 W(64, 4).
+    Measured on an H200 with 40 sweeps of 1,000 chains, in ms per replica (`benchmarks/gpu_sweeps.py` measures the
+    chosen plan; N narrow, W wide, with block and warps). 200x200, one replica: 0.136 N(8, 8); two: 0.109 N(16, 4),
+    0.127 N(8, 8), 0.192 W(64, 4); three: 0.126 W(64, 4), 0.136 N(16, 4). 100x100, one replica: 0.054 N(8, 8); five:
+    0.022 N(16, 8), 0.030 N(32, 8), 0.033 W(64, 4); twenty: 0.017 N(32, 8), 0.020 W(64, 4). 64x64, twenty:
+    0.006 N(32, 4), 0.009 W(64, 4).
     """
     total = replicas * chains
     if total <= 2048:
@@ -65,9 +68,9 @@ def plan(size: int, replicas: int, chains: int, processors: int, tempered: bool)
 
 
 def _waves(replicas: int, chains: int, processors: int) -> list[LaunchPlan]:
-    """Blocks of 128 chains, then of 64, in the proportion that fills the chip best: one block has a whole processor.
+    """Plan blocks of 128 chains, then of 64, in the fastest proportion. Each block occupies one multiprocessor.
 
-    A wave of 128s takes 0.53 ms, one of 64s 0.38.
+    A wave of blocks of 128 takes 0.53 ms, one of blocks of 64 takes 0.38 ms.
     """
 
     def time(blocks: int) -> float:
@@ -80,7 +83,7 @@ def _waves(replicas: int, chains: int, processors: int) -> list[LaunchPlan]:
 
 
 def quantum(weight: Tensor) -> Tensor:
-    """The step of the 16-bit grid on which the chains see W, `(R,)`: max|W| / 32512."""
+    """Compute the step of the 16-bit grid to which W is rounded, max(abs(W)) / 32512, `(R,)`."""
     return _largest(weight).clamp(min=SMALLEST.value) * PART.value
 
 
@@ -97,7 +100,7 @@ def gibbs_sweeps(
     t: Tensor | None = None,
     base: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """As :func:`softspin.kernels.plain.gibbs_sweeps`, of the machine with W rounded to 16 bits."""
+    """Run sweeps like :func:`softspin.kernels.plain.gibbs_sweeps`, with W rounded to 16 bits."""
     tempered = t is not None or base is not None
     t = torch.ones_like(z[..., 0]) if tempered and t is None else t
     base = torch.zeros_like(bias) if tempered and base is None else base
@@ -113,15 +116,15 @@ def anneal(
     rng_state: Tensor,
     start: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """As :func:`softspin.kernels.plain.anneal`: along the rounded machine's path, and the step to the true one."""
+    """Run AIS like :func:`softspin.kernels.plain.anneal`, with rounded weights and a final step to the exact ones."""
     n, m = weight.shape[1], weight.shape[2]
     z = bias.new_zeros(len(bias), chains, n + m) if start is None else start
     log_weight = bias.new_empty(len(bias), chains)
     schedule = schedule.to(bias)
     out, after = _launch(z, bias, weight, rng_state, len(schedule), base, None, schedule, log_weight)
     total = log_weight.to(torch.float64)
-    # Where the path meets t = 1 the rounded machine stands in for the true one; one more step of importance sampling
-    # between the two, at the chains' end (forward) or beginning (reverse), makes the result exact again.
+    # At t = 1 the path reaches the rounded weights instead of the exact ones. One more step of importance sampling
+    # between the two, at the end (forward) or the start (reverse) of the chains, makes the estimate unbiased again.
     if bool(schedule[-1] == 1):
         total = total + _log_ratio(out, bias, weight)
     if bool(schedule[0] == 1):
@@ -130,7 +133,7 @@ def anneal(
 
 
 def _log_ratio(z: Tensor, bias: Tensor, weight: Tensor) -> Tensor:
-    """log f(left) of W minus that of the rounded W, with the right side summed out, in float64: `(R, C)`."""
+    """Compute log f(left) of W minus that of the rounded W, with the right side summed out, in float64: `(R, C)`."""
     n = weight.shape[1]
     left, own = z[..., :n].to(torch.float64), bias[:, None, n:].to(torch.float64)
     unit = quantum(weight).to(torch.float64)[:, None, None]
@@ -191,6 +194,6 @@ def _launch(
 
 def _processors(device: torch.device) -> int:
     if device.type != "cuda":
-        return 132  # under the interpreter: as many as an H200 has
+        return 132  # under the interpreter: the number of an H200
     count: int = torch.cuda.get_device_properties(device).multi_processor_count
     return count

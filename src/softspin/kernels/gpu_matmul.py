@@ -1,8 +1,8 @@
-"""Small float32 products of R pairs of matrices on tensor cores, in Triton's language.
+"""Triton kernels for small batched float32 products on tensor cores.
 
-A number is the sum of two of TF32 (10 bits of mantissa) with an error of 2^-21, so three products of such parts have
-float32's accuracy; where TF32 is allowed, one will do. A long sum is divided among programs; each writes its part, and
-nothing is added in an order that changes from run to run.
+A float32 number is the sum of two TF32 numbers (10 bits of mantissa) with an error of 2^-21, so three products of such
+parts have the accuracy of float32. If TF32 is allowed, one product is enough. A long sum is split among programs
+(split-K). Each writes its part, so the order of summation never changes between runs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 
 
 class Tile(NamedTuple):
-    """How a product is cut: a program makes rows x columns of the result, from its share of the sum."""
+    """Tiling of a product. A program computes rows x columns of the result, from one of split_k parts of the sum."""
 
     rows: int
     columns: int
@@ -28,17 +28,17 @@ class Tile(NamedTuple):
 
 @triton.jit
 def rounded(x):
-    """To the nearest number of TF32: the tensor core would cut the other 13 bits off. An infinity's rest is NaN."""
+    """Round to the nearest TF32 number. The tensor core would truncate. The remainder of an infinity is NaN."""
     return (x.to(tl.int32, bitcast=True) + 0x1000 & -0x2000).to(tl.float32, bitcast=True)
 
 
 @triton.jit
 def add_product(total, x, y, TF32: tl.constexpr):
-    """The sum total + x @ y."""
+    """Compute total + x @ y."""
     high_x, high_y = rounded(x), rounded(y)
     if TF32:
         return tl.dot(high_x, high_y, total, input_precision="tf32")
-    # The tensor core cuts its sums off, so only one tile's go through it before a rounded addition.
+    # The tensor core truncates its sums, so it accumulates only one tile before a rounded addition.
     part = tl.dot(x - high_x, high_y, input_precision="tf32")
     part = tl.dot(high_x, y - high_y, part, input_precision="tf32")
     return total + tl.dot(high_x, high_y, part, input_precision="tf32")
@@ -50,11 +50,11 @@ def make_tile(
     A_TRANSPOSED: tl.constexpr, B_TRANSPOSED: tl.constexpr, UNIT: tl.constexpr, TF32: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """Tile `index` of out (shares, R, M, N) from a (R, M, K) and b (R, K, N), the tiles of a share in a row.
+    """Compute tile `index` of out (split_k, R, M, N) from a (R, M, K) and b (R, K, N).
 
-    A share is `steps` times DEPTH of the sum over K. Of each factor one dimension is contiguous: the last, or the first
-    where it is TURNED; the other's stride is its lead. Lengths and strides count UNIT elements: with 4, Triton sees
-    that 16 bytes can be loaded at once.
+    The tiles of one part of the sum are consecutive. A part covers `steps` times DEPTH of the sum over K. One dimension
+    of each factor is contiguous: the last, or the first if it is TRANSPOSED. `lead` is the stride of the other. Lengths
+    and strides count UNIT elements: with 4, Triton can use 16-byte loads.
     """
     replica = tl.program_id(1).to(tl.int64)
     M, N, K = M * UNIT, N * UNIT, K * UNIT
@@ -86,14 +86,14 @@ def make_tile(
     tl.store(out + row[:, None] * N + column[None, :], total, mask=inside_a & inside_b)
 
 
-# One compiled kernel for all lengths: UNIT says what Triton would look for in each of them.
+# One compiled kernel for all lengths: UNIT replaces Triton's specialization on divisibility.
 @triton.jit(do_not_specialize=["M", "N", "K", "a_replica", "a_lead", "b_replica", "b_lead", "steps"])
 def product(
     a, b, out, M, N, K, a_replica, a_lead, b_replica, b_lead, steps,
     A_TRANSPOSED: tl.constexpr, B_TRANSPOSED: tl.constexpr, UNIT: tl.constexpr, TF32: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """All tiles of one product."""
+    """Compute all tiles of one product."""
     make_tile(
         tl.program_id(0), a, b, out, M, N, K, a_replica, a_lead, b_replica, b_lead, steps,
         A_TRANSPOSED, B_TRANSPOSED, UNIT, TF32, ROWS, COLUMNS, DEPTH,
@@ -113,7 +113,7 @@ def two_products(
     A_TRANSPOSED_2: tl.constexpr, B_TRANSPOSED_2: tl.constexpr, UNIT_2: tl.constexpr,
     TF32: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """The `first` programs make one product, the others another: side by side, for the price of the longer one."""
+    """Compute two products concurrently: the `first` programs one, the others the other."""
     index = tl.program_id(0)
     if index < first:
         make_tile(
@@ -128,19 +128,19 @@ def two_products(
 
 
 def tile_for(rows: int, columns: int, depth: int) -> Tile:
-    """The tile for a product of (rows, depth) and (depth, columns).
+    """Choose the tile for a product of (rows, depth) and (depth, columns).
 
-    A function of the shape alone, not of the number of replicas: what a replica gets must not depend on its company.
-    With up to seven shares torch's compiler writes their sum out, in their order.
+    It depends on the shape alone, not on the number of replicas, because the result of a replica must not depend on the
+    others. Up to split_k = 7, torch.compile unrolls the sum over the parts in order.
     """
     tile = Tile(32, 64, 32, warps=4, stages=4, split_k=1)
     tiles = triton.cdiv(rows, tile.rows) * triton.cdiv(columns, tile.columns)
-    # Measured on an H200 with 5 and 20 replicas: dividing a sum of up to 400 costs more than it saves.
+    # Measured on an H200 with 5 and 20 replicas: splitting a sum of up to 400 costs more than it saves.
     return tile._replace(split_k=4) if depth > 512 and tiles < 132 else tile
 
 
 class Plan(NamedTuple):
-    """One product as a kernel takes it."""
+    """Arguments of the kernel for one product."""
 
     arguments: tuple[Tensor | int, ...]
     a_transposed: bool
@@ -151,7 +151,7 @@ class Plan(NamedTuple):
 
 
 def plan(a: Tensor, b: Tensor, tile: Tile) -> Plan:
-    """For a `(R, M, K)` times b `(R, K, N)`, of any strides."""
+    """Prepare the product of a `(R, M, K)` and b `(R, K, N)`, of any strides."""
     (replicas, rows, depth), columns = a.shape, b.shape[-1]
     a, b = (f if 1 in f.stride()[1:] else f.contiguous() for f in (a, b))
     a_transposed, b_transposed = a.stride(2) != 1, b.stride(2) != 1
@@ -167,7 +167,7 @@ def plan(a: Tensor, b: Tensor, tile: Tile) -> Plan:
 
 
 def launch(a: Tensor, b: Tensor, tile: Tile, tf32: bool) -> Tensor:
-    """Parts `(split_k, R, M, N)` whose sum is a `(R, M, K)` times b `(R, K, N)`; any strides."""
+    """Compute parts `(split_k, R, M, N)` whose sum is a `(R, M, K)` @ b `(R, K, N)`, of any strides."""
     one = plan(a, b, tile)
     product[(one.programs, len(a))](
         *one.arguments,
@@ -181,7 +181,7 @@ def launch(a: Tensor, b: Tensor, tile: Tile, tf32: bool) -> Tensor:
 
 
 def launch_two(a: Tensor, b: Tensor, c: Tensor, d: Tensor, tf32: bool) -> tuple[Tensor, Tensor]:
-    """What two calls of :func:`launch` give for a @ b and c @ d, with the tiles that are right for them, in one."""
+    """Compute a @ b and c @ d in one launch, with the same results as two calls of :func:`launch`."""
     tiles = [tile_for(x.shape[1], y.shape[2], x.shape[2]) for x, y in ((a, b), (c, d))]
     one, two = plan(a, b, tiles[0]), plan(c, d, tiles[1])
     two_products[(one.programs + two.programs, len(a))](
@@ -194,7 +194,7 @@ def launch_two(a: Tensor, b: Tensor, c: Tensor, d: Tensor, tf32: bool) -> tuple[
 
 
 def _shape(tile: Tile) -> dict[str, int]:
-    """All but the shares, which every tile of `tile_for` has in common."""
+    """Return the constants of the kernel without split_k. They are the same for every tile of `tile_for`."""
     return {
         "ROWS": tile.rows, "COLUMNS": tile.columns, "DEPTH": tile.depth,
         "num_warps": tile.warps, "num_stages": tile.stages,

@@ -1,7 +1,7 @@
-"""Mean field of a bipartite machine under many sets of fields, in Triton's language: all rounds in one kernel.
+"""Triton kernel for the mean field of an RBM under many sets of fields, with all iterations in one launch.
 
-A program has some rows of evidence and goes through all rounds with them, so that nothing but W is read again. As
-separate products this is ten launches a training step, each too small to fill the chip.
+A program runs all iterations for some rows of evidence, so that only W is read repeatedly. As separate products this
+would be ten launches per training step, each too small to fill the GPU.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def half_round(
     odds, bias, weight, logits, means, row, inside, given, own, given_at, own_at, ACROSS, ALONG,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, TF32: tl.constexpr,
 ):  # fmt: skip
-    """Logits and means of the side of `own` units, from the means of the other, of `given` units."""
+    """Compute logits and means of the side of `own` units from the means of the other side, of `given` units."""
     for first in range(0, own, COLUMNS):
         column = first + tl.arange(0, COLUMNS)
         field = tl.zeros((ROWS, COLUMNS), tl.float32)
@@ -39,7 +39,7 @@ def half_round(
         field += constant[None, :] + tl.load(odds + place, mask=mask, other=0.0)
         tl.store(logits + place, field, mask=mask)
         tl.store(means + place, tl.sigmoid(field), mask=mask)
-    tl.debug_barrier()  # what was written is read by other threads of the program in the next half
+    tl.debug_barrier()  # other threads of the program read the results in the next half
 
 
 @triton.jit(do_not_specialize=["rows", "n", "m", "steps"])
@@ -47,9 +47,9 @@ def settle(
     odds, bias, weight, logits, means, rows, n, m, steps,
     UNIT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, TF32: tl.constexpr,
 ):  # fmt: skip
-    """`steps` rounds, right side first, from means of 1/2; odds, logits and means (R, rows, n + m).
+    """Run `steps` iterations, right side first, from means of 1/2; odds, logits and means (R, rows, n + m).
 
-    n and m count UNIT elements: with 4, Triton sees that 16 bytes can be loaded at once.
+    n and m count UNIT elements: with 4, Triton can use 16-byte loads.
     """
     n, m = n * UNIT, m * UNIT
     replica = tl.program_id(1).to(tl.int64)
@@ -68,7 +68,7 @@ def settle(
 
 
 def launch(odds: Tensor, bias: Tensor, weight: Tensor, steps: int, tf32: bool) -> Tensor:
-    """Logits `(R, rows, n + m)` after `steps` rounds, from evidence of that shape."""
+    """Compute logits `(R, rows, n + m)` after `steps` iterations, from evidence of the same shape."""
     replicas, rows, _ = odds.shape
     n, m = weight.shape[1:]
     logits, means = torch.empty_like(odds), torch.empty_like(odds)

@@ -1,6 +1,6 @@
-"""A few chains to a program, spread over the whole chip: least time for one machine, and for annealing. In Triton.
+"""Triton kernel with few chains per program, spread over the whole chip: lowest latency for one RBM, and annealing.
 
-Tuples hold tiles: a side of 200 units is a tile of 128, one of 64 and one of 32. T are their sizes, S where they start.
+Tuples hold tiles: a side of 200 units has tiles of 128, 64 and 32. T are their sizes, S their first units.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def _vector(pointer, length, T: tl.constexpr, S: tl.constexpr):
 
 @triton.jit
 def _words(key, counter, side, pair, START: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr):
-    """32 random bits for every (unit, chain) of one tile and one side."""
+    """Compute 32 random bits for every (unit, chain) of one tile and one side."""
     unit = tl.reshape(START // 2 + tl.arange(0, SIZE // 2), [SIZE // 16, 1, 8, 1, 1])
     a, b, c, d = philox(key, counter, side, unit, tl.reshape(pair, [1, 1, 1, BLOCK // 2, 1]))
-    # Units i and i + 8 and neighbouring chains lie in one thread's registers, so this moves nothing.
+    # Units i and i + 8 and neighbouring chains are in the registers of one thread, so this moves no data.
     near = tl.reshape(tl.arange(0, 2) == 0, [1, 2, 1, 1, 1])
     even = tl.reshape(tl.arange(0, 2) == 0, [1, 1, 1, 1, 2])
     return tl.reshape(tl.where(even, tl.where(near, a, b), tl.where(near, c, d)), [SIZE, BLOCK])
@@ -45,7 +45,7 @@ def _words(key, counter, side, pair, START: tl.constexpr, SIZE: tl.constexpr, BL
 
 @triton.jit
 def _driven(high, low, z, unit, J: tl.constexpr, N: tl.constexpr):
-    """Rows of tile J of W z times a unit, exact but for one rounding."""
+    """Compute the rows of tile J of W z times a unit, with a single rounding."""
     total = tl.dot(high[J * N], z[0], out_dtype=tl.int32)
     rest = tl.dot(low[J * N], z[0], out_dtype=tl.int32)
     for i in tl.static_range(1, N):
@@ -56,8 +56,8 @@ def _driven(high, low, z, unit, J: tl.constexpr, N: tl.constexpr):
 
 @triton.jit
 def _gain(y, before):
-    """(softplus(x) - softplus(x before)) / ln 2, with one logarithm for both."""
-    ratio = tl.div_rn(1.0 + tl.exp2(-tl.abs(y)), 1.0 + tl.exp2(-tl.abs(before)))  # exactly 1 where nothing changes
+    """Compute (softplus(x) - softplus(x before)) / ln 2 with a single logarithm."""
+    ratio = tl.div_rn(1.0 + tl.exp2(-tl.abs(y)), 1.0 + tl.exp2(-tl.abs(before)))  # exactly 1 if y == before
     return tl.maximum(-y, 0.0) - tl.maximum(-before, 0.0) + tl.log2(ratio)
 
 
@@ -87,7 +87,7 @@ def sweep(
     T: tl.constexpr, S: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr,
     TEMPERED: tl.constexpr, ANNEAL: tl.constexpr,
 ):  # fmt: skip
-    """`steps` sweeps of BLOCK chains. With ANNEAL each at its own temperature, and the log weights between them."""
+    """Run `steps` sweeps of BLOCK chains. With ANNEAL, each has its own temperature, and log weights are computed."""
     replica = tl.program_id(1)
     chain = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     pair = tl.program_id(0) * (BLOCK // 2) + tl.arange(0, BLOCK // 2)
@@ -96,7 +96,7 @@ def sweep(
     parts += replica.to(tl.int64) * 4 * SIZE * SIZE
     right_high, right_low = _matrix(parts, T, S, SIZE), _matrix(parts + SIZE * SIZE, T, S, SIZE)
     left_high, left_low = _matrix(parts + 2 * SIZE * SIZE, T, S, SIZE), _matrix(parts + 3 * SIZE * SIZE, T, S, SIZE)
-    # A unit that is not there has no weights, and this bias at every temperature: it is never on.
+    # A padding unit has no weights, and the bias NEVER at every temperature, so it is never on.
     right_bias, left_bias = _vector(bias + replica * total + n, m, T, S), _vector(bias + replica * total, n, T, S)
     if TEMPERED:
         right_base, left_base = _vector(base + replica * total + n, m, T, S), _vector(base + replica * total, n, T, S)

@@ -1,4 +1,4 @@
-"""Uniforms by Philox4x32-10, four to a call, in Triton's language."""
+"""Triton kernel for uniforms by Philox4x32-10, four per call."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BLOCK = 1024
 
 @triton.jit
 def fill(rng_state, out, count, domain, BLOCK: tl.constexpr):
-    """Element 4 i + w of a replica is word w of Philox(key; i, counter low, counter high, purpose)."""
+    """Fill element 4 i + w of a replica from word w of Philox(key; i, counter low, counter high, domain)."""
     replica = tl.program_id(1)
     key, counter = tl.load(rng_state + 2 * replica), tl.load(rng_state + 2 * replica + 1)
     call = tl.program_id(0) * (BLOCK // 4) + tl.arange(0, BLOCK // 4)
@@ -28,6 +28,6 @@ def fill(rng_state, out, count, domain, BLOCK: tl.constexpr):
 
 
 def launch(rng_state: Tensor, out: Tensor, domain: int) -> None:
-    """Fill out `(R, count)` from streams `(R, 2)`."""
+    """Fill out `(R, count)` from random states `(R, 2)`."""
     replicas, count = out.shape
     fill[(triton.cdiv(count, BLOCK), replicas)](rng_state.contiguous(), out, count, domain, BLOCK=BLOCK)

@@ -1,6 +1,6 @@
-"""What both GPU kernels share: the weights in 16 bits, the random words, the decision. In Triton's language.
+"""Triton functions of both sweep kernels: 16-bit weights, random words, and decisions.
 
-Fields are held as y = -x / ln 2, so that e^-x is the one instruction 2^y that the hardware has.
+Fields are stored as y = -x / ln 2, so that e^-x is 2^y, a single hardware instruction.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import triton.language as tl
 
 TO_Y = tl.constexpr(-1.4426950408889634)
 PART = tl.constexpr(1 / (127 * 256))
-SMALLEST = tl.constexpr(1e-30)  # stands in for max|W| where W is zero
-NEVER = tl.constexpr(-80.0)  # the bias of a unit that is not there
+SMALLEST = tl.constexpr(1e-30)  # replaces max|W| if W is zero
+NEVER = tl.constexpr(-80.0)  # the bias of padding units, which are never on
 
 
 @triton.jit
 def step_of(largest):
-    """The step of the 16-bit grid, as :func:`softspin.kernels.gpu.quantum` has it."""
+    """Compute the step of the 16-bit grid, as in :func:`softspin.kernels.gpu.quantum`."""
     return tl.maximum(tl.load(largest), SMALLEST) * PART
 
 
@@ -25,9 +25,9 @@ def quantize_weights(
     weight, bias, largest, parts, fields, n, m,
     SIZE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Some rows of one orientation: weight (R, n, m) -> parts (R, 2 sides, 2 parts, SIZE, SIZE), zero outside.
+    """Convert some rows of one orientation: weight (R, n, m) to parts (R, 2 sides, 2 parts, SIZE, SIZE), zero-padded.
 
-    WIDE: the columns in the order of `unit_of`, and the biases as fields (R, 2 sides, SIZE).
+    With WIDE, columns are in the order of `unit_of`, and biases are written as fields (R, 2 sides, SIZE).
     """
     replica, side = tl.program_id(0), tl.program_id(1)
     row, column = tl.program_id(2) * ROWS + tl.arange(0, ROWS), tl.arange(0, COLUMNS)
@@ -52,26 +52,26 @@ def quantize_weights(
 
 @triton.jit
 def unit_of(column):
-    """The unit whose bit stands in this column of a packed state: 16 i + 8 h + 2 t + b in column 16 i + 4 t + 2 h + b.
+    """Compute the unit in a column of a packed state: 16 i + 8 h + 2 t + b is in column 16 i + 4 t + 2 h + b.
 
-    A thread of the tensor core's result holds units 2 t, 2 t + 1, 2 t + 8, 2 t + 9 of each sixteen, and as an operand
-    of the next product it must bring four neighbours: so these four are made neighbours, and nothing moves.
+    In the result of the tensor core, a thread holds units 2 t, 2 t + 1, 2 t + 8, 2 t + 9 of each sixteen. As an operand
+    of the next product, it must hold four adjacent columns. This order makes the four adjacent, so no data moves.
     """
     return column // 16 * 16 + 8 * (column % 4 // 2) + 2 * (column % 16 // 4) + column % 2
 
 
 @triton.jit
 def _product(a, factor):
-    """High and low word, from one wide multiplication."""
+    """Compute the high and low word of a product by one 64-bit multiplication."""
     product = a.to(tl.uint64) * factor
     return (product >> 32).to(tl.uint32), product.to(tl.uint32)
 
 
 @triton.jit
 def philox(key, counter, side, unit_pair, chain_pair):
-    """Philox4x32-7 of (counter and side, pair of units, pair of chains): four words.
+    """Compute the four words of Philox4x32-7 for (counter and side, pair of units, pair of chains).
 
-    The scalar counter stands where the first round multiplies, so that this round costs two exclusive ors.
+    The scalar counter is in the words that the first round multiplies, so this round costs only two XORs.
     """
     low, high = (key & 0xFFFFFFFF).to(tl.uint32), (key >> 32).to(tl.uint32)
     a, b = (2 * counter + side & 0xFFFFFFFF).to(tl.uint32), unit_pair.to(tl.uint32)
@@ -87,7 +87,7 @@ def philox(key, counter, side, unit_pair, chain_pair):
 
 @triton.jit
 def is_on(word, y):
-    """u (1 + e^-x) < 1 with u = ((word >> 9) + 1/2) / 2**23: the bits of a number in [1, 2), less 1 - 2**-24."""
+    """Compute u (1 + e^-x) < 1 with u = ((word >> 9) + 1/2) / 2**23, from a float in [1, 2) minus 1 - 2**-24."""
     u = ((word >> 9) | 0x3F800000).to(tl.float32, bitcast=True) - 0.99999994039535522
     return tl.fma(u, tl.exp2(y), u) < 1.0
 

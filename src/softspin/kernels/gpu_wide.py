@@ -1,10 +1,11 @@
-"""Many chains to a program: most sweeps a second, for many replicas. In Triton's language.
+"""Triton kernel with many chains per program: highest throughput, for many replicas.
 
-Chains are rows, 64 to a group of four warps, units are columns. The product's left factor is the state, in registers,
-exactly where the last decision left it (see :func:`softspin.kernels.gpu_shared.unit_of`); W comes from shared memory.
-So a sweep needs no memory traffic but the tensor core's own, and no barrier.
+Chains are rows, 64 per group of four warps, and units are columns. The left factor of the product is the state, which
+stays in the registers that the last decision wrote (see :func:`softspin.kernels.gpu_shared.unit_of`). W is read from
+shared memory. So a sweep needs no other memory traffic and no barrier.
 
-Row r of sixteen holds chain 2 (r mod 8) + r // 8, so that a thread's two rows are neighbouring chains, as Philox wants.
+Row r of sixteen holds chain 2 (r mod 8) + r // 8, so that the two rows of a thread are neighbouring chains, which share
+words of Philox.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from softspin.kernels.gpu_shared import TO_Y, is_on, philox, step_of, unit_of, z
 
 @triton.jit
 def _matrix(parts, T: tl.constexpr, S: tl.constexpr, SIZE: tl.constexpr):
-    """Tiles (columns in, rows out) of a matrix that is stored row by row."""
+    """Load tiles (columns in, rows out) of a row-major matrix."""
     tiles = ()
     for i in tl.static_range(len(T)):
         for j in tl.static_range(len(T)):
@@ -28,7 +29,7 @@ def _matrix(parts, T: tl.constexpr, S: tl.constexpr, SIZE: tl.constexpr):
 
 @triton.jit
 def _words(key, counter, side, pair, START: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr):
-    """32 random bits for every (chain, unit) of one tile and one side."""
+    """Compute 32 random bits for every (chain, unit) of one tile and one side."""
     unit = tl.reshape(START // 2 + tl.arange(0, SIZE // 2), [1, 1, 1, SIZE // 16, 1, 8])
     chain = tl.reshape(pair, [BLOCK // 16, 1, 8, 1, 1, 1])
     a, b, c, d = philox(key, counter, side, unit, chain)
@@ -39,7 +40,7 @@ def _words(key, counter, side, pair, START: tl.constexpr, SIZE: tl.constexpr, BL
 
 @triton.jit
 def _pack(on, BLOCK: tl.constexpr, SIZE: tl.constexpr):
-    """Bits (BLOCK, SIZE) -> words (BLOCK, SIZE / 16, 4): unit 16 i + 8 h + 2 t + b is byte 2 h + b of word (i, t)."""
+    """Pack bits (BLOCK, SIZE) into words (BLOCK, SIZE / 16, 4): unit 16 i + 8 h + 2 t + b is byte 2 h + b of (i, t)."""
     unit = tl.arange(0, SIZE)
     one = (1 << (8 * (2 * (unit % 16 // 8) + unit % 2)))[None, :]
     bytes_ = tl.reshape(tl.where(on, one, 0), [BLOCK, SIZE // 16, 2, 4, 2])
@@ -48,7 +49,7 @@ def _pack(on, BLOCK: tl.constexpr, SIZE: tl.constexpr):
 
 @triton.jit
 def _unpack(words, BLOCK: tl.constexpr, SIZE: tl.constexpr):
-    """Words -> int8 (BLOCK, SIZE), columns in the order of `unit_of`. In registers both are the same bytes."""
+    """Unpack words to int8 (BLOCK, SIZE), columns in the order of `unit_of`. Both are the same bytes in registers."""
     shift = 16 * tl.arange(0, 2)[None, None, :, None, None] + 8 * tl.arange(0, 2)[None, None, None, None, :]
     bytes_ = (tl.expand_dims(tl.expand_dims(words, 2), 4) >> shift) & 0xFF
     return tl.reshape(tl.permute(bytes_.to(tl.int8), [0, 1, 3, 2, 4]), [BLOCK, SIZE])
@@ -58,7 +59,7 @@ def _unpack(words, BLOCK: tl.constexpr, SIZE: tl.constexpr):
 def _half(
     z, high, low, fields, step, key, counter, side, pair, T: tl.constexpr, S: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """One side, given the other."""
+    """Draw one side given the other."""
     out = ()
     N: tl.constexpr = len(T)
     for j in tl.static_range(N):
@@ -68,7 +69,7 @@ def _half(
         total *= 256
         for i in tl.static_range(N):
             total = tl.dot(_unpack(z[i], BLOCK, T[i]), low[i * N + j], total, out_dtype=tl.int32)
-        # The shift is 0. It keeps the compiler from holding all fields in registers, where there is no room for them.
+        # The shift is 0. It prevents the compiler from keeping all fields in registers, which would spill.
         own = tl.load(fields + (counter >> 62) + S[j] + tl.arange(0, T[j]))[None, :]
         word = _words(key, counter, side, pair, S[j], T[j], BLOCK)
         out = out + (_pack(is_on(word, total.to(tl.float32) * step + own), BLOCK, T[j]),)
@@ -100,7 +101,7 @@ def sweep(
     z_in, z_out, parts, largest, fields, rng_state, rng_state_out, n, m, first, chains, steps,
     T: tl.constexpr, S: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """`steps` sweeps of BLOCK chains; program 0 has chain `first`, an even number."""
+    """Run `steps` sweeps of BLOCK chains. Program 0 starts at chain `first`, an even number."""
     replica = tl.program_id(1)
     row = tl.arange(0, BLOCK)
     start = first + tl.program_id(0) * BLOCK
@@ -120,7 +121,7 @@ def sweep(
     right = ()
     for i in tl.static_range(len(T)):
         right = right + (tl.zeros_like(left[i]),)
-    # Hoisting what does not change out of the loop costs more registers than there are.
+    # Hoisting loop invariants needs more registers than are available.
     for k in tl.range(0, steps, disable_licm=True):
         right = _half(left, right_high, right_low, fields, step, key, counter + k, 0, pair, T, S, BLOCK)
         left = _half(right, left_high, left_low, fields + SIZE, step, key, counter + k, 1, pair, T, S, BLOCK)

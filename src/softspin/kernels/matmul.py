@@ -1,4 +1,4 @@
-"""Products of R pairs of matrices: torch's, and on a GPU, for the small ones of a training step, our own kernel."""
+"""Batched matrix products: those of torch, or a Triton kernel for the small products of a training step on a GPU."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from torch import Tensor, library
 from torch.autograd.function import once_differentiable
 
 ROWS = 4096
-"""Rows of a replica up to which the kernel is used."""
+"""Maximum number of rows per replica for which the kernel is used."""
 TRITON = importlib.util.find_spec("triton") is not None
 
 
 def product(rows: Tensor, weight: Tensor) -> Tensor:
-    """rows `(R, M, K)` @ weight `(R, K, N)`; in float32 on a GPU with TF32 only where torch's own products may use it.
+    """Compute rows `(R, M, K)` @ weight `(R, K, N)`.
+
+    Float32 products on a GPU use TF32 only if torch allows it for its own products.
 
     >>> product(torch.ones(3, 5, 2), torch.ones(3, 2, 4)).shape
     torch.Size([3, 5, 4])
@@ -24,10 +26,10 @@ def product(rows: Tensor, weight: Tensor) -> Tensor:
 
 
 def latency_bound(rows: Tensor, weight: Tensor) -> bool:
-    """Whether this is a product of a training step, on a GPU.
+    """Check whether this is a small float32 product on a GPU, as in a training step.
 
-    There cuBLAS multiplies float32 without tensor cores, in so few tiles that most of the time is spent waiting. Many
-    rows, as in an evaluation, keep it busy.
+    For these, cuBLAS does not use tensor cores and has so few tiles that the time is dominated by latency. Products
+    with many rows, as in an evaluation, use the GPU well.
     """
     return (
         TRITON
@@ -39,7 +41,7 @@ def latency_bound(rows: Tensor, weight: Tensor) -> bool:
 
 
 def tf32_allowed() -> bool:
-    """As in cuBLAS, the switch counts when the product runs, and a captured graph keeps it."""
+    """Check whether torch allows TF32. As in cuBLAS, it is read when the product runs, and fixed in a CUDA graph."""
     return bool(torch.backends.cuda.matmul.fp32_precision == "tf32")
 
 
@@ -60,12 +62,12 @@ class _Product(torch.autograd.Function):
 
 
 def joined(a: Tensor, b: Tensor) -> Tensor:
-    """The product by the kernel; where it comes in parts, a compiler adds them up in whatever uses the result."""
+    """Compute the product by the kernel. The sum over its parts can be fused by torch.compile."""
     return _sum(partial_products(a, b))
 
 
 def matmul_pair(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
-    """a @ b and c @ d by one launch: a training step is a chain of launches, most of them too small to fill a GPU."""
+    """Compute a @ b and c @ d in one launch, because most launches of a training step are too small to fill a GPU."""
     one, two = two_partial_products(a, b, c, d)
     return _sum(one), _sum(two)
 
@@ -76,7 +78,7 @@ def _sum(parts: Tensor) -> Tensor:
 
 @library.custom_op("softspin::partial_products", mutates_args=())
 def partial_products(a: Tensor, b: Tensor) -> Tensor:
-    """`(split_k, R, M, N)`, whose sum over the first dimension is a `(R, M, K)` @ b `(R, K, N)`."""
+    """Compute parts `(split_k, R, M, N)`, whose sum is a `(R, M, K)` @ b `(R, K, N)`."""
     from softspin.kernels import gpu_matmul
 
     return gpu_matmul.launch(a, b, gpu_matmul.tile_for(a.shape[1], b.shape[2], a.shape[2]), tf32_allowed())
@@ -84,7 +86,7 @@ def partial_products(a: Tensor, b: Tensor) -> Tensor:
 
 @library.custom_op("softspin::two_partial_products", mutates_args=())
 def two_partial_products(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
-    """`partial_products` of a and b, and of c and d."""
+    """Compute `partial_products` of a and b, and of c and d."""
     from softspin.kernels import gpu_matmul
 
     return gpu_matmul.launch_two(a, b, c, d, tf32_allowed())

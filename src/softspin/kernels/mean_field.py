@@ -1,4 +1,4 @@
-"""Mean field of bipartite machines in one call, where a GPU has a kernel for it. An operator, so that it compiles."""
+"""Mean field of RBMs as one GPU kernel, registered as an operator so that torch.compile accepts it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from softspin.kernels.matmul import TRITON, tf32_allowed
 
 
 def is_fused(evidence: Tensor) -> bool:
-    """Whether :func:`mean_field` runs for evidence like this: float32, on a GPU, with Triton."""
+    """Check whether :func:`mean_field` supports this tensor: float32, on a GPU, with Triton installed."""
     return TRITON and evidence.device.type == "cuda" and evidence.dtype == torch.float32
 
 
 @library.custom_op("softspin::mean_field", mutates_args=())
 def mean_field(evidence: Tensor, bias: Tensor, weight: Tensor, steps: int) -> Tensor:
-    """Logits `(R, rows, n + m)` of the factorial distribution after `steps` rounds, right side first, from 1/2.
+    """Compute logits `(R, rows, n + m)` of the factorial distribution after `steps` iterations from 1/2.
 
-    evidence `(R, rows, n + m)` is added to the bias `(R, n + m)`; weight `(R, n, m)`. The plain twin is the loop in
+    Each iteration updates the right side first. evidence `(R, rows, n + m)` is added to the bias `(R, n + m)`; weight
+    `(R, n, m)`. The reference implementation is the loop in
     :meth:`softspin.distributions.OverlapRelaxation.mean_field`.
     """
     from softspin.kernels import gpu_mean_field

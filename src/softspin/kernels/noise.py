@@ -1,4 +1,4 @@
-"""Uniforms on the device of a stream: by a kernel that reads nothing on the host (a GPU with Triton), or by NumPy."""
+"""Uniforms on the device of a random state: by a kernel without host synchronization (Triton), or by NumPy."""
 
 from __future__ import annotations
 
@@ -13,14 +13,23 @@ from softspin.random import uniforms
 
 
 def noise(rng_state: Tensor, shape: Sequence[int], domain: int) -> Tensor:
-    """Float32 uniforms strictly inside (0, 1) of every stream `(R, 2)` at its counter, `(R, *shape)`.
+    """Draw float32 uniforms strictly inside (0, 1) for every replica, at its counter.
 
-    What a replica gets depends on its key, counter and the purpose alone, and on the kind of device: a GPU has its own
-    generator, whose draws can be part of a captured graph.
+    The draws of a replica depend on its key, its counter, the domain and the kind of device. The generator on a GPU
+    differs from that on a CPU, and can be captured in a CUDA graph.
 
-    >>> from softspin.kernels import init_rng_state
-    >>> noise(init_rng_state(0, 3), (2, 5), domain=9).shape
-    torch.Size([3, 2, 5])
+    Args:
+        rng_state: Rows of (key, counter), `(R, 2)`.
+        shape: Shape of the draws of one replica.
+        domain: A :class:`softspin.random.DrawDomain`.
+
+    Returns:
+        Uniforms, `(R, *shape)`.
+
+    Example:
+        >>> from softspin.kernels import init_rng_state
+        >>> noise(init_rng_state(0, 3), (2, 5), domain=9).shape
+        torch.Size([3, 2, 5])
     """
     if rng_state.device.type != "cuda" or not TRITON:
         return uniforms(rng_state, 0, shape, torch.float32, domain)

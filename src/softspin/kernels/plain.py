@@ -1,16 +1,16 @@
-"""Sweeps and annealing in plain torch: the specification of every faster kernel, and what runs where there is none.
+"""Sweeps and annealing in plain torch: the specification of the fast kernels, and the fallback for them.
 
-Shapes: R replicas, C chains, a left side of n units and a right side of m. bias `(R, n + m)`, weight `(R, n, m)`,
-left side first; chains `(R, C, n + m)`, 0 or 1 in the parameters' dtype; stream `(R, 2)`, see
+Shapes: R replicas, C chains, n units on the left side and m on the right. bias `(R, n + m)`, left side first; weight
+`(R, n, m)`; chains `(R, C, n + m)`, 0 or 1 in the dtype of the parameters; rng_state `(R, 2)`, see
 :mod:`softspin.random`.
 
-The path of tempering and annealing, for t in [0, 1] and a base of independent biases `(R, n + m)`:
+The path of tempering and annealing, for t in [0, 1] and independent base biases `(R, n + m)`:
 
     -E_t(z) = (1 - t) base.z + t (bias.z + left.w.right)
 
-A unit with field x is on where u (1 + e^-x) < 1, u uniform in (0, 1). `uniforms` is u itself: indexed or called with
-the number of the sweep it gives `(R, C, n + m)`. Without it, u comes from the stream: in float32 from the device's own
-generator, so that on a GPU the sweeps can be part of a captured graph.
+A unit with field x is on if u (1 + e^-x) < 1, with u uniform in (0, 1). The argument `uniforms` gives u: indexed or
+called with the number of the sweep, it returns `(R, C, n + m)`. Without it, u is drawn from rng_state. Draws in float32
+come from a generator on the device, so that sweeps on a GPU can be captured in a CUDA graph.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from softspin.random import uniforms as draw
 Uniforms = Tensor | Callable[[int], Tensor]
 
 STEPS = 1 << 21
-"""Steps between 0 and the largest weight in the fixed point of single precision."""
+"""Fixed-point steps between 0 and the largest weight, for float32 parameters."""
 
 
 class FixedPoint(NamedTuple):
-    """W = unit * whole: sums of whole numbers are exact, so every order of summation gives the same field."""
+    """W = unit * whole. Sums of integers are exact, so every order of summation gives the same field."""
 
     unit: Tensor
-    """`(R, 1, 1)`, float32: max|W| / 2**21, and 1 where W is zero."""
+    """`(R, 1, 1)`, float32: max(abs(W)) / 2**21, and 1 if W is zero."""
     whole: Tensor
-    """`(R, n, m)`, whole numbers up to 2**21 in size, as float64."""
+    """`(R, n, m)`, integers of magnitude up to 2**21, as float64."""
 
     @classmethod
     def of(cls, weight: Tensor) -> FixedPoint:
-        """The fixed point of float32 weights; each weight is off by at most max|W| * 2**-22.
+        """Convert float32 weights to fixed point. The error of each weight is at most max(abs(W)) * 2**-22.
 
         >>> fixed = FixedPoint.of(torch.tensor([[[1.0, -0.25]]]))
         >>> fixed.whole.tolist(), fixed.unit.item() == 2.0**-21
@@ -54,7 +54,7 @@ class FixedPoint(NamedTuple):
 
 
 class _Fields:
-    """Log odds of one side given the other at temperature t: base + t (bias - base + driven)."""
+    """Log odds of one side given the other at temperature t, base + t (bias - base + driven)."""
 
     def __init__(self, bias: Tensor, weight: Tensor, base: Tensor | None) -> None:
         self.left = weight.shape[-2]
@@ -64,21 +64,21 @@ class _Fields:
         self.fixed = FixedPoint.of(weight) if weight.dtype == torch.float32 else None
 
     def driven(self, side: Tensor, transpose: bool = False) -> Tensor:
-        """left.w, or right.w' with `transpose`: `(R, C, size of the other side)`."""
+        """Compute left.w, or right.w' with `transpose`: `(R, C, size of the other side)`."""
         if self.fixed is None:
             return side @ (self.weight.mT if transpose else self.weight)
         whole = self.fixed.whole.mT if transpose else self.fixed.whole
         return (side.to(torch.float64) @ whole).to(torch.float32) * self.fixed.unit
 
     def tempered(self, driven: Tensor, side: slice, t: Tensor | None) -> Tensor:
-        """The field of the units in `side`, t `(R, C, 1)` or a number; None is the machine itself."""
+        """Compute the field of the units in `side` at temperature t, `(R, C, 1)` or a number. None is 1."""
         bias, base = self.bias[..., side], self.base[..., side]
-        # In this order the field is exactly the base's where the machine is its own base.
+        # In this order of operations the field equals the base exactly if bias = base and W = 0.
         return bias + driven if t is None else base + t * ((bias - base) + driven)
 
 
 def is_on(uniform: Tensor, field: Tensor) -> Tensor:
-    """1 with probability sigmoid(field), else 0, in the field's dtype.
+    """Return 1 with probability sigmoid(field), else 0, in the dtype of the field.
 
     >>> is_on(torch.tensor([0.7, 0.7]), torch.tensor([0.8, 0.9]))  # sigmoid is 0.69, 0.71
     tensor([0., 1.])
@@ -107,16 +107,27 @@ def gibbs_sweeps(
     *,
     uniforms: Uniforms | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Block Gibbs: `sweeps` times the right side given the left, then the left given the right.
+    """Run block Gibbs sweeps: the right side given the left, then the left given the right.
 
-    t `(R, C)` is each chain's temperature (None: 1), base `(R, n + m)` (None: 0). The right side that comes in is
-    not read. Returns the chains and the stream, `sweeps` counters later.
+    Args:
+        z: Chains, `(R, C, n + m)`. The incoming right side is not used.
+        bias: Biases, `(R, n + m)`.
+        weight: Couplings, `(R, n, m)`.
+        rng_state: Random state, `(R, 2)`.
+        sweeps: Number of sweeps.
+        t: Temperature of each chain, `(R, C)`. None is 1.
+        base: Biases of the base, `(R, n + m)`. None is 0.
+        uniforms: Uniforms to use instead of those of `rng_state`.
 
-    >>> from softspin.kernels import init_rng_state
-    >>> z, bias, weight = torch.zeros(1, 4, 5), torch.full((1, 5), 50.0), torch.zeros(1, 2, 3)
-    >>> z, rng_state = gibbs_sweeps(z, bias, weight, init_rng_state(0, 1), sweeps=2)
-    >>> int(z.sum()), rng_state[0, 1].item()
-    (20, 2)
+    Returns:
+        The chains, and the random state `sweeps` counters later.
+
+    Example:
+        >>> from softspin.kernels import init_rng_state
+        >>> z, bias, weight = torch.zeros(1, 4, 5), torch.full((1, 5), 50.0), torch.zeros(1, 2, 3)
+        >>> z, rng_state = gibbs_sweeps(z, bias, weight, init_rng_state(0, 1), sweeps=2)
+        >>> int(z.sum()), rng_state[0, 1].item()
+        (20, 2)
     """
     fields = _Fields(bias, weight, base)
     lefts, rights = slice(0, fields.left), slice(fields.left, None)
@@ -141,28 +152,42 @@ def anneal(
     *,
     uniforms: Uniforms | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Annealed importance sampling along `schedule` `(T + 1,)`, in the order in which it is given.
+    """Run annealed importance sampling along a schedule of temperatures.
 
-    At its k-th temperature: first, from the second on, log weight += log f_k(left) - log f_(k-1)(left), with the right
-    side summed out,
+    At each temperature t_k but the first, the log weight is increased by log f_k(left) - log f_(k-1)(left), where the
+    right side is summed out,
 
-        log f_t(left) = left.x_t + sum_j softplus(field_j at t),   x_t = (1 - t) base + t bias on the left side;
+        log f_t(left) = left.x_t + sum_j softplus(field_j at t),   x_t = (1 - t) base + t bias on the left side.
 
-    then one sweep at this temperature. So
+    Then follows one sweep at this temperature.
 
-    - forward: a schedule from 0 to 1 and no `start`. The sweep at 0 draws from the base, whatever was there before, and
-      the mean of e^(log weight) estimates Z / Z_base;
-    - reverse: a schedule from 1 to 0 and `start` `(R, C, n + m)`, samples of the machine; the mean estimates
-      Z_base / Z, since each sweep leaves the law at its temperature as it is.
+    - Forward: a schedule from 0 to 1, without `start`. The sweep at 0 draws from the base for any initial state, and
+      the mean of e^(log weight) estimates Z / Z_base.
+    - Reverse: a schedule from 1 to 0, with samples of the Boltzmann machine as `start`. The mean estimates Z_base / Z,
+      because each sweep leaves the distribution at its temperature invariant.
 
-    Returns log weights `(R, C)` in float64, the chains `(R, C, n + m)` after the last sweep, and the stream T + 1
-    counters later. Holds the chains and nothing that grows with T.
+    Memory does not grow with T.
 
-    >>> from softspin.kernels import init_rng_state
-    >>> bias, weight = torch.randn(1, 5), torch.zeros(1, 2, 3)
-    >>> log_weight, z, rng_state = anneal(bias, weight, bias, torch.linspace(0, 1, 11), 4, init_rng_state(0, 1))
-    >>> log_weight, z.shape, rng_state[0, 1].item()
-    (tensor([[0., 0., 0., 0.]], dtype=torch.float64), torch.Size([1, 4, 5]), 11)
+    Args:
+        bias: Biases, `(R, n + m)`.
+        weight: Couplings, `(R, n, m)`.
+        base: Biases of the base, `(R, n + m)`.
+        schedule: Temperatures, `(T + 1,)`.
+        chains: Number of chains C.
+        rng_state: Random state, `(R, 2)`.
+        start: Initial chains, `(R, C, n + m)`. None is 0.
+        uniforms: Uniforms to use instead of those of `rng_state`.
+
+    Returns:
+        Log weights, `(R, C)` float64; the chains after the last sweep, `(R, C, n + m)`; and the random state, T + 1
+        counters later.
+
+    Example:
+        >>> from softspin.kernels import init_rng_state
+        >>> bias, weight = torch.randn(1, 5), torch.zeros(1, 2, 3)
+        >>> log_weight, z, rng_state = anneal(bias, weight, bias, torch.linspace(0, 1, 11), 4, init_rng_state(0, 1))
+        >>> log_weight, z.shape, rng_state[0, 1].item()
+        (tensor([[0., 0., 0., 0.]], dtype=torch.float64), torch.Size([1, 4, 5]), 11)
     """
     fields = _Fields(bias, weight, base)
     lefts, rights = slice(0, fields.left), slice(fields.left, None)
@@ -177,7 +202,7 @@ def anneal(
         field = fields.tempered(driven, rights, t)
         if k > 0:
             before = fields.tempered(driven, rights, schedule[k - 1])
-            # Unit by unit, so that the digits of the increment are not lost in those of log f.
+            # The difference is taken for each unit, because log f is much larger than its increment.
             gain = (softplus(field) - softplus(before)).sum(-1) + (t - schedule[k - 1]) * (left @ slope)[..., 0]
             log_weight = log_weight + gain.to(torch.float64)
         u = uniform(k)

@@ -1,4 +1,4 @@
-"""Bounds on log p(x), from log weights: ELBO and the K-sample importance-weighted bound."""
+"""Lower bounds on log p(x) from log weights: the ELBO and the K-sample importance-weighted bound."""
 
 from __future__ import annotations
 
@@ -13,11 +13,27 @@ from softspin.errors import ShapeError, SupportError
 def log_weights(
     log_likelihood: Tensor, log_prior: Tensor, log_posterior: Tensor, warmup: float | Tensor = 1.0
 ) -> Tensor:
-    """log w = log p(x|zeta) + warmup * (log p(zeta) - log q(zeta|x)), all of one shape `(..., K, batch)`.
+    """Compute the log weights log w = log p(x|zeta) + warmup (log p(zeta) - log q(zeta|x)).
 
-    `warmup` in [0, 1] is the coefficient of the KL term early in training; with 1, w is the importance weight. One per
-    replica takes the form `(replicas, 1, 1)`.
-    Prior and posterior may both be given relative to the same base (`log_ratio`): it cancels.
+    Prior and posterior may both be relative to the same base (`log_ratio`), which cancels.
+
+    Args:
+        log_likelihood: log p(x|zeta), `(..., K, batch)`.
+        log_prior: log p(zeta), summed over the bits, of the same shape.
+        log_posterior: log q(zeta|x), summed over the bits, of the same shape.
+        warmup: Coefficient of the KL term, in [0, 1]: a number, or a tensor `(replicas, 1, 1)`. With 1, w is the
+            importance weight.
+
+    Returns:
+        Log weights of the same shape.
+
+    Raises:
+        ShapeError: The three shapes differ.
+        SupportError: warmup does not lie in [0, 1].
+
+    References:
+        Vahdat, Andriyash and Macready (2018), "DVAE#: Discrete Variational Autoencoders with Relaxed Boltzmann
+        Priors", arXiv:1805.07445, Eq. 3.
     """
     if not log_likelihood.shape == log_prior.shape == log_posterior.shape:
         raise ShapeError(
@@ -30,18 +46,38 @@ def log_weights(
 
 
 def elbo(log_weights: Tensor, dim: int = -2) -> Tensor:
-    """Mean of the log weights `(..., K, batch)` over the sample dimension: the evidence lower bound."""
+    """Compute the evidence lower bound, the mean of the log weights over the samples.
+
+    Args:
+        log_weights: Log weights, `(..., K, batch)`.
+        dim: The sample dimension.
+
+    Returns:
+        The ELBO in nats, without the sample dimension.
+    """
     _check_samples(log_weights, dim)
     return log_weights.mean(dim)
 
 
 def importance_bound(log_weights: Tensor, dim: int = -2) -> Tensor:
-    """L_K = log (1/K) sum_k w_k over the sample dimension of `(..., K, batch)`; with K = 1, the ELBO.
+    """Compute the importance-weighted bound L_K = log (1/K) sum_k w_k.
 
-    Its gradient is the softmax of the log weights times each one's gradient.
+    With K = 1 it is the ELBO. Its gradient is the sum of the gradients of the log weights, weighted by their softmax.
 
-    >>> importance_bound(torch.tensor([[0.0], [2.0]]))
-    tensor([1.4338])
+    Args:
+        log_weights: Log weights, `(..., K, batch)`.
+        dim: The sample dimension.
+
+    Returns:
+        The bound in nats, without the sample dimension.
+
+    References:
+        Burda, Grosse and Salakhutdinov (2015), "Importance Weighted Autoencoders", arXiv:1509.00519. Eq. 3 of DVAE#,
+        arXiv:1805.07445.
+
+    Example:
+        >>> importance_bound(torch.tensor([[0.0], [2.0]]))
+        tensor([1.4338])
     """
     _check_samples(log_weights, dim)
     return torch.logsumexp(log_weights, dim) - math.log(log_weights.shape[dim])

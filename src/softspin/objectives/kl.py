@@ -1,15 +1,15 @@
-"""KL(q(z, zeta|x) || p(z, zeta)): the discrete KL of DVAE and DVAE++, for any number of groups.
+"""The discrete KL of DVAE and DVAE++, KL(q(z, zeta|x) || p(z, zeta)), for any number of groups.
 
-Smoothing is the same in posterior and prior, so only bits count: KL = E_q[log q(z|x)] + E_q[E(z)] + log Z, where group
-g's bits have log odds that depend on the soft bits of the groups before it. The entropy of a group given those is
-known. For the energy, a pair of units in one group is independent given the groups before; of a pair in two groups,
-the later unit is averaged out by its probability q, and the earlier one enters as what its soft bit says of it:
+Posterior and prior have the same smoothing, so it cancels: KL = E_q[log q(z|x)] + E_q[E(z)] + log Z. The log odds of
+the bits of group g depend on the soft bits of the groups before it. Given those, the entropy of a group is known.
+For the energy, the units of one group are independent given the earlier groups. In a pair of units from two groups, the
+later unit is replaced by its probability q, and the earlier one by its probability e given its soft bit:
 
     E[E(z)] = E[ -a.q - sum_g q_g.W_gg.q_g / 2 - sum_(g<h) e_g.W_gh.q_h ],   e_g = q(z_g = 1|x, zeta_g).
 
-With one group nothing is left to sample: the closed form. With overlapping smoothings e_g is smooth in zeta and
-this is DVAE++. With a spike, e_g is the bit itself and jumps where zeta leaves 0: the gradient needs the jump's
-share, which is Rolfe's (DVAE).
+With one group this is a closed form without samples. With overlapping smoothings e_g is smooth in zeta, as in DVAE++.
+With a spike, e_g is the bit itself and jumps where zeta leaves 0. Its gradient has an additional term for the jump, as
+in DVAE (Rolfe, 2016).
 """
 
 from __future__ import annotations
@@ -26,22 +26,40 @@ from softspin.smoothing import SoftBits
 
 
 def discrete_kl(boltzmann: Boltzmann, posterior: Sequence[SmoothedBernoulli], bits: Sequence[SoftBits]) -> Tensor:
-    """The KL of DVAE (spike smoothing) or DVAE++ (overlapping), one sample per leading index.
+    """Estimate the KL divergence of DVAE (spike smoothing) or DVAE++ (overlapping smoothing).
 
-    Unbiased in value and gradient. `posterior[g]` and `bits[g]` have shape `(*replicas, ..., group size)`; leading
-    dimensions broadcast (the first group's logits need no sample dimension); the groups follow the machine's
-    units in order. The last group's bits are not used. Shape of the result: `(*replicas, ...)`.
+        KL = E_q[log q(z|x)] + E_q[E(z)] + log Z.
+
+    There is one estimate per leading index, unbiased in value and gradient. With one group it is exact.
+
+    Args:
+        boltzmann: The Boltzmann machine p(z).
+        posterior: Posterior of each group, `(*replicas, ..., group size)`. The groups follow the order of the units.
+            Leading dimensions broadcast: the logits of the first group need no sample dimension.
+        bits: Soft bits of each group, `(*replicas, ..., group size)`. Those of the last group are not used.
+
+    Returns:
+        The divergence in nats, `(*replicas, ...)`.
+
+    Raises:
+        ShapeError: The groups do not match each other or the units of the Boltzmann machine.
+
+    References:
+        Rolfe (2016), "Discrete Variational Autoencoders", arXiv:1609.02200, Eqs. 11 and 12 (spike). Vahdat, Macready,
+        Bian, Khoshaman and Andriyash (2018), "DVAE++: Discrete Variational Autoencoders with Overlapping
+        Transformations", arXiv:1802.04920 (overlapping). Eq. 2 of DVAE#, arXiv:1805.07445.
     """
     logits = _aligned([group.logits for group in posterior], boltzmann)
     if len(bits) != len(posterior):
-        raise ShapeError(f"{len(posterior)} groups in the posterior and {len(bits)} of soft bits; one each is needed")
+        raise ShapeError(f"{len(posterior)} groups in the posterior and {len(bits)} of soft bits; give one for each")
     seen = [torch.sigmoid(own + b.log_odds) for own, b in zip(logits, bits, strict=True)]
     energy, later_fields = _mean_energy(boltzmann, logits, seen)
     for group, (own, z, field) in enumerate(zip(logits, seen, later_fields, strict=True)):
         if posterior[group].smoothing.has_spike:
-            # When q_i grows, the point where z_i jumps from 0 to 1 (zeta_i = 0) moves: E[E] changes by the jump (minus
-            # the field of the later groups) times dq_i. The jump is averaged over the draws that lie at zeta_i = 0, a
-            # share 1 - q_i of all, so each counts 1/(1 - q_i); as dq = q (1 - q) d logit, its weight per logit is q_i.
+            # When q_i grows, the point where z_i jumps from 0 to 1 (zeta_i = 0) moves, and E[E] changes by the jump
+            # (minus the field of the later groups) times dq_i. The jump is averaged over the draws at zeta_i = 0, a
+            # fraction 1 - q_i of all, so each has weight 1/(1 - q_i). As dq = q (1 - q) d logit, the weight of each in
+            # the gradient of the logit is q_i.
             jump = ((1 - z) * torch.sigmoid(own) * field).detach()
             energy = carry_gradient(energy, energy - (jump * own).sum(-1))
     entropy = sum((binary_entropy(own).sum(-1) for own in logits), torch.zeros_like(energy))
@@ -49,10 +67,10 @@ def discrete_kl(boltzmann: Boltzmann, posterior: Sequence[SmoothedBernoulli], bi
 
 
 def _aligned(logits: Sequence[Tensor], boltzmann: Boltzmann) -> list[Tensor]:
-    """All groups' logits with the same leading dimensions."""
+    """Expand the logits of all groups to the same leading dimensions."""
     sizes = [own.shape[-1] for own in logits]
     if sum(sizes) != boltzmann.units:
-        raise ShapeError(f"groups of {sizes} bits for a machine of {boltzmann.units} units; they must add up")
+        raise ShapeError(f"groups of {sizes} bits for {boltzmann.units} units; the groups must add up to the units")
     replicas = len(boltzmann.batch_shape)
     ndim = max(own.ndim for own in logits)
     padded = [own.reshape(own.shape[:replicas] + (1,) * (ndim - own.ndim) + own.shape[replicas:]) for own in logits]
@@ -64,7 +82,7 @@ def _aligned(logits: Sequence[Tensor], boltzmann: Boltzmann) -> list[Tensor]:
 
 
 def _mean_energy(boltzmann: Boltzmann, logits: Sequence[Tensor], seen: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-    """E[E(z)] as in the formula above, and for each group the field that all later groups exert on it."""
+    """Compute E[E(z)] by the formula above, and for each group the field of all later groups on it."""
     coupling = boltzmann.coupling
     q = torch.cat([torch.sigmoid(own) for own in logits], dim=-1)
     energy = -(align(boltzmann.bias, q.ndim) * q).sum(-1)

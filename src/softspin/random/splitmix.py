@@ -1,4 +1,4 @@
-"""SplitMix64 (Steele, Lea and Flood, 2014): 64 random bits as a function of a 64-bit word, in three number types.
+"""SplitMix64: 64 random bits as a function of a 64-bit word, for three number types.
 
 The output function is
 
@@ -6,9 +6,12 @@ The output function is
     x = (x ^ (x >> 27)) * 0x94D049BB133111EB
     x =  x ^ (x >> 31)
 
-modulo 2**64, with shifts that bring in zeros. The generator with key k has the output function of k + n GAMMA as its
-n-th word. Python integers: :func:`mix_int`. NumPy uint64, and numba's: :func:`mix_uint64`. torch int64, which has the
-same 64 bits in two's complement: :func:`mix_`.
+modulo 2**64, with logical shifts. The n-th word of the generator with key k is the output function of k + n GAMMA.
+:func:`mix_int` takes Python integers, :func:`mix_uint64` NumPy's and numba's uint64, and :func:`mix_` torch's int64,
+which holds the same 64 bits in two's complement.
+
+References:
+    Steele, Lea and Flood (2014), "Fast Splittable Pseudorandom Number Generators", OOPSLA.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from torch import Tensor
 
 MASK = (1 << 64) - 1
 GAMMA = 0x9E3779B97F4A7C15
-"""2**64 divided by the golden ratio, odd: the step between two words of a generator."""
+"""2**64 divided by the golden ratio, rounded to an odd number: the step between two words of a generator."""
 ROUNDS = (30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)
 """Shift and factor of each multiplication."""
 LAST_SHIFT = 31
@@ -35,20 +38,34 @@ _FACTOR_1, _FACTOR_2 = np.uint64(ROUNDS[0][1]), np.uint64(ROUNDS[1][1])
 
 
 def signed(word: int) -> int:
-    """The same 64 bits as a number of int64.
+    """Interpret 64 bits as an int64.
 
-    >>> signed(2**64 - 1), signed(5)
-    (-1, 5)
+    Args:
+        word: Any integer, taken modulo 2**64.
+
+    Returns:
+        The integer in [-2**63, 2**63) with the same 64 bits.
+
+    Example:
+        >>> signed(2**64 - 1), signed(5)
+        (-1, 5)
     """
     word &= MASK
     return word - (word >> 63 << 64)
 
 
 def mix_int(word: int) -> int:
-    """The output function of word + GAMMA: neighbouring words become unrelated ones.
+    """Apply the output function to word + GAMMA, as a hash.
 
-    >>> hex(mix_int(0)), hex(mix_int(GAMMA))  # the first two words of key 0
-    ('0xe220a8397b1dcdaf', '0x6e789e6aa1b965f4')
+    Args:
+        word: A Python integer, taken modulo 2**64.
+
+    Returns:
+        64 random bits.
+
+    Example:
+        >>> hex(mix_int(0)), hex(mix_int(GAMMA))  # the first two words of key 0
+        ('0xe220a8397b1dcdaf', '0x6e789e6aa1b965f4')
     """
     word = (word + GAMMA) & MASK
     for shift, factor in ROUNDS:
@@ -57,21 +74,21 @@ def mix_int(word: int) -> int:
 
 
 def mix_uint64(word: Any) -> Any:
-    """The output function of NumPy's uint64, an array or a number. numba compiles this same function."""
+    """Apply the output function to NumPy's uint64, an array or a number. numba compiles this same function."""
     word = (word ^ (word >> _SHIFT_1)) * _FACTOR_1
     word = (word ^ (word >> _SHIFT_2)) * _FACTOR_2
     return word ^ (word >> _SHIFT_3)
 
 
 def mix_(word: Tensor) -> Tensor:
-    """The output function of int64, in place."""
+    """Apply the output function to int64, in place."""
     word = multiply_rounds_(word)
     word ^= _shifted(word, LAST_SHIFT)
     return word
 
 
 def multiply_rounds_(word: Tensor) -> Tensor:
-    """The output function without its last line, in place; the top 31 bits are those of the whole."""
+    """Apply the output function without its last line, in place. The top 31 bits are already final."""
     for shift, factor in ROUNDS:
         word ^= _shifted(word, shift)
         word *= signed(factor)
@@ -79,5 +96,5 @@ def multiply_rounds_(word: Tensor) -> Tensor:
 
 
 def _shifted(word: Tensor, shift: int) -> Tensor:
-    """A shift to the right that brings in zeros, where int64's own brings in the sign."""
+    """Shift right logically. The shift of int64 is arithmetic."""
     return (word >> shift).bitwise_and_(MASK >> shift)

@@ -1,8 +1,7 @@
-"""Random states: a key and a counter per replica, from which every draw can be repeated.
+"""Random states: a key and a counter per replica, which make every draw reproducible.
 
 An rng_state is an int64 tensor `(R, 2)` of rows (key, counter). One sweep, or one temperature, uses one value of the
-counter. What is drawn depends on key and counter alone: not on the other replicas, the device, or how often the run was
-resumed.
+counter. A draw depends on key and counter alone: not on other replicas, the device, or how often the run was resumed.
 """
 
 from __future__ import annotations
@@ -20,19 +19,22 @@ from softspin.random.splitmix import COUNTER_STRIDE, GAMMA, MASK, mix_int, multi
 def init_rng_state(
     seed: int, replicas: int, *, domain: int = KeyDomain.DEFAULT, device: torch.device | str | None = None
 ) -> Tensor:
-    """One key per replica at counter 0, `(replicas, 2)` int64.
+    """Create a random state with one key per replica, at counter 0.
 
     Args:
-        seed: Any integer; its lowest 64 bits count.
-        replicas: Number of rows. A row does not depend on how many there are.
-        domain: A :class:`KeyDomain`. Samplers pass different ones, so that the same seed given to two of them gives
-            unrelated draws.
-        device: Where the tensor is made.
+        seed: Any integer, taken modulo 2**64.
+        replicas: Number of rows. A row does not depend on this number.
+        domain: A :class:`KeyDomain`. Samplers use different ones, so the same seed gives them unrelated draws.
+        device: Device of the state.
 
-    >>> init_rng_state(0, 2)[:, 1].tolist()
-    [0, 0]
-    >>> torch.equal(init_rng_state(7, 2)[:1], init_rng_state(7, 1))
-    True
+    Returns:
+        Rows of (key, counter), `(replicas, 2)` int64.
+
+    Example:
+        >>> init_rng_state(0, 2)[:, 1].tolist()
+        [0, 0]
+        >>> torch.equal(init_rng_state(7, 2)[:1], init_rng_state(7, 1))
+        True
     """
     root = mix_int(mix_int(seed & MASK) + domain)
     keys = [mix_int(root + replica) for replica in range(replicas)]
@@ -41,10 +43,18 @@ def init_rng_state(
 
 
 def advance(rng_state: Tensor, steps: int) -> Tensor:
-    """The state `steps` counters later; the input is not changed.
+    """Increase the counters of a random state.
 
-    >>> advance(torch.tensor([[5, 2]]), 3)
-    tensor([[5, 5]])
+    Args:
+        rng_state: Rows of (key, counter), `(..., 2)`. It is not modified.
+        steps: Number added to each counter.
+
+    Returns:
+        The new state, of the same shape.
+
+    Example:
+        >>> advance(torch.tensor([[5, 2]]), 3)
+        tensor([[5, 5]])
     """
     return torch.stack([rng_state[..., 0], rng_state[..., 1] + steps], dim=-1)
 
@@ -52,10 +62,24 @@ def advance(rng_state: Tensor, steps: int) -> Tensor:
 def uniforms(
     rng_state: Tensor, offset: int, shape: Sequence[int], dtype: torch.dtype, domain: int = DrawDomain.SWEEP
 ) -> Tensor:
-    """Uniforms strictly inside (0, 1) of every replica at counter + offset, `(R, *shape)` on the state's device.
+    """Draw uniforms strictly inside (0, 1) for every replica, by Philox on the host.
 
-    Philox with the 128-bit key (key, domain); the counter has its own 64-bit word, so no two counters overlap.
-    (torch's CPU generator keeps 32 bits of its seed: among 10,000 temperatures two would share theirs one time in 100.)
+    The 128-bit key of Philox is (key, domain). The counter has a separate 64-bit word, so draws of two counters never
+    overlap. (torch's CPU generator keeps 32 bits of its seed: among 10,000 temperatures, two would have the same seed
+    with probability 1%.)
+
+    Args:
+        rng_state: Rows of (key, counter), `(R, 2)`.
+        offset: Number added to each counter.
+        shape: Shape of the draws of one replica.
+        dtype: float32 or float64.
+        domain: A :class:`DrawDomain`.
+
+    Returns:
+        Uniforms, `(R, *shape)`, on the device of the state.
+
+    References:
+        Salmon, Moraes, Dror and Shaw (2011), "Parallel Random Numbers: As Easy as 1, 2, 3", SC11.
     """
     precise = dtype == torch.float64
     drawn = np.empty((len(rng_state), *shape), dtype=np.float64 if precise else np.float32)
@@ -70,13 +94,24 @@ def uniforms(
 
 
 def one_uniform(rng_state: Tensor, domain: int) -> Tensor:
-    """One uniform of every replica `(..., 2)` at its counter, `(...,)` float64, without reading it on the host.
+    """Draw one uniform for every replica, by SplitMix64 on the device of the state.
 
-    The top 31 bits of SplitMix64 of key + counter * 0xD1342543DE82EF95 + mix(domain), and half of one more, so it is
-    inside (0, 1) and exact when added to a whole number below 2**21.
+    It has the top 31 bits of SplitMix64 of key + counter * 0xD1342543DE82EF95 + mix(domain), plus half a unit of the
+    last bit. So it lies inside (0, 1), and its sum with an integer below 2**21 is exact. No value is read on the host.
 
-    >>> one_uniform(torch.tensor([[5, 2], [5, 3]]), 1)
-    tensor([0.6816, 0.7786], dtype=torch.float64)
+    Args:
+        rng_state: Rows of (key, counter), `(..., 2)`.
+        domain: A :class:`DrawDomain`.
+
+    Returns:
+        Uniforms, `(...,)` float64.
+
+    References:
+        Steele, Lea and Flood (2014), "Fast Splittable Pseudorandom Number Generators", OOPSLA.
+
+    Example:
+        >>> one_uniform(torch.tensor([[5, 2], [5, 3]]), 1)
+        tensor([0.6816, 0.7786], dtype=torch.float64)
     """
     word = rng_state[..., 0] + rng_state[..., 1] * signed(COUNTER_STRIDE) + signed(mix_int(domain) + GAMMA)
     return (multiply_rounds_(word) >> 33).to(torch.float64) * 2.0**-31 + (0.5 + 2.0**-32)

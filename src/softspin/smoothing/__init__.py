@@ -1,4 +1,7 @@
-"""r(zeta|z): one bit made continuous. One file per family; `mirrored.py` says what a new one needs."""
+"""Smoothing distributions r(zeta|z), which relax one bit z to a continuous variable zeta.
+
+One file per family. `mirrored.py` lists the methods that a new family needs.
+"""
 
 from softspin.deprecation import renamed_members
 from softspin.errors import unknown_name
@@ -13,14 +16,24 @@ from softspin.smoothing.uniform_exponential import UniformExponential
 SMOOTHINGS: dict[str, type[Smoothing]] = {
     family.name: family for family in (Exponential, UniformExponential, Power, Gaussian, SpikeExponential)
 }
-"""Families by short name, each made from beta alone."""
+"""Families by short name. Each can be constructed from beta alone."""
 
 
 def smoothing_family(name: str) -> type[Smoothing]:
-    """The family of that short name. All are made from beta, but the shifted Gaussian from width and shift.
+    """Look up a smoothing family by its short name.
 
-    >>> smoothing_family("power")(40.0)
-    Power(beta=40)
+    Args:
+        name: A key of :data:`SMOOTHINGS`, or "shifted_gaussian".
+
+    Returns:
+        The class. Its first argument is beta; only :class:`ShiftedGaussian` takes a width and a shift instead.
+
+    Raises:
+        UnknownNameError: No family has this name.
+
+    Example:
+        >>> smoothing_family("power")(40.0)
+        Power(beta=40)
     """
     families: dict[str, type[Smoothing]] = {**SMOOTHINGS, ShiftedGaussian.name: ShiftedGaussian}
     if name not in families:

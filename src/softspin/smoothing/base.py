@@ -1,4 +1,4 @@
-"""What a smoothing r(zeta|z) is, and the three numbers that stand for a soft bit."""
+"""The interface of a smoothing r(zeta|z), and the three tensors that represent soft bits."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from softspin.errors import SupportError
 
 
 class SoftBits(NamedTuple):
-    """Relaxed bits, and everything that anyone downstream needs to know of them.
+    """Relaxed bits with the log densities of both smoothing components.
 
-    Posterior, relaxed prior and decoder are all functions of these three. They are computed together,
-    at the draw, because in float32 `zeta` alone has lost the other two: at beta = 40 most draws of a
-    power-function bit lie closer than 1e-7 to 0 or 1.
+    Posterior, relaxed prior and decoder are functions of these three tensors, which have one shape. They are
+    computed together when a bit is drawn, because float32 `zeta` does not determine the other two: at beta = 40
+    most draws of a power-function bit lie closer than 1e-7 to 0 or 1.
     """
 
     zeta: Tensor
@@ -29,27 +29,25 @@ class SoftBits(NamedTuple):
 
     @property
     def log_odds(self) -> Tensor:
-        """b(zeta) = log r(zeta|1) - log r(zeta|0): the evidence that zeta gives for z = 1."""
+        """b(zeta) = log r(zeta|1) - log r(zeta|0), the log likelihood ratio of z = 1 against z = 0."""
         return self.log_r1 - self.log_r0
 
     @property
     def log_base(self) -> Tensor:
-        """max(log r0, log r1): the part of a log density that prior and posterior have in common.
+        """max(log r0, log r1), the part of a log density that prior and posterior have in common.
 
-        It is hundreds of nats per bit at beta = 40, so log densities are compared relative to it.
+        It is hundreds of nats per bit at beta = 40. Log densities are therefore compared relative to it.
         """
         return torch.maximum(self.log_r0, self.log_r1)
 
 
 class Location(NamedTuple):
-    """Where a draw lies, in the coordinate in which it is exact.
-
-    `mode` says which mode (0 or 1, as a boolean) `coordinate` is measured from, the nearer one where there are
-    two; its meaning belongs to the family (log distance on the unit interval, displacement on the line).
-    """
+    """The location of a draw, in a coordinate that floating point resolves near both modes."""
 
     coordinate: Tensor
+    """Measured from `mode`: the log distance on the unit interval, the displacement on the real line."""
     mode: Tensor
+    """Boolean: whether `coordinate` is measured from mode 1 instead of mode 0. If there are two, the nearer one."""
 
     @property
     def near(self) -> Tensor:
@@ -65,13 +63,18 @@ class Location(NamedTuple):
 
 
 class Smoothing(ABC):
-    """r(zeta|z): how one bit becomes a continuous variable, with inverse temperature beta.
+    """Smoothing distribution r(zeta|z) of one bit, with inverse temperature beta.
 
-    `beta` may be a tensor that broadcasts against the bits (one value per replica, or per bit). Higher
-    is sharper: as beta grows, zeta tends to z.
+    zeta tends to z as beta grows. Most families are mirror images, r(zeta|1) = r(1 - zeta|0). They derive from
+    :class:`softspin.smoothing.mirrored.Mirrored` and need only five short methods.
 
-    Most families are mirror images, r(zeta|1) = r(1 - zeta|0), and need only the five short methods of
-    :class:`softspin.smoothing.mirrored.Mirrored`.
+    Args:
+        beta: Inverse temperature: a number, or a tensor that broadcasts against the bits (one value per replica, or
+            per bit).
+        validate: Whether to check the values of beta.
+
+    Raises:
+        SupportError: beta is not finite, or not larger than `lowest_beta`.
     """
 
     name: str
@@ -79,14 +82,14 @@ class Smoothing(ABC):
     lowest_beta: float = 0.0
     """beta must be larger than this."""
     settings: tuple[str, ...] = ()
-    """What the family takes beside beta, by the names of a config's settings."""
+    """Parameters of the family other than beta, by the names of a config's settings."""
     has_spike: bool = False
-    """Whether r(zeta|0) has a point mass: then zeta says which z it came from."""
+    """Whether r(zeta|0) is a point mass. Then zeta determines z."""
 
     beta: Tensor
 
     def __init__(self, beta: float | Tensor, *, validate: bool = True) -> None:
-        # A zero-dimensional float64 tensor loses nothing, and does not change the type of tensors with dimensions.
+        # A zero-dimensional float64 tensor keeps full precision and does not promote the dtype of other tensors.
         self.beta = beta if isinstance(beta, Tensor) else torch.tensor(beta, dtype=torch.float64)
         if validate:
             good = torch.isfinite(self.beta) & (self.beta > self.lowest_beta)
@@ -103,42 +106,120 @@ class Smoothing(ABC):
 
     @abstractmethod
     def draw_location(self, z: Tensor, rho: Tensor) -> Location:
-        """A draw from r(.|z), made from uniforms `rho` in (0, 1). Shapes broadcast."""
+        """Draw from r(.|z).
+
+        Args:
+            z: Bits, 0 or 1.
+            rho: Uniforms in (0, 1), in a shape that broadcasts against `z`.
+
+        Returns:
+            The location of the draw, in the broadcast shape. It has no gradient.
+        """
 
     @abstractmethod
     def from_value(self, zeta: Tensor) -> Location:
-        """The location of given values. Only as exact as `zeta` is; draws come from :meth:`draw_location`."""
+        """Find the location of given values.
+
+        Args:
+            zeta: Relaxed bits.
+
+        Returns:
+            Their location, as precise as `zeta` is. Locations of draws come from :meth:`draw_location`.
+        """
 
     @abstractmethod
     def to_soft_bits(self, location: Location) -> SoftBits:
-        """The soft bits at a location, differentiable in the coordinate and beta."""
+        """Compute zeta and both log densities at a location.
+
+        Args:
+            location: Location of the bits.
+
+        Returns:
+            Soft bits of the same shape, differentiable in the coordinate and in beta.
+        """
 
     @abstractmethod
     def cdf(self, location: Location) -> tuple[Tensor, Tensor]:
-        """R(zeta|0) and R(zeta|1)."""
+        """Compute the CDFs of both components.
+
+        Args:
+            location: Location of zeta.
+
+        Returns:
+            R(zeta|0) and R(zeta|1).
+        """
 
     @abstractmethod
     def cdf_difference(self, location: Location) -> Tensor:
-        """R(zeta|0) - R(zeta|1) >= 0, without cancellation: the numerator of d zeta/d q."""
+        """Compute R(zeta|0) - R(zeta|1) >= 0 without cancellation.
+
+        It is the numerator of d zeta / d q.
+
+        Args:
+            location: Location of zeta.
+
+        Returns:
+            The difference of the two CDFs.
+
+        References:
+            Vahdat, Andriyash and Macready (2018), "DVAE#: Discrete Variational Autoencoders with Relaxed Boltzmann
+            Priors", arXiv:1805.07445, Eq. 9.
+        """
 
     @abstractmethod
     def cdf_beta(self, location: Location) -> tuple[Tensor, Tensor]:
-        """dR(zeta|0)/d beta and dR(zeta|1)/d beta, at fixed zeta."""
+        """Compute the derivatives of both CDFs with respect to beta, at fixed zeta.
+
+        Args:
+            location: Location of zeta.
+
+        Returns:
+            dR(zeta|0) / d beta and dR(zeta|1) / d beta.
+        """
 
     @abstractmethod
     def log_rate(self, location: Location) -> Tensor:
-        """log |d zeta / d coordinate|."""
+        """Compute log abs(d zeta / d coordinate).
+
+        Args:
+            location: Location of zeta.
+
+        Returns:
+            The log derivative.
+        """
 
     @abstractmethod
     def direction(self, location: Location) -> Tensor:
-        """The sign of d zeta / d coordinate, as +1.0 or -1.0."""
+        """Compute the sign of d zeta / d coordinate.
+
+        Args:
+            location: Location of zeta.
+
+        Returns:
+            +1.0 or -1.0.
+        """
 
     @abstractmethod
     def invert(self, logits: Tensor, rho: Tensor) -> Location:
-        """Where the CDF of the mixture (1-q) r(.|0) + q r(.|1), q = sigmoid(logits), reaches rho."""
+        """Invert the CDF of the mixture (1-q) r(.|0) + q r(.|1) with q = sigmoid(logits).
+
+        Args:
+            logits: Log odds of z = 1.
+            rho: Values of the CDF, in (0, 1), in a shape that broadcasts against `logits`.
+
+        Returns:
+            The location at which the CDF equals rho. It has no gradient.
+        """
 
     def check_support(self, zeta: Tensor) -> None:
-        """Raise :class:`SupportError` if a value lies outside the support."""
+        """Check that all values lie in the support.
+
+        Args:
+            zeta: Relaxed bits.
+
+        Raises:
+            SupportError: A value is NaN or lies outside the support.
+        """
         if bool(torch.isnan(zeta).any()):
             raise SupportError("zeta holds NaN; every relaxed bit must be a number")
 

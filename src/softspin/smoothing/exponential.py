@@ -1,4 +1,4 @@
-"""r(zeta|0) = e^(-beta zeta) / Z, r(zeta|1) = e^(-beta (1-zeta)) / Z, Z = (1 - e^-beta) / beta: DVAE++'s own."""
+"""The exponential smoothing of DVAE++."""
 
 from __future__ import annotations
 
@@ -12,10 +12,17 @@ from softspin.smoothing.mirrored import UnitInterval
 
 
 class Exponential(UnitInterval):
-    """Two exponentials cut off at the far end of the unit interval.
+    """Exponential smoothing: two exponentials, truncated to the unit interval.
 
-    >>> Exponential(8.0).from_value(torch.tensor(0.25)).coordinate.exp()
-    tensor(0.2500)
+        r(zeta|0) = e^(-beta zeta) / Z,   r(zeta|1) = e^(-beta (1 - zeta)) / Z,   Z = (1 - e^-beta) / beta.
+
+    References:
+        Vahdat, Macready, Bian, Khoshaman and Andriyash (2018), "DVAE++: Discrete Variational Autoencoders with
+        Overlapping Transformations", arXiv:1802.04920. Eq. 1 (right) of DVAE#, arXiv:1805.07445.
+
+    Example:
+        >>> Exponential(8.0).from_value(torch.tensor(0.25)).coordinate.exp()
+        tensor(0.2500)
     """
 
     name = "exp"
@@ -27,7 +34,7 @@ class Exponential(UnitInterval):
 
     def quantile(self, rho: Tensor) -> Tensor:
         distance = -torch.log1p(rho * torch.expm1(-self.beta)) / self.beta
-        # Rounding may reach distance 1, where the other side's coordinate would be log 0.
+        # The distance may round to 1, where the coordinate from the other mode would be log 0.
         return distance.log().clamp(max=-torch.finfo(distance.dtype).eps / 2)
 
     def log_density(self, own: Tensor, other: Tensor) -> Tensor:
@@ -41,7 +48,7 @@ class Exponential(UnitInterval):
         return decay * torch.expm1(-self.beta * other.exp()) / torch.expm1(-self.beta)
 
     def component_cdf_beta(self, own: Tensor, other: Tensor) -> Tensor:
-        # d/dbeta of (1 - e^(-beta d)) / M with M = 1 - e^-beta, in two equal forms: the first has no
+        # d/dbeta of (1 - e^(-beta d)) / M with M = 1 - e^-beta, in two equivalent forms: the first has no
         # cancellation for d < 1/2, the second (in terms of 1 - d) none for d > 1/2.
         beta, total = self.beta, -torch.expm1(-self.beta)
         distance, rest = own.exp(), other.exp()
@@ -51,9 +58,10 @@ class Exponential(UnitInterval):
         return torch.where(own < LOG_HALF, close, far) / total
 
     def invert(self, logits: Tensor, rho: Tensor) -> Location:
-        """Closed form: with v = 1 - e^(-beta d), the tail mass on the side of the answer is N v + F v / (1 - v).
+        """Invert the CDF of the mixture in closed form.
 
-        That is a quadratic in v and one in 1 - v; each is solved without cancellation, and the smaller root is used.
+        With v = 1 - e^(-beta d), the tail mass beyond the solution is N v + F v / (1 - v). This is quadratic in v and
+        in 1 - v. Both equations are solved without cancellation, and the smaller root is used.
         """
         logits, rho = torch.broadcast_tensors(logits, rho)
         with torch.no_grad():
@@ -70,5 +78,5 @@ class Exponential(UnitInterval):
             root = (slack**2 + 4 * mixed).sqrt().clamp(min=torch.finfo(rho.dtype).tiny)
             rest = torch.where(slack > 0, (slack + root) / (2 * near_weight), 2 * far_weight / (root - slack))
             distance = -torch.where(v < 0.5, torch.log1p(-v), rest.log()) / self.beta
-            # e^-beta may underflow; then the middle is as far as the answer can be.
+            # e^-beta may underflow. The solution is never beyond the middle.
             return Location(distance.log().clamp(max=LOG_HALF), mode)

@@ -1,4 +1,4 @@
-"""r(zeta|z) = N(zeta | z + shift, 1/beta): smoothing on the whole line."""
+"""Gaussian smoothings, whose support is the real line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,14 @@ HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 
 
 class Gaussian(Mirrored):
-    """Two Gaussians of variance 1/beta, at 0 and at 1; a coordinate is the displacement from its mode."""
+    """Gaussian smoothing: r(zeta|z) = N(zeta | z, 1/beta).
+
+    A coordinate is the displacement from its mode, 0 or 1.
+
+    References:
+        Vahdat, Andriyash and Macready (2018), "DVAE#: Discrete Variational Autoencoders with Relaxed Boltzmann
+        Priors", arXiv:1805.07445, Sec. 3.3.
+    """
 
     name = "gaussian"
     middle = 0.5
@@ -54,10 +61,19 @@ class Gaussian(Mirrored):
 
 
 class ShiftedGaussian(Gaussian):
-    """N(zeta | z + shift, width^2), both trained: the posterior of the Gaussian-integral model.
+    """Shifted Gaussian smoothing, r(zeta|z) = N(zeta | z + shift, width^2), with trainable parameters.
 
-    Places are measured from the shifted modes. There the shift has no say at all, so its gradient is that of
-    a translation, and the gradient in the width is taken about the right mean by construction.
+    It is the posterior of the Gaussian-integral model. Locations are measured from the shifted modes, where
+    densities and CDFs do not depend on the shift. The gradient of the shift is therefore that of a translation, and
+    the gradient of the width is taken about the shifted mean.
+
+    Args:
+        width: Standard deviation of each component: a number, or a tensor that broadcasts against the bits.
+        shift: Displacement of both modes: a number, or a tensor that broadcasts against the bits.
+        validate: Whether to check the values of width and shift.
+
+    Raises:
+        SupportError: A width is not finite and positive, or a shift is not finite.
     """
 
     name = "shifted_gaussian"

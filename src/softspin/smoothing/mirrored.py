@@ -1,11 +1,11 @@
 """Families whose two components are mirror images: r(zeta|1) = r(1 - zeta|0).
 
-Such a family is written down once, seen from its own mode. A point has two coordinates: `own`,
-measured from the mode of the component in question towards the other mode, and `other`, measured
-from the other mode. For the component z = 0 they are (from 0, from 1); for z = 1, (from 1, from 0).
+Such a family implements one component, relative to its mode. A point has two coordinates: `own`, measured
+from the mode of this component towards the other mode, and `other`, measured from the other mode. For the
+component z = 0 they are (from 0, from 1); for z = 1, (from 1, from 0).
 
-On the unit interval a coordinate is the *log distance* to the mode, so both ends are resolved: the
-draw rho**40 is exact where its distance to 1 has long rounded to 1. On the line it is the displacement.
+On the unit interval a coordinate is the *log distance* to the mode, so floating point resolves both ends: the
+draw rho**40 is exact even where its distance to 1 rounds to 1. On the real line it is the displacement.
 """
 
 from __future__ import annotations
@@ -22,48 +22,114 @@ from softspin.smoothing.base import Location, Smoothing, SoftBits
 
 
 class Mirrored(Smoothing):
-    """A smoothing given by one component, as functions of (own, other) coordinates."""
+    """Smoothing with r(zeta|1) = r(1 - zeta|0), defined by one component in (own, other) coordinates.
+
+    A family implements the first five abstract methods, a coordinate system the other three. All tensors
+    broadcast. Arguments as in :class:`Smoothing`.
+    """
 
     middle: float
     """The coordinate of the point halfway between the modes."""
 
-    # What a family says about itself -----------------------------------------------------------------
+    # Abstract methods of a family --------------------------------------------------------------------
 
     @abstractmethod
     def quantile(self, rho: Tensor) -> Tensor:
-        """A draw of `own` from a uniform: any map that turns a uniform into the component's law."""
+        """Map uniforms to draws of `own` from the component.
+
+        It need not be the inverse CDF: any map from uniforms to draws with the right distribution will do.
+
+        Args:
+            rho: Uniforms in (0, 1).
+
+        Returns:
+            The coordinate `own` of each draw.
+        """
 
     @abstractmethod
     def log_density(self, own: Tensor, other: Tensor) -> Tensor:
-        """log r of the component, as a density in zeta."""
+        """Compute the log density of the component, with respect to zeta.
+
+        Args:
+            own: Coordinate from the mode of the component.
+            other: Coordinate of the same point from the other mode.
+
+        Returns:
+            log r.
+        """
 
     @abstractmethod
     def component_cdf(self, own: Tensor, other: Tensor) -> Tensor:
-        """The component's mass on its own outer side of the point: R(zeta|0) for z = 0."""
+        """Compute the CDF of the component in the coordinate `own`: R(zeta|0) for z = 0.
+
+        Args:
+            own: Coordinate from the mode of the component.
+            other: Coordinate of the same point from the other mode.
+
+        Returns:
+            The mass of the component on its outer side of the point.
+        """
 
     @abstractmethod
     def component_sf(self, own: Tensor, other: Tensor) -> Tensor:
-        """1 - mass_behind, without cancellation: R(zeta|1) for z = 1."""
+        """Compute the survival function, 1 - component_cdf, without cancellation: R(zeta|1) for z = 1.
+
+        Args:
+            own: Coordinate from the mode of the component.
+            other: Coordinate of the same point from the other mode.
+
+        Returns:
+            The mass of the component on its inner side of the point.
+        """
 
     @abstractmethod
     def component_cdf_beta(self, own: Tensor, other: Tensor) -> Tensor:
-        """d mass_behind / d beta."""
+        """Compute the derivative of :meth:`component_cdf` with respect to beta.
 
-    # What a coordinate system says -------------------------------------------------------------------
+        Args:
+            own: Coordinate from the mode of the component.
+            other: Coordinate of the same point from the other mode.
+
+        Returns:
+            d component_cdf / d beta.
+        """
+
+    # Abstract methods of a coordinate system ---------------------------------------------------------
 
     @abstractmethod
     def opposite(self, near: Tensor) -> Tensor:
-        """A point of the near half, measured from the other mode."""
+        """Convert the coordinate of a point in the near half to the coordinate from the other mode.
+
+        Args:
+            near: Coordinate from the nearer mode.
+
+        Returns:
+            Coordinate of the same point from the farther mode.
+        """
 
     @abstractmethod
     def crossed(self, own: Tensor) -> Tensor:
-        """A point beyond the middle, measured from the other mode; elsewhere the value does not matter."""
+        """Convert the coordinate of a point beyond the middle to the coordinate from the other mode.
+
+        Args:
+            own: Coordinate from the mode of the component. The result is used only where it exceeds `middle`.
+
+        Returns:
+            Coordinate of the same point from the other mode.
+        """
 
     @abstractmethod
     def distance(self, near: Tensor) -> Tensor:
-        """zeta if measured from 0, 1 - zeta if measured from 1."""
+        """Convert a coordinate to the distance from its mode: zeta from mode 0, 1 - zeta from mode 1.
 
-    # Everything else follows -------------------------------------------------------------------------
+        Args:
+            near: Coordinate from the mode.
+
+        Returns:
+            The distance.
+        """
+
+    # Derived methods ---------------------------------------------------------------------------------
 
     def draw_location(self, z: Tensor, rho: Tensor) -> Location:
         own = self.quantile(rho)
@@ -113,7 +179,7 @@ class Mirrored(Smoothing):
                 step = torch.where(outside, 2 * step, step)
                 low = torch.where(outside, middle - step, low)
             high = middle
-            # Each halving is exact; the loop ends when neighbouring numbers are reached everywhere.
+            # Each bisection is exact. The loop ends when all brackets are adjacent floating-point numbers.
             while bool(((centre := (low + high) / 2) != low).logical_and(centre != high).any()):
                 above = self._tail(logits, Location(centre, mode)) > goal
                 high = torch.where(above, centre, high)
@@ -121,13 +187,13 @@ class Mirrored(Smoothing):
             return Location(low, mode)
 
     def _aim(self, logits: Tensor, rho: Tensor) -> tuple[Tensor, Tensor]:
-        """On which side the mixture's CDF reaches rho, and the tail mass on that side at that point."""
+        """Find the mode nearest to the solution of CDF = rho, and the tail mass beyond the solution on that side."""
         lower = torch.zeros_like(logits, dtype=torch.bool)
         mode = rho > self._tail(logits, Location(torch.full_like(logits, self.middle), lower))
         return mode, torch.where(mode, 1 - rho, rho)
 
     def _tail(self, logits: Tensor, location: Location) -> Tensor:
-        """Mass of the mixture between the point and the outer end of the side it lies on."""
+        """Compute the mass of the mixture beyond the point, on the side of its nearest mode."""
         toward = torch.where(location.mode, logits, -logits)
         far = self.opposite(location.coordinate)
         weight_near, weight_far = logsigmoid(toward).exp(), logsigmoid(-toward).exp()
@@ -137,11 +203,11 @@ class Mirrored(Smoothing):
 
 
 class UnitInterval(Mirrored):
-    """Support [0, 1]; a coordinate is the log distance to its mode."""
+    """Mirrored smoothing with support [0, 1]. A coordinate is the log distance to its mode."""
 
     middle = LOG_HALF
 
-    # Both are log(1 - e^x): either half has the form that is exact there.
+    # Both are log(1 - e^x), each in the form that is accurate in its half.
     def opposite(self, near: Tensor) -> Tensor:
         return torch.log1p(-near.exp())
 

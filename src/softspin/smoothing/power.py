@@ -1,4 +1,4 @@
-"""r(zeta|0) = zeta^(1/beta - 1) / beta, r(zeta|1) its mirror image: sharp, with heavy tails. The paper's best."""
+"""The power-function smoothing of DVAE#. It has heavy tails and the best results in the paper."""
 
 from __future__ import annotations
 
@@ -13,14 +13,26 @@ from softspin.smoothing.mirrored import UnitInterval
 
 
 class Power(UnitInterval):
-    """The power-function smoothing, Beta(1/beta, 1) and Beta(1, 1/beta).
+    """Power-function smoothing: the Beta distributions Beta(1/beta, 1) and Beta(1, 1/beta).
 
-    In the coordinate own = log(distance) it is an exponential: log r = (1/beta - 1) own - log beta, and a
-    draw is beta log(rho). Nothing has to be guarded.
+        r(zeta|0) = zeta^(1/beta - 1) / beta,   r(zeta|1) = (1 - zeta)^(1/beta - 1) / beta.
 
-    `clamp` adds a constant to the distance inside every log and power, as the authors' program did with
-    1e-7. That changes the density (two thirds of the draws at beta = 40 lie below 1e-7); it exists so that
-    the two can be compared, and 0 is exact.
+    In the coordinate own = log(distance) the density is exponential, log r = (1/beta - 1) own - log beta, and a draw
+    is beta log(rho). No value needs to be clamped for numerical stability.
+
+    Args:
+        beta: Inverse temperature, larger than 1: a number, or a tensor that broadcasts against the bits.
+        clamp: Constant added to the distance inside every log and power. 0 is exact. The authors' program used 1e-7,
+            which changes the density: two thirds of the draws at beta = 40 lie below 1e-7. The option exists for
+            comparison.
+        validate: Whether to check the values of beta.
+
+    Raises:
+        SupportError: beta or clamp is out of range.
+
+    References:
+        Vahdat, Andriyash and Macready (2018), "DVAE#: Discrete Variational Autoencoders with Relaxed Boltzmann
+        Priors", arXiv:1805.07445, Eq. 10.
     """
 
     name = "power"
@@ -35,8 +47,8 @@ class Power(UnitInterval):
 
     def quantile(self, rho: Tensor) -> Tensor:
         own = self.beta * rho.log()
-        # With the clamp, densities are flat below it and d own/d logits grows as 1/distance; the floor keeps
-        # that finite in float32 and lies twenty orders of magnitude below the clamp.
+        # Below the clamp the densities are constant, and d own / d logits grows as 1/distance. This lower limit keeps
+        # the gradient finite in float32 and lies twenty orders of magnitude below the clamp.
         return own.clamp(min=-60.0) if self.clamp else own
 
     def invert(self, logits: Tensor, rho: Tensor) -> Location:

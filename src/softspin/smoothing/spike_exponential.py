@@ -1,4 +1,4 @@
-"""r(zeta|0) = delta(zeta), r(zeta|1) = e^(-beta (1-zeta)) / Z: the smoothing of the first DVAE."""
+"""The spike-and-exponential smoothing of DVAE."""
 
 from __future__ import annotations
 
@@ -12,10 +12,20 @@ from softspin.smoothing.mirrored import UnitInterval
 
 
 class SpikeExponential(Smoothing):
-    """A point mass at 0 for z = 0, an exponential that rises towards 1 for z = 1.
+    """Spike-and-exponential smoothing: a point mass at 0 for z = 0, a truncated exponential for z = 1.
 
-    Densities are with respect to a point mass at 0 plus length on (0, 1], so the component that cannot have
-    made a value has log density -inf there. `near` is the log distance to 1 on both sides: 0 at the spike.
+        r(zeta|0) = delta(zeta),   r(zeta|1) = e^(-beta (1 - zeta)) / Z,   Z = (1 - e^-beta) / beta.
+
+    Densities are with respect to a point mass at 0 plus Lebesgue measure on (0, 1]. The component that cannot
+    produce a value has log density -inf there. The coordinate is the log distance to 1 for both modes, and 0 at the
+    spike.
+
+    Args:
+        beta: Inverse temperature, positive: a number, or a tensor that broadcasts against the bits.
+        validate: Whether to check the values of beta.
+
+    References:
+        Rolfe (2016), "Discrete Variational Autoencoders", arXiv:1609.02200. Eq. 1 (left) of DVAE#, arXiv:1805.07445.
     """
 
     name = "spike_exp"
@@ -42,8 +52,8 @@ class SpikeExponential(Smoothing):
             torch.where(mode, log_r1, impossible),
         )
 
-    # At the spike `near` is 0, so nothing of the exponential lies below zeta: the formulas need no case of their own.
-    # Nor does the gradient: soften() does not read `near` there, so zeta stays 0 whatever q does.
+    # At the spike the coordinate is 0 and no mass of the exponential lies below zeta, so the formulas need no special
+    # case. Nor does the gradient: to_soft_bits() does not use the coordinate there, so zeta stays 0 for every q.
 
     def cdf(self, location: Location) -> tuple[Tensor, Tensor]:
         return torch.ones_like(location.coordinate), self.exponential.component_sf(
@@ -65,7 +75,7 @@ class SpikeExponential(Smoothing):
         return -torch.ones_like(location.coordinate)
 
     def invert(self, logits: Tensor, rho: Tensor) -> Location:
-        """Closed form: rho up to 1 - q is the spike, the rest is the exponential's own quantile."""
+        """Invert the CDF of the mixture in closed form: rho up to 1 - q is the spike, the rest the exponential."""
         with torch.no_grad():
             q = torch.sigmoid(logits)
             mode = rho > torch.sigmoid(-logits)

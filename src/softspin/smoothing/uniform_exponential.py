@@ -1,4 +1,4 @@
-"""r'(zeta|z) = (1 - eps) r(zeta|z) + eps, r exponential: the gradient stays finite as beta grows."""
+"""The uniform+exp smoothing of DVAE#: its gradient stays finite as beta grows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,20 @@ from softspin.smoothing.mirrored import UnitInterval
 
 
 class UniformExponential(UnitInterval):
-    """The exponential smoothing with a share `epsilon` of uniform noise."""
+    """Exponential smoothing r mixed with a uniform distribution: (1 - epsilon) r(zeta|z) + epsilon.
+
+    Args:
+        beta: Inverse temperature of the exponential, positive: a number, or a tensor that broadcasts against the bits.
+        epsilon: Weight of the uniform component, between 0 and 1.
+        validate: Whether to check the values of beta.
+
+    Raises:
+        SupportError: beta or epsilon is out of range.
+
+    References:
+        Vahdat, Andriyash and Macready (2018), "DVAE#: Discrete Variational Autoencoders with Relaxed Boltzmann
+        Priors", arXiv:1805.07445, Sec. 3.3.
+    """
 
     name = "un_exp"
     settings = ("epsilon",)
@@ -29,7 +42,7 @@ class UniformExponential(UnitInterval):
         self.exponential = Exponential(self.beta, validate=False)
 
     def quantile(self, rho: Tensor) -> Tensor:
-        # Not the inverse CDF but a draw by parts: the first `epsilon` of the uniform chooses the flat part.
+        # Not the inverse CDF, but a draw from the mixture: a uniform below `epsilon` selects the uniform component.
         eps = torch.finfo(rho.dtype).eps
         rest = ((rho - self.epsilon) / (1 - self.epsilon)).clamp(min=eps / 4, max=1 - eps / 2)
         return torch.where(rho < self.epsilon, (rho / self.epsilon).log(), self.exponential.quantile(rest))
