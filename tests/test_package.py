@@ -20,7 +20,7 @@ ROOT = SOURCE.parents[1]
 
 # Bottom to top. A module may import its own layer's folder and what stands before it, nothing after.
 LAYERS = [
-    {"errors"},
+    {"errors", "deprecation"},
     {"numerics", "paper", "structures", "typed", "graphs", "random", "files"},
     {"parts"},
     {"smoothing", "data", "config"},

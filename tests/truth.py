@@ -105,7 +105,6 @@ PUBLISHED: dict[str, tuple[Callable[[Tensor, float], Tensor], Callable[[Tensor, 
         lambda x, b: 0.5 * (1 + torch.erf(x * math.sqrt(b / 2))),
     ),
 }
-PRINTED = PUBLISHED
 
 
 def mean_difference(smoothing: Smoothing) -> float:

@@ -29,7 +29,7 @@ from softspin.model import build
 from softspin.numerics import mixture_log_prob, open_uniform
 from softspin.report.figures import compose
 from softspin.smoothing import Power, SoftBits, smoothing_family
-from truth import PRINTED, quadrature
+from truth import PUBLISHED, quadrature
 
 SIGMAS = 4.9
 """Standard errors that a normal exceeds one time in a million."""
@@ -48,7 +48,7 @@ def test_inverse_cdfs_invert_the_printed_cdf_and_slopes_are_finite_differences(f
     beta, step = 12.0, 1e-5
     found = one_bit.inverse_cdfs({family: (beta,)}, points=401)
     rho, zeta = torch.from_numpy(found["rho"]), torch.from_numpy(found[f"{family}_zeta"][0])
-    printed = PRINTED[family][1]
+    printed = PUBLISHED[family][1]
     mixed = 0.5 * printed(zeta, beta) + 0.5 * (1 - printed(1 - zeta, beta))
     inside = (zeta > 1e-6) & (zeta < 1 - 1e-6)  # printed formulas lose their digits at the ends
     torch.testing.assert_close(mixed[inside], rho[inside], rtol=0, atol=1e-9)
@@ -160,7 +160,7 @@ def variance_by_quadrature(
     logit: float, weight: float, bias: float, pixel: float, warmup: float
 ) -> tuple[float, float]:
     """Mean and variance of d bound/d logit for one such bit, from the printed densities."""
-    density, below = PRINTED["exp"]
+    density, below = PUBLISHED["exp"]
     smoothing = smoothing_family("exp")(6.0)
     place, log_weight = quadrature(smoothing, panels=600)
     zeta = smoothing.to_soft_bits(place).zeta.clone().requires_grad_()
