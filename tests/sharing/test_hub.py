@@ -80,7 +80,7 @@ def test_what_is_here_needs_no_hub(made: Model, tmp_path: Path, monkeypatch: pyt
     assert made.folder is not None
     for place in ("me/stripes", Path("me/stripes/model.safetensors"), made.folder):
         assert Model.from_pretrained(place).net.replicas == 2
-    with pytest.raises(ConfigError, match="me/stripes is here, and has no revision 'main'"):
+    with pytest.raises(ConfigError, match="me/stripes is a local path and has no revision 'main'"):
         Model.from_pretrained("me/stripes", revision="main")
 
 

@@ -222,7 +222,7 @@ def test_models_that_no_file_can_hold(two: Model, tmp_path: Path) -> None:
     made = softspin.fit(small(steps=1), bars(), tmp_path / "run", decoder=decoder)
     with pytest.raises(SharingError, match="a model with custom networks cannot be shared as a file"):
         made.save(tmp_path / "m")
-    with pytest.raises(SharingError, match="nothing is known of this model's data and training"):
+    with pytest.raises(SharingError, match="this model has no metadata about its data and training"):
         Model(two.net, two.config, two.shape).save(tmp_path / "m")
     double = trained(tmp_path / "other")
     double.net.double()

@@ -698,15 +698,15 @@ def test_frozen_parameters_of_own_modules_stay_as_they_are(tmp_path: Path) -> No
 
 
 def test_own_modules_of_the_wrong_number_or_size(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="1 encoder nets for 2 groups; there is one for each"):
+    with pytest.raises(ConfigError, match="1 encoder networks for 2 groups; give one for each group"):
         softspin.fit(small(), bars(), tmp_path, encoder=[nn.Linear(9, 3)])
-    with pytest.raises(ConfigError, match="custom networks serve one replica"):
+    with pytest.raises(ConfigError, match="custom networks support one replica"):
         softspin.fit(small(seeds=(0, 1)), bars(), tmp_path, decoder=nn.Linear(6, 9))
-    with pytest.raises(ShapeError, match=r"the decoder gives 8 numbers from 6; it must give 9"):
+    with pytest.raises(ShapeError, match=r"the decoder maps 6 features to 8; expected 9"):
         softspin.fit(small(), bars(), tmp_path, decoder=nn.Linear(6, 8))
-    with pytest.raises(ShapeError, match=r"the encoder of group 2 gives 4 numbers from 12; it must give 3"):
+    with pytest.raises(ShapeError, match=r"the encoder of group 2 maps 12 features to 4; expected 3"):
         softspin.fit(small(), bars(), tmp_path, encoder=[nn.Linear(9, 3), nn.Linear(12, 4)])
-    with pytest.raises(ShapeError, match=r"the encoder of group 2 does not take rows of 12 numbers"):
+    with pytest.raises(ShapeError, match=r"the encoder of group 2 failed on an input with 12 features"):
         softspin.fit(small(), bars(), tmp_path, encoder=[nn.Linear(9, 3), nn.Linear(9, 3)])
     assert not (tmp_path / "run.json").exists()
 
@@ -725,7 +725,7 @@ def test_load_gives_the_best_and_the_last(tmp_path: Path) -> None:
     assert torch.equal(last.net.prior_parameters.weight, tensors["model.prior_parameters.weight"])
     with pytest.raises(ConfigError, match="it must be best or last"):
         softspin.load(tmp_path, "first")
-    with pytest.raises(RunError, match=r"no model in .*nowhere: there is no run\.json of a run, and no model\.safe"):
+    with pytest.raises(RunError, match=r"no model in .*nowhere; expected run\.json of a run, or model\.safe"):
         softspin.load(tmp_path / "nowhere")
 
 
