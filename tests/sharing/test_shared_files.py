@@ -128,7 +128,7 @@ def test_the_last_parameters_have_no_result(two: Model, tmp_path: Path) -> None:
     with pytest.raises(SharingError, match="which replica is the best is not known"):
         again.only("best")
     two.save(tmp_path / "best.safetensors")
-    with pytest.raises(ConfigError, match="it holds the run's best parameters and not its last"):
+    with pytest.raises(ConfigError, match="is a shared model with the 'best' parameters, not 'last'"):
         softspin.load(tmp_path / "best.safetensors", "last")
 
 
