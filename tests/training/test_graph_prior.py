@@ -234,6 +234,6 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], mo
 
 def test_what_knows_two_sides_only_says_so(tmp_path: Path) -> None:
     model = random_model(small(graph=WHEEL))
-    with pytest.raises(SupportError, match="this model's prior is on a graph; the page knows priors with two sides"):
+    with pytest.raises(SupportError, match="this model's prior is on a graph; the page supports only bipartite priors"):
         export(model, 0)
     assert pictures.couplings(model, tmp_path / "w.png").stat().st_size > 1000
