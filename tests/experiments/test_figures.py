@@ -295,7 +295,7 @@ def test_arrays_of_more_steps_are_kept(tmp_path: Path) -> None:
     assert {name: arrays.place(tmp_path, name).read_bytes() for name in names} == before
     for name, line in zip(names, lines, strict=False):
         partial = tmp_path / "partial"
-        assert line == f"{tmp_path / name}.npz stays, of 4 steps; the new one, of 1: {partial / name}.npz"
+        assert line == f"{tmp_path / name}.npz, of 4 steps, is kept; the new one, of 1: {partial / name}.npz"
         assert arrays.load(partial, name).meta["steps_done"] == 1
     with pytest.raises(
         FigureError, match=r"fig2a\.npz is of 4 steps, more than 3; write shorter ones to another folder"
@@ -360,7 +360,7 @@ def test_arrays_of_unknown_provenance_are_rejected(tmp_path: Path) -> None:
         with pytest.raises(FigureError, match=message):
             arrays.load(tmp_path, "fig1")
     np.savez(tmp_path / "fig1.npz", x=np.zeros(2))
-    with pytest.raises(FigureError, match="has no 'meta'"):
+    with pytest.raises(FigureError, match="the array 'meta' is missing"):
         arrays.load(tmp_path, "fig1")
     np.savez(tmp_path / "fig1.npz", x=np.array([{}], dtype=object), meta=np.array(json.dumps(whole)))
     with pytest.raises(FigureError, match="cannot be read"):

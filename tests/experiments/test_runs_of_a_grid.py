@@ -264,7 +264,7 @@ def test_a_run_with_other_settings_is_not_resumed(cells: dict[str, Cell], data: 
     about = json.loads(path.read_text())
     path.write_text(json.dumps(about | {"provenance": {"commit": "abc+"}}))
     assert {row.start_commit for row in train_run(again, data)} == {"abc+"}
-    path.write_text(json.dumps(about | {"config": about["config"] | {"rate": 0.5}}))
+    path.write_text(json.dumps(about | {"config": about["config"] | {"learning_rate": 0.5}}))
     with pytest.raises(RunError, match=r"seeds-0-2 has learning_rate = 0.5, not 0.003; move the folder away"):
         needed(cells[POWER], tmp_path)
 

@@ -19,15 +19,15 @@ def timing(seconds: float, variant: dict[str, Any] | None = None, device: str = 
 
 
 def test_the_same_work_has_the_median_time() -> None:
-    found = [timing(10), timing(14), timing(15), timing(1, samples=25), timing(2, method="dvae#-exp")]
+    found = [timing(10), timing(14), timing(15), timing(1, importance_samples=25), timing(2, method="dvae#-exp")]
     assert estimate(timing(0).work, found) == Estimate(14, True)
 
 
 def test_other_work_is_bounded_proportionally() -> None:
-    found = [timing(10, samples=5, seeds=(0, 1), steps=1000)]
+    found = [timing(10, importance_samples=5, seeds=(0, 1), steps=1000)]
     for changes, most in (
-        ({"samples": 25}, 50),
-        ({"samples": 1}, 10),
+        ({"importance_samples": 25}, 50),
+        ({"importance_samples": 1}, 10),
         ({"seeds": (0, 1, 2, 3, 4)}, 25),
         ({"seeds": (0,)}, 10),
         ({"steps": 4000}, 40),
@@ -37,11 +37,13 @@ def test_other_work_is_bounded_proportionally() -> None:
     ):
         had: dict[str, Any] = {"samples": 5, "seeds": (0, 1), "steps": 1000}
         assert estimate(timing(0, **had | changes).work, found) == Estimate(most, False)
-    assert estimate(timing(0, samples=10).work, [timing(10, samples=5), timing(90, samples=20)]) == Estimate(20, False)
+    assert estimate(timing(0, samples=10).work, [timing(10, importance_samples=5), timing(90, samples=20)]) == Estimate(
+        20, False
+    )
 
 
 def test_the_same_method_is_preferred() -> None:
-    found = [timing(1, method="dvae#-exp"), timing(5, samples=5)]
+    found = [timing(1, method="dvae#-exp"), timing(5, importance_samples=5)]
     assert estimate(timing(0).work, found) == Estimate(5, False)
     assert estimate(timing(0, method="dvae++-exp").work, found) == Estimate(1, False)
 
@@ -75,7 +77,7 @@ def test_timings_come_from_rows_and_from_the_benchmark(tmp_path: Path) -> None:
     found = measured([], path)
     assert {one.device for one in found} == {"cuda H"}
     assert estimate(timing(0).work, found) == pytest.approx((500, False))
-    assert estimate(timing(0, samples=25).work, found) == pytest.approx((12500, False))
+    assert estimate(timing(0, importance_samples=25).work, found) == pytest.approx((12500, False))
     assert estimate(timing(0, {"tf32": True}).work, found) == pytest.approx((2000, False))
     path.write_text("[1]")
     with pytest.raises(RowsError, match=r"gpu_step.json is not a result of the benchmark"):

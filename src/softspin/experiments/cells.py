@@ -133,7 +133,18 @@ def check_settings(settings: Iterable[str]) -> None:
 
 
 def find_table(name: str) -> Path:
-    """The file of a table: a path to TOML, or a name in the checkout's `experiments` folder."""
+    """Find the file of a table.
+
+    Args:
+        name: Path of a TOML file, or name of a table in the folder `experiments` of a clone.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        ConfigError: There is no folder of tables.
+        UnknownNameError: There is no table of this name.
+    """
     if name.endswith(".toml"):
         return Path(name)
     path = PLACE / f"{name}.toml"
