@@ -20,7 +20,7 @@ ROOT = SOURCE.parents[1]
 
 # From bottom to top. A module may import its own package and lower layers, nothing else.
 LAYERS = [
-    {"errors"},
+    {"errors", "deprecation"},
     {"numerics", "paper", "structures", "typed", "graphs", "random", "files"},
     {"parts"},
     {"smoothing", "data", "config"},
