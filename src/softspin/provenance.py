@@ -77,7 +77,7 @@ def find_device(name: str) -> torch.device:
 
 
 def _too_old(device: torch.device) -> str | None:
-    """Why the kernels do not compile for a GPU, or None. They use int8 and TF32 products of tensor cores."""
+    """Why the kernels do not compile for a GPU, or None. They use integer and TF32 products of tensor cores."""
     major, minor = torch.cuda.get_device_capability(device)
     if (major, minor) >= MIN_COMPUTE_CAPABILITY:
         return None

@@ -48,8 +48,8 @@ def test_inverse_cdfs_invert_the_published_cdf_and_slopes_equal_finite_differenc
     beta, step = 12.0, 1e-5
     found = one_bit.inverse_cdfs({family: (beta,)}, points=401)
     rho, zeta = torch.from_numpy(found["rho"]), torch.from_numpy(found[f"{family}_zeta"][0])
-    printed = PRINTED[family][1]
-    mixed = 0.5 * printed(zeta, beta) + 0.5 * (1 - printed(1 - zeta, beta))
+    published = PRINTED[family][1]
+    mixed = 0.5 * published(zeta, beta) + 0.5 * (1 - published(1 - zeta, beta))
     inside = (zeta > 1e-6) & (zeta < 1 - 1e-6)  # the published formulas lose precision at the ends
     torch.testing.assert_close(mixed[inside], rho[inside], rtol=0, atol=1e-9)
 
@@ -88,7 +88,7 @@ def test_closeness_agrees_with_quadrature() -> None:
 # The mean field ------------------------------------------------------------------------------------------
 
 
-def soft_machine(left: int, right: int, zetas: int) -> tuple[BipartiteBoltzmann, SoftBits]:
+def soft_rbm(left: int, right: int, zetas: int) -> tuple[BipartiteBoltzmann, SoftBits]:
     """Two RBMs, and soft bits of uncertain posteriors for each."""
     generator = torch.Generator().manual_seed(1)
     bias = torch.randn(2, left + right, generator=generator)
@@ -114,7 +114,7 @@ def kl_by_hand(bias: Tensor, weight: Tensor, odds: Tensor, steps: int) -> float:
 
 
 def test_kl_of_the_mean_field_equals_a_sum_over_all_states() -> None:
-    boltzmann, bits = soft_machine(4, 3, zetas=5)
+    boltzmann, bits = soft_rbm(4, 3, zetas=5)
     found = mean_field_kl(boltzmann, bits, [1, 2, 5], seed=0, temperatures=10, chains=10)
     assert torch.equal(found.value, found.lower)
     for place, steps in enumerate([1, 2, 5]):
@@ -126,7 +126,7 @@ def test_kl_of_the_mean_field_equals_a_sum_over_all_states() -> None:
 
 
 def test_annealed_kl_agrees_with_the_enumerated_one() -> None:
-    boltzmann, bits = soft_machine(6, 5, zetas=30)
+    boltzmann, bits = soft_rbm(6, 5, zetas=30)
     options: dict[str, Any] = {"seed": 3, "temperatures": 100, "chains": 200}
     exact = mean_field_kl(boltzmann, bits, [1, 5], **options)
     found = mean_field_kl(boltzmann, bits, [1, 5], **options, enumerate_upto=0)
@@ -307,7 +307,7 @@ def test_arrays_of_more_steps_are_kept(tmp_path: Path) -> None:
         seen.append((arrays.load(tmp_path, "fig2b").meta["steps"], (tmp_path / "partial" / "fig2b.npz").exists()))
 
     compute(tmp_path, names, steps=8, say=look)
-    assert seen == [(8, False), (8, False)], "as far as before at its first look, and then in its place"
+    assert seen == [(8, False), (8, False)], "as many steps as before at its first measurement, which then replaces it"
     assert list((tmp_path / "partial").iterdir()) == []
     compute(tmp_path, names, steps=8, say=look)
     assert seen[2:] == [(8, True), (8, False)]

@@ -72,14 +72,16 @@ def test_a_line_truncated_anywhere_is_reported_ignored_and_replaced(tmp_path: Pa
     first = whole.index(b"\n") + 1
     for cut in sorted({*range(first, len(whole), 9), *range(first, first + 9), *range(len(whole) - 9, len(whole) + 1)}):
         path.write_bytes(whole[:cut])
-        told: list[str] = []
-        rows = read_rows(path, told.append)
+        messages: list[str] = []
+        rows = read_rows(path, messages.append)
         torn = first < cut < len(whole) - 1
         assert rows == [row(0), row(1, cell="ü")][: 1 if cut < len(whole) - 1 else 2]
-        assert told == ([f"the last line of {path} is truncated ({cut - first} bytes) and is ignored"] if torn else [])
+        assert messages == (
+            [f"the last line of {path} is truncated ({cut - first} bytes) and is ignored"] if torn else []
+        )
         append_rows(path, [row(1, cell="ü"), row(2)])
-        assert read_rows(path, told.append) == [row(0), row(1, cell="ü"), row(2)]
-        assert len(told) == torn
+        assert read_rows(path, messages.append) == [row(0), row(1, cell="ü"), row(2)]
+        assert len(messages) == torn
 
 
 def test_two_concurrent_writers_write_complete_lines_without_duplicates(tmp_path: Path) -> None:

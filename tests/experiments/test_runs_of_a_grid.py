@@ -67,7 +67,7 @@ def test_a_run_with_outdated_results_is_not_resumed(cells: dict[str, Cell], data
     with pytest.raises(RunError, match=r"seeds-0-2 is outdated \(it rounded down\); move the folder away"):
         needed(cells[POWER], tmp_path, old)
     by_others = [replace(row, start_commit="another commit") for row in old]
-    assert only(needed(cells[POWER], tmp_path, by_others).runs).resume, "a run of code that may be right by now"
+    assert only(needed(cells[POWER], tmp_path, by_others).runs).resume, "a run of other code, which may be correct"
     found = needed(cells[POWER], tmp_path / "elsewhere", [*old, rows[0]])
     assert (found.missing, found.outdated, only(found.runs).resume) == ((1, 2), (1, 2), False)
 

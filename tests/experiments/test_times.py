@@ -33,13 +33,12 @@ def test_other_work_is_bounded_proportionally() -> None:
         ({"steps": 4000}, 40),
         ({"steps": 20}, 0.2),
         ({"data": "omniglot"}, 10),
-        ({"samples": 10, "steps": 2000, "seeds": (7, 8, 9)}, 60),
+        ({"importance_samples": 10, "steps": 2000, "seeds": (7, 8, 9)}, 60),
     ):
-        had: dict[str, Any] = {"samples": 5, "seeds": (0, 1), "steps": 1000}
+        had: dict[str, Any] = {"importance_samples": 5, "seeds": (0, 1), "steps": 1000}
         assert estimate(timing(0, **had | changes).work, found) == Estimate(most, False)
-    assert estimate(timing(0, samples=10).work, [timing(10, importance_samples=5), timing(90, samples=20)]) == Estimate(
-        20, False
-    )
+    found = [timing(10, importance_samples=5), timing(90, importance_samples=20)]
+    assert estimate(timing(0, importance_samples=10).work, found) == Estimate(20, False)
 
 
 def test_the_same_method_is_preferred() -> None:

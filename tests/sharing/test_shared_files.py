@@ -83,7 +83,7 @@ def test_the_file_holds_the_metadata_of_the_run(two: Model, tmp_path: Path) -> N
     assert about["steps"] == [row["best_step"] for row in rows]
     assert about["valid_nll"] == [row["valid_nll"] for row in rows]
     assert (about["version"], about["license"], about["which"], about["chosen"]) == (2, "mit", "best", None)
-    assert header(tmp_path / "m" / files.TENSORS)["__metadata__"]["format"] == "pt", "what other readers look for"
+    assert header(tmp_path / "m" / files.TENSORS)["__metadata__"]["format"] == "pt", "other readers require this"
 
 
 def test_a_model_that_is_saved_again_keeps_license_and_provenance(two: Model, tmp_path: Path) -> None:

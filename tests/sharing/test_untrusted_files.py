@@ -22,7 +22,7 @@ from softspin.training import checkpoint
 
 @pytest.fixture(scope="module")
 def content(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    folder = tmp_path_factory.mktemp("strangers")
+    folder = tmp_path_factory.mktemp("untrusted")
     (file,) = trained(folder / "run", seeds=(0, 1)).save(folder / "m.safetensors")
     return file.read_bytes()
 

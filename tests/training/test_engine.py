@@ -155,7 +155,7 @@ def test_an_epoch_visits_each_image_once(count: int, batch: int, monkeypatch: py
             orders.append(tuple(row.tolist()))
         if count % batch == 0 or batch > count:
             assert (visited.sort(-1).values == torch.arange(count)).all()
-    assert len(set(orders)) == 6, "each epoch and each replica has an order of its own"
+    assert len(set(orders)) == 6, "every epoch and replica has a different order"
 
 
 def test_images_left_out_of_one_epoch_are_used_in_another(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,7 +272,7 @@ def test_the_two_variants_of_adam_differ_in_early_steps() -> None:
     assert moved == pytest.approx([0.01 / (0.01 + 1e-3 / 0.001**0.5), 0.01 / 0.011], rel=1e-4)
 
 
-# What is read and written ---------------------------------------------------------------------------------------------
+# Reports and state ----------------------------------------------------------------------------------------------------
 
 
 def test_a_report_has_the_means_since_the_last_one() -> None:

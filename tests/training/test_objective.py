@@ -58,7 +58,7 @@ def weights_one_by_one(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """log p(x|zeta) + warmup (log p - log q), log p(x|zeta) and log q - log p, `(R, K, batch)`.
 
-    From the densities as they are, each sample for itself; nothing is relative to a base, no dimension broadcasts.
+    Directly from the densities, sample by sample, without a base measure and without broadcasting.
     """
     logs: list[Tensor] = []
     for r in range(2):
@@ -180,7 +180,7 @@ def test_discrete_priors_average_the_elbo_over_samples(name: str) -> None:
 def test_discrete_priors_with_two_groups_agree_with_the_exact_kl_on_average(name: str) -> None:
     """E over samples of the KL term, against the chain rule's exact value given soft bits of the first group.
 
-    20,000 samples; five standard errors, which a right program exceeds once in two million.
+    20,000 samples; five standard errors, which correct code exceeds with probability 5e-7.
     """
     model, x, _, log_z, _ = setting(name)
     draws = 20_000
@@ -234,7 +234,7 @@ def ready(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Engine, dict[str,
 def test_a_step_follows_the_gradient_of_an_explicit_loss(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The loss has weight decay as a term, and an exact, differentiable log Z instead of the negative phase.
 
-    With an epsilon of 1e6 and a rate of as much, Adam without memory moves by the gradient itself, to 1e-5.
+    With epsilon = learning rate = 1e6 and betas of 0, the step of Adam is the gradient itself, to 1e-5.
     """
     made, before = ready(name, monkeypatch)
     model = made.model

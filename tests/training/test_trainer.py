@@ -183,7 +183,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(sampler: str, tmp_path: Path)
     with pytest.raises(Killed):
         trainer(config, tmp_path / "broken", callback=Stop(8, kill)).train()
     assert checkpoint.load_meta(tmp_path / "broken", "last")["step"] == 5
-    assert journal.read(tmp_path / "broken")[-1]["step"] == 6, "a line after the checkpoint, to be written again"
+    assert journal.read(tmp_path / "broken")[-1]["step"] == 6, "a line after the checkpoint, which is written again"
     trainer(config, tmp_path / "broken").train(resume=True)
     assert_same_run(tmp_path / "whole", tmp_path / "broken")
 

@@ -71,8 +71,8 @@ def plan_cell(
             if name := differing_setting(wanted, began):  # the recipe of another version
                 was, now = began.settings().get(name), wanted.settings().get(name)
                 raise RunError(f"the run in {path} has {name} = {was}, not {now}; move the folder away")
-            ours = began.replace(device=config.device, compile=config.compile)
-            runs.append(RunSpec(cell, ours, path, resume=True))
+            resumed = began.replace(device=config.device, compile=config.compile)
+            runs.append(RunSpec(cell, resumed, path, resume=True))
             left -= set(began.seeds)
     if left:
         runs.append(new_run(cell, config, [seed for seed in config.seeds if seed in left], place))

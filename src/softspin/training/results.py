@@ -129,13 +129,13 @@ def check_checkpoint(config: Config, meta: Mapping[str, Any], folder: Path) -> N
         RunError: A setting differs.
     """
     stored = meta.get("config", {})
-    if version_of(stored) == 1:  # version 1 let a resumed run change this, and wrote it to the checkpoint alone
+    if version_of(stored) == 1:  # in version 1, a resumed run could change this, only in the checkpoint
         stored = {**stored, "tf32": config.tf32}
     theirs = Config.from_dict(stored)
     if name := differing_setting(config, theirs):
-        ours, other = config.settings().get(name), theirs.settings().get(name)
+        own, other = config.settings().get(name), theirs.settings().get(name)
         raise RunError(
-            f"{folder / RUN} has {name} = {ours}, but its checkpoint has {other}; settings of a run cannot change, so "
+            f"{folder / RUN} has {name} = {own}, but its checkpoint has {other}; settings of a run cannot change, so "
             "restore that value"
         )
 
