@@ -1,4 +1,4 @@
-"""A model in use: bits in and out, samples of the prior, likelihoods, and what it says of wrong input."""
+"""A model in use: encoding, decoding, samples of the prior, likelihoods, and errors for wrong input."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def model() -> Model:
 
 
 def test_encoded_bits_follow_the_posterior() -> None:
-    """The share of ones among 4,000 copies of an image, within five standard errors of q of the first group."""
+    """The mean over 4,000 copies of an image is within five standard errors of q of the first group."""
     made = model()
     x = some_images(1).expand(4000, -1)
     z = made.encode(x, replica=1, seed=3)
@@ -41,7 +41,7 @@ def test_encoded_bits_follow_the_posterior() -> None:
 
 
 def test_decoded_bits_are_pixel_probabilities(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("softspin.api.ROWS", 2)  # so that five images go in three parts
+    monkeypatch.setattr("softspin.api.ROWS", 2)  # so that five images make three batches
     made = model()
     z = made.encode(some_images(5))
     for replica in range(2):
@@ -53,7 +53,7 @@ def test_decoded_bits_are_pixel_probabilities(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_samples_of_the_prior_have_its_marginals() -> None:
-    """4,000 annealed samples; kin are counted twice in the error, so five standard errors are taken of 2,000."""
+    """4,000 annealed samples share ancestors, so five standard errors are those of 2,000 independent ones."""
     made = model()
     marginals = made.net.prior().marginals()[1]
     z = made.sample_bits(4000, replica=1, seed=0)
@@ -70,13 +70,13 @@ def test_the_likelihood_agrees_with_the_exact_one() -> None:
     assert made.nll(x).samples == 50
 
 
-def test_wrong_input_is_named() -> None:
+def test_errors_name_the_wrong_input() -> None:
     made = model()
-    with pytest.raises(ShapeError, match=r"images of shape \(2, 8\); they must be \(at least 1, 9\)"):
+    with pytest.raises(ShapeError, match=r"images have shape \(2, 8\); expected \(N, 9\) with N >= 1"):
         made.encode(torch.zeros(2, 8))
-    with pytest.raises(ShapeError, match=r"images of shape \(0, 9\)"):
+    with pytest.raises(ShapeError, match=r"images have shape \(0, 9\)"):
         made.encode(torch.zeros(0, 9))
-    with pytest.raises(ShapeError, match=r"images of shape \(3,\)"):
+    with pytest.raises(ShapeError, match=r"images have shape \(3,\)"):
         made.encode([0, 1, 0])  # type: ignore[arg-type]
     with pytest.raises(SupportError, match="0 samples; at least 1 is needed"):
         made.nll(torch.zeros(2, 9), samples=0)
@@ -86,26 +86,26 @@ def test_wrong_input_is_named() -> None:
         SupportError, match="images contain values other than 0 and 1; the likelihood is for binary pixels"
     ):
         made.nll(torch.full((2, 9), 0.5))
-    with pytest.raises(ShapeError, match=r"bits of shape \(2, 9\); they must be \(N, 8\)"):
+    with pytest.raises(ShapeError, match=r"bits have shape \(2, 9\); expected \(N, 8\)"):
         made.decode(torch.zeros(2, 9))
-    with pytest.raises(SupportError, match="replica 2; this model has 2, counted from 0"):
+    with pytest.raises(SupportError, match="no replica 2; this model has 2, counted from 0"):
         made.sample(1, replica=2)
 
 
 @pytest.mark.parametrize("given", ["bars-and-stripes-3x3", datasets.load("bars-and-stripes-3x3")])
-def test_data_that_are_given_are_those_of_the_config(given: Any, tmp_path: Path) -> None:
-    """So the recipe's beta is theirs, and the folder says where they are."""
+def test_fit_writes_the_given_data_to_the_config(given: Any, tmp_path: Path) -> None:
+    """So beta is the published one for these data, and the run directory names them."""
     made = softspin.fit(small(steps=1).replace(data="mnist"), given, tmp_path)
     assert made.config.data == "bars-and-stripes-3x3"
     assert softspin.load(tmp_path).config == made.config
 
 
-def test_a_folder_without_a_checkpoint(tmp_path: Path) -> None:
+def test_loading_a_folder_without_a_checkpoint_is_an_error(tmp_path: Path) -> None:
     data = {"name": "x", "source": "x", "fingerprint": "x", "shape": [3, 3], "images": [1, 1, 1]}
     data["binarization"] = "static"
     about: dict[str, Any] = {"version": 2, "config": {}, "data": data, "provenance": {}}
     (tmp_path / "run.json").write_text(json.dumps(about))
-    with pytest.raises(RunError, match=r"no checkpoint 'best' in .* yet; training has not written one; go on with it"):
+    with pytest.raises(RunError, match=r"no checkpoint 'best' in .* yet; training has not written one; resume it"):
         softspin.load(tmp_path)
     with pytest.raises(ConfigError, match="device = 'gpu' is not possible"):
         softspin.load(tmp_path, device="gpu")

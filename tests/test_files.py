@@ -1,4 +1,4 @@
-"""Files that are replaced in one step, and locks between processes."""
+"""Atomic file writes, and locks between processes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_what_is_written(tmp_path: Path) -> None:
+def test_writers_replace_the_content(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "file"
     with pytest.raises(FileNotFoundError):
         files.write_text(path, "ü\n")
@@ -65,9 +65,7 @@ def test_an_error_leaves_the_old_file_and_nothing_else(
     assert (tmp_path / "file").read_text() == "old"
 
 
-def test_the_bytes_are_on_the_disk_before_the_name_points_to_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_content_is_flushed_to_the_disk_before_the_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
     sync, replace = os.fsync, os.replace
 
@@ -100,7 +98,7 @@ def test_an_interrupted_block_leaves_the_old_file(tmp_path: Path) -> None:
     assert (names(tmp_path), (tmp_path / "file").read_text()) == (["file"], "old")
 
 
-def test_nan_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_nan_is_rejected_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         files.write_json(tmp_path / "file", float("nan"))
     assert names(tmp_path) == []
@@ -113,8 +111,8 @@ def replacements(source: str) -> list[str]:
     return [ast.unparse(c) for c in named if len(c.args) == 1 or ast.unparse(c.func) == "os.replace"]
 
 
-def test_nobody_else_replaces_files_by_hand() -> None:
-    """Checkpoints and shared models replace several files in an order of their own."""
+def test_no_other_module_replaces_files_itself() -> None:
+    """Checkpoints and shared models replace several files in a specific order."""
     allowed = {"files.py", "training/checkpoint.py", "sharing/files.py"}
     found = {path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py") if replacements(path.read_text())}
     assert found == allowed
@@ -147,10 +145,10 @@ def held_by_another_process(path: Path) -> Iterator[subprocess.Popen[str]]:
             child.kill()
 
 
-def test_a_lock_is_for_one_process_and_a_killed_one_lets_go(tmp_path: Path) -> None:
+def test_a_lock_is_exclusive_and_released_when_its_process_is_killed(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     assert not files.is_locked(path)
-    assert names(tmp_path) == [], "asking makes no file"
+    assert names(tmp_path) == [], "is_locked creates no file"
     with held_by_another_process(path) as child:
         assert files.is_locked(path)
         with pytest.raises(BlockingIOError), files.lock(path, timeout=0):
@@ -163,38 +161,40 @@ def test_a_lock_is_for_one_process_and_a_killed_one_lets_go(tmp_path: Path) -> N
     assert path.exists()
 
 
-def test_asking_does_not_take_the_lock_over(tmp_path: Path) -> None:
+def test_is_locked_does_not_take_the_lock(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with files.lock(path):
         assert [files.is_locked(path) for _ in range(2)] == [True, True]
         with pytest.raises(BlockingIOError), files.lock(path, timeout=0):
             pytest.fail("two hold it")
     with ThreadPoolExecutor(4) as pool:
-        assert not any(pool.map(lambda _: files.is_locked(path), range(40))), "those who ask do not see each other"
+        assert not any(pool.map(lambda _: files.is_locked(path), range(40))), (
+            "concurrent calls of is_locked do not see each other"
+        )
 
 
-def test_a_lock_that_is_waited_for_comes(tmp_path: Path) -> None:
-    path, inside, most = tmp_path / "lock", [0], [0]
+def test_waiting_for_a_lock_succeeds(tmp_path: Path) -> None:
+    path, inside, maximum = tmp_path / "lock", [0], [0]
 
     def enter(_: int) -> None:
         with files.lock(path):
             inside[0] += 1
-            most[0] = max(most[0], inside[0])
+            maximum[0] = max(maximum[0], inside[0])
             inside[0] -= 1
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(enter, range(20)))
-    assert most == [1]
+    assert maximum == [1]
 
 
-def test_an_error_in_the_block_passes_and_releases(tmp_path: Path) -> None:
+def test_an_error_in_the_block_propagates_and_releases_the_lock(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="mine"), files.lock(tmp_path / "lock"):
         raise FileNotFoundError("mine")
     assert not files.is_locked(tmp_path / "lock")
 
 
 def test_a_file_system_without_locks_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lock by the existence of a file would outlive a kill."""
+    """A lock that is the existence of a file would survive a kill."""
 
     def missing(*_: object) -> None:
         raise OSError(errno.ENOSYS, "Function not implemented")
@@ -205,10 +205,10 @@ def test_a_file_system_without_locks_is_an_error(tmp_path: Path, monkeypatch: py
         pytest.raises(OSError, match="No locks available"),
         files.lock(tmp_path / "lock"),
     ):
-        pytest.fail("a lock by existence")
+        pytest.fail("the lock is the existence of a file")
 
 
-def test_no_module_needs_what_only_unix_has() -> None:
+def test_no_module_imports_unix_only_modules() -> None:
     unix = {"fcntl", "grp", "posix", "pty", "pwd", "resource", "syslog", "termios", "tty"}
     for path in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

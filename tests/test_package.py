@@ -18,7 +18,7 @@ import softspin
 SOURCE = Path(softspin.__file__).parent
 ROOT = SOURCE.parents[1]
 
-# Bottom to top. A module may import its own layer's folder and what stands before it, nothing after.
+# From bottom to top. A module may import its own package and lower layers, nothing else.
 LAYERS = [
     {"errors", "deprecation"},
     {"numerics", "paper", "structures", "typed", "graphs", "random", "files"},
@@ -47,11 +47,11 @@ LAYERS = [
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 TYPES_ONLY = {("parts", "config")}
-"""Arrows up that are there for type checkers alone: a part is checked against a config, whose type it names."""
+"""Upward imports for type checkers only: a part is checked against a config, whose type it names."""
 
 
 def imports(tree: ast.AST, *, types: bool = True) -> set[str]:
-    """Top-level parts of softspin that a module imports, functions included; `if TYPE_CHECKING` too, or not."""
+    """Top-level modules of softspin that a module imports, also in functions; with or without `if TYPE_CHECKING`."""
     for_types = [
         node for node in ast.walk(tree) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
     ]
@@ -69,7 +69,7 @@ def imports(tree: ast.AST, *, types: bool = True) -> set[str]:
     return found
 
 
-def arrows_upwards(part: str, source: str) -> set[str]:
+def upward_imports(part: str, source: str) -> set[str]:
     tree = ast.parse(source)
     at_run_time = imports(tree, types=False)
     allowed = {other for one, other in TYPES_ONLY if one == part and other not in at_run_time}
@@ -82,18 +82,18 @@ def test_every_import_points_down() -> None:
     for path in modules:
         part = path.relative_to(SOURCE).parts[0].removesuffix(".py")
         assert part in LEVEL, f"{part} has no layer; add it to LAYERS"
-        wrong = arrows_upwards(part, path.read_text())
+        wrong = upward_imports(part, path.read_text())
         assert not wrong, f"{path.relative_to(SOURCE)} imports upwards: {wrong}"
 
 
-def test_the_layer_test_sees_an_arrow_that_points_up() -> None:
-    assert arrows_upwards("smoothing", "from softspin.distributions import Boltzmann") == {"distributions"}
-    assert arrows_upwards("smoothing", "def f():\n    import softspin.data") == {"data"}
-    assert arrows_upwards("objectives", "from softspin.distributions import Boltzmann") == set()
+def test_the_layer_test_detects_an_upward_import() -> None:
+    assert upward_imports("smoothing", "from softspin.distributions import Boltzmann") == {"distributions"}
+    assert upward_imports("smoothing", "def f():\n    import softspin.data") == {"data"}
+    assert upward_imports("objectives", "from softspin.distributions import Boltzmann") == set()
     typed = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from softspin.config import Config"
-    assert arrows_upwards("parts", typed) == set()
-    assert arrows_upwards("parts", f"{typed}\ndef f():\n    from softspin.config import Config") == {"config"}
-    assert arrows_upwards("graphs", typed) == {"config"}
+    assert upward_imports("parts", typed) == set()
+    assert upward_imports("parts", f"{typed}\ndef f():\n    from softspin.config import Config") == {"config"}
+    assert upward_imports("graphs", typed) == {"config"}
 
 
 def test_every_error_type_is_in_errors() -> None:
@@ -128,7 +128,7 @@ print(before == world())
     assert python(code) == "True"
 
 
-def test_every_public_name_is_there() -> None:
+def test_every_public_name_exists() -> None:
     for name in softspin.__all__:
         assert getattr(softspin, name) is not None
     assert set(dir(softspin)) == set(softspin.__all__)
@@ -136,7 +136,7 @@ def test_every_public_name_is_there() -> None:
         _ = softspin.nonsense
 
 
-def test_extras_are_imported_only_where_they_are_used() -> None:
+def test_extras_are_imported_only_when_they_are_used() -> None:
     code = """
 import sys, softspin.data, softspin.objectives, softspin.kernels.cpu
 extras = 'matplotlib', 'sklearn', 'scipy', 'mlxtend', 'pandas', 'triton', 'dimod', 'dwave_networkx', 'numba'
@@ -165,7 +165,7 @@ def test_the_readme_examples_run_and_are_short(number: int, tmp_path: Path, monk
         assert scope["weight"].grad.abs().sum() > 0
 
 
-def test_the_command_line_binds_threads_unless_told_otherwise() -> None:
+def test_the_command_line_binds_threads_unless_the_variable_is_set() -> None:
     code = "import os; from softspin.cli import main; import sys; sys.argv = ['softspin', '--version']\n"
     code += "try: main()\nexcept SystemExit: print(os.environ['OMP_PROC_BIND'])"
     assert python(f"import os; os.environ.pop('OMP_PROC_BIND', None)\n{code}").splitlines()[-1] == "true"

@@ -1,4 +1,4 @@
-"""Which device work goes to, where it is not the CPU alone."""
+"""The choice of the device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def with_a_gpu(monkeypatch: pytest.MonkeyPatch, name: str, capability: tuple[int
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("capability", [(8, 0), (8, 9), (12, 0)])
-def test_a_gpu_is_taken(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int]) -> None:
+def test_a_supported_gpu_is_used(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int]) -> None:
     with_a_gpu(monkeypatch, "A100", capability)
     assert find_device("auto") == torch.device("cuda")
     assert find_device("cuda:0") == torch.device("cuda:0")
@@ -27,9 +27,9 @@ def test_a_gpu_is_taken(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, 
         find_device("cuda:1")
 
 
-def test_a_gpu_that_is_too_old_is_left_alone_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_is_too_old_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     with_a_gpu(monkeypatch, "Tesla T4", (7, 5))
-    old = "Tesla T4 has compute capability 7.5, and the kernels need 8.0 or more"
+    old = "Tesla T4 has compute capability 7.5; the kernels need 8.0 or more"
     with pytest.warns(UserWarning, match=f"running on the CPU: {old}"):
         assert find_device("auto") == torch.device("cpu")
     with pytest.raises(DeviceError, match=f"device 'cuda' was asked for, but {old}; use auto or cpu"):

@@ -1,4 +1,4 @@
-"""Records: what is written is read again, what is wrong is named, and files of version 1 keep their numbers."""
+"""Records: round trips, errors that name the invalid field, and files of version 1 that keep their numbers."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from softspin.records import DataRecord, ModelRecord, Provenance, Record, Result
 from softspin.training.results import read_result, read_run
 
 OLD = Path(__file__).parent / "fixtures" / "v1"
-"""A finished run of two replicas, the same as a shared folder, one of the replicas as a file, and rows of a grid."""
+"""A finished run of two replicas, the same model as a shared folder, one replica as a file, and rows of a grid."""
 ROOT = Path(__file__).parents[1]
 RENAMED = {"began_by": "start_commit", "made_by": "provenance"}
 OF_CONFIGS = ("config", "variant")
-"""What configs migrate by themselves."""
+"""Fields that are migrated with the config."""
 
 DATA = DataRecord(
     name="x", shape=(3, 3), images=(5, 2, 2), binarization="static", source="a file", fingerprint="0123"
@@ -43,7 +43,7 @@ def old_rows() -> list[dict[str, Any]]:
 
 
 def assert_same_values(new: dict[str, Any], old: dict[str, Any]) -> None:
-    """Every value of version 1 is in the record, under its name of today, and not one bit of a number changed."""
+    """Every value of version 1 is in the record under its current name, and numbers are equal bit for bit."""
     origin = {one.name for one in dataclasses.fields(Provenance)}
     for name, value in old.items():
         if name in OF_CONFIGS:
@@ -55,18 +55,18 @@ def assert_same_values(new: dict[str, Any], old: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
-def test_what_is_written_is_read_again(record: Record) -> None:
+def test_records_survive_a_round_trip(record: Record) -> None:
     written = json.loads(json.dumps(record.to_json(), allow_nan=False))
     assert written["version"] == 2
     fields = {one.name for one in dataclasses.fields(record) if one.name != "invalid"}  # type: ignore[arg-type]
     assert written.keys() == fields | {"version"}
     for complete in (False, True):
         assert type(record).from_json(written, complete=complete) == record
-    assert type(record).from_json(written | {"a key of tomorrow": 1}) == record
+    assert type(record).from_json(written | {"unknown key": 1}) == record
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
-def test_every_key_is_needed_of_a_complete_record_and_every_value_typed(record: Record) -> None:
+def test_complete_records_need_every_key_and_every_value_is_type_checked(record: Record) -> None:
     written = record.to_json()
     for name in written.keys() - {"version"}:
         with pytest.raises(RecordError, match=f"^has no '{name}'$"):
@@ -98,7 +98,7 @@ def test_every_key_is_needed_of_a_complete_record_and_every_value_typed(record: 
         (ModelRecord, {"result": [row_json(seed=None)]}, "has a 'result[0]' that has 'seed' = None; it must be an int"),
     ],
 )
-def test_what_is_wrong_is_named_in_one_line(kind: type[Record], change: dict[str, Any], message: str) -> None:
+def test_errors_name_the_invalid_field_in_one_line(kind: type[Record], change: dict[str, Any], message: str) -> None:
     whole = next(record for record in RECORDS if type(record) is kind)
     with pytest.raises(RecordError) as raised:
         kind.from_json(whole.to_json() | change)
@@ -107,13 +107,13 @@ def test_what_is_wrong_is_named_in_one_line(kind: type[Record], change: dict[str
 
 
 @pytest.mark.parametrize("values", [None, 5, "x", [], [1]])
-def test_what_is_no_object_is_no_record(values: object) -> None:
+def test_values_other_than_objects_are_rejected(values: object) -> None:
     for kind in (ResultRow, RunRecord, ModelRecord):
         with pytest.raises(RecordError, match=r"^is not a JSON object$"):
             kind.from_json(values)
 
 
-def test_a_lenient_reader_keeps_what_identifies_a_row() -> None:
+def test_the_lenient_reader_requires_the_fields_that_identify_a_row() -> None:
     row = made_row(elbo="x", kl=float("nan"), log_z=3, device=["cpu"])
     assert (row.elbo, row.kl, row.log_z, row.provenance.device) == (None, None, 3.0, None)
     assert row.invalid == "has 'elbo' = 'x'; it must be a finite number"
@@ -124,7 +124,7 @@ def test_a_lenient_reader_keeps_what_identifies_a_row() -> None:
             ResultRow.from_json_lenient(row_json() | {name: complex(1)})
 
 
-def test_a_whole_result_lacks_nothing() -> None:
+def test_missing_part_names_the_first_missing_field() -> None:
     (row, _) = read_result(OLD / "finished") or []
     assert row.missing_part() is None
     assert dataclasses.replace(row, kl=None).missing_part() == "kl"
@@ -142,7 +142,7 @@ def test_a_failed_row_has_no_nll() -> None:
 # Version 1 --------------------------------------------------------------------------------------------
 
 
-def test_a_run_of_version_1_is_read_and_its_result_is_written_again_as_version_2(tmp_path: Path) -> None:
+def test_a_run_of_version_1_is_read_and_its_result_is_rewritten_as_version_2(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(OLD / "finished", tmp_path / "run"))
     old, rows = (json.loads((folder / name).read_text()) for name in ("run.json", "result.json"))
     assert "version" not in old
@@ -153,7 +153,7 @@ def test_a_run_of_version_1_is_read_and_its_result_is_written_again_as_version_2
     (folder / "result.json").unlink()
     again = trainer(read_run(folder).read_config(), folder, bars()).train(resume=True)
     for row, before in zip(again, rows, strict=True):
-        # log Z is exact here; the likelihood is an estimate by the same seed, and may differ by rounding elsewhere
+        # log Z is exact; the likelihood is an estimate with the same seed and may differ by rounding on other CPUs
         assert (row.seed, row.best_step, row.valid_nll) == (before["seed"], before["best_step"], before["valid_nll"])
         assert row.nll == pytest.approx(before["nll"], abs=1e-6)
         assert row.start_commit == old["made_by"]["commit"]
@@ -191,7 +191,7 @@ def test_rows_of_version_1_are_read_and_rows_of_version_2_follow_them(tmp_path: 
         assert_same_values(row.to_json(), old)
         assert row.invalid is None
         assert row.start_commit == old.get("began_by", old["commit"])
-    assert append_rows(path, rows) == failed, "failed rows may be retried, results are there once"
+    assert append_rows(path, rows) == failed, "failed rows may be retried, results are unique"
     assert path.read_bytes().startswith(before)
     assert [json.loads(line).get("version") for line in path.read_text().splitlines()] == [None] * 14 + [2] * 2
     assert [key_of(row) for row in read_rows(path)] == [key_of(row) for row in (*rows, *failed)]
@@ -212,7 +212,7 @@ def test_the_committed_rows_keep_every_number() -> None:
     ("change", "start"),
     [({}, "aaaaaaa"), ({"began_by": "bbbbbbb"}, "bbbbbbb"), ({"began_by": None}, None)],
 )
-def test_which_commit_started_a_run_of_version_1(change: dict[str, Any], start: str | None) -> None:
+def test_the_start_commit_of_a_run_of_version_1(change: dict[str, Any], start: str | None) -> None:
     old = next(row for row in old_rows() if row["status"] == "ok")
     old = {name: value for name, value in old.items() if name != "began_by"} | {"commit": "aaaaaaa"} | change
     row = ResultRow.from_json(old)
@@ -220,7 +220,7 @@ def test_which_commit_started_a_run_of_version_1(change: dict[str, Any], start: 
     assert row.commits == tuple(dict.fromkeys((start, "aaaaaaa")))
 
 
-def test_a_row_of_version_1_lacks_only_what_it_may() -> None:
+def test_the_required_keys_of_a_row_of_version_1() -> None:
     (old, *_) = json.loads((OLD / "finished" / "result.json").read_text())
     ResultRow.from_json(old, complete=True)
     needed = set()
@@ -236,7 +236,7 @@ def test_a_row_of_version_1_lacks_only_what_it_may() -> None:
     }  # fmt: skip
 
 
-def test_a_damaged_result_is_named(tmp_path: Path) -> None:
+def test_the_error_for_a_damaged_result_names_the_field(tmp_path: Path) -> None:
     (tmp_path / "result.json").write_text("[{}]")
     with pytest.raises(RunError, match=r"result\.json has a row that has no 'seed'; resume the run to write it again"):
         read_result(tmp_path)

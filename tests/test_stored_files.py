@@ -1,6 +1,6 @@
-"""Files that commit 7cc1184 wrote can be read, and mean what they meant: `fixtures/v1`, by `fixtures/make_v1.py`.
+"""Files written by commit 7cc1184 are read with the same meaning: `fixtures/v1`, made by `fixtures/make_v1.py`.
 
-That interrupted runs resume to the same bits is in `training/test_bit_for_bit.py`.
+`training/test_bit_for_bit.py` tests that interrupted runs resume bit for bit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_gives_the_recorded_outputs(name: str) -> None:
-    """Bits are equal; numbers may differ by rounding, which depends on the CPU."""
+    """Bits are equal; floats may differ by rounding, which depends on the CPU."""
     found, recorded = outputs(load_model(name)), EXPECTED["models"][name]
     assert found.keys() == recorded.keys()
     for part in ("replicas", "sample_bits", "encode"):
@@ -42,7 +42,7 @@ def test_a_model_gives_the_recorded_outputs(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["finished/best", "gauss_int/best", "graph/best", "un_exp/best"])
-def test_the_result_of_a_finished_run_is_known(name: str) -> None:
+def test_the_result_of_a_finished_run_is_loaded(name: str) -> None:
     rows = json.loads((V1 / MODELS[name][0] / "result.json").read_text())
     found = load_model(name).result
     assert found is not None
@@ -62,14 +62,14 @@ def test_a_finished_run_is_resumed_to_its_own_result(tmp_path: Path) -> None:
     assert [row.nll for row in model.result or []] == pytest.approx([row.nll for row in before], rel=1e-6)
 
 
-def test_a_users_config_means_what_it_meant() -> None:
+def test_a_config_file_keeps_its_meaning() -> None:
     config, recorded = softspin.Config.from_toml(V1 / "config.toml"), EXPECTED["config"]
     assert [[one.seed, one.beta] for one in config.replicas] == recorded["replicas"]
     assert config == softspin.Config.from_dict(recorded["values"])
     found = leaves(config.to_dict())
     usual = softspin.Config()
     defaults = {field.name: getattr(usual, field.name) for field in dataclasses.fields(usual)}
-    # The values of this file are all different, so that each is found whatever it is called now.
+    # The values of this file are all different, so each is found under whatever name it has now.
     chosen = {name: value for name, value in recorded["values"].items() if value not in leaves(defaults)}
     assert len(chosen) == 18
     for name, value in chosen.items():
@@ -90,15 +90,15 @@ def test_every_row_is_read() -> None:
 
 
 def test_the_grid_counts_every_row(call: Call, tmp_path: Path) -> None:
-    """A row has its place: its cell, seed, length and variant are found again, and nothing is said against it."""
+    """The cell, seed, steps and variant of every row are found, without a warning."""
     for row in read_rows(ROWS):
         if row.outdated:
             continue
         assert row.cell is not None
         table = TABLE if row.cell.startswith("bars") else PUBLISHED
-        words: list[object] = ["grid", table, "--only", row.cell, "--seeds", row.seed, "--steps", row.steps]
-        words += [word for name, value in row.variant.items() for word in ("--set", f"{name}={value}")]
-        ended = call(*words, "--rows", ROWS, "--folder", tmp_path, "--device", "cpu", "--dry-run", "--json")
+        arguments: list[object] = ["grid", table, "--only", row.cell, "--seeds", row.seed, "--steps", row.steps]
+        arguments += [word for name, value in row.variant.items() for word in ("--set", f"{name}={value}")]
+        ended = call(*arguments, "--rows", ROWS, "--folder", tmp_path, "--device", "cpu", "--dry-run", "--json")
         assert (ended.code, ended.err) == (0, "")
         (plan,) = ended.json
         assert plan["missing"] == plan["runs"] == []

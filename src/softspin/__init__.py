@@ -1,6 +1,6 @@
 """softspin: discrete variational autoencoders with relaxed Boltzmann priors.
 
-Names are loaded when first used, so importing the package changes nothing, not even whether torch is loaded.
+Names are loaded on first use: `import softspin` does not import torch and changes no global state.
 """
 
 from __future__ import annotations

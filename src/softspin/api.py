@@ -1,4 +1,4 @@
-"""Train a model, load one, use it: everything that the command line does, in Python."""
+"""The Python API: train a model, load one, and use it."""
 
 from __future__ import annotations
 
@@ -35,11 +35,29 @@ from softspin.training.results import RUN, check_checkpoint, read_result, read_r
 from softspin.training.trainer import Callback, Trainer
 
 ROWS = 1024
-"""Images that go through the nets at a time."""
+"""Images that go through the networks in one batch."""
 
 
 class Model:
-    """A trained model, one replica or several, with what it was trained on."""
+    """A trained discrete VAE, with one replica or several.
+
+    The model is p(x, z) = p(x | z) p(z): the prior p(z) is a Boltzmann machine over D bits, the decoder gives p(x | z),
+    and the encoder gives the approximate posterior q(z | x). Get a model from :func:`softspin.fit`,
+    :func:`softspin.load` or :meth:`from_pretrained`. No method computes gradients or changes the parameters.
+
+    Example:
+        >>> import softspin
+        >>> model = softspin.load("runs/model")  # doctest: +SKIP
+        >>> model.sample(16).shape  # doctest: +SKIP
+        torch.Size([16, 784])
+
+    Args:
+        net: The networks and the prior; set to evaluation mode.
+        config: The settings of the run.
+        shape: Shape of an image.
+        folder: Run directory or file that the model comes from.
+        metadata: Run, checkpoint, data and result of the parameters; :meth:`save` needs it.
+    """
 
     def __init__(
         self,
@@ -52,36 +70,84 @@ class Model:
         self.net = net.eval()
         self.config = config
         self.shape = shape
-        """Of an image."""
+        """Shape of an image."""
         self.folder = folder
-        """Or file, that it is from."""
+        """Run directory or file that the model comes from."""
         self.metadata = metadata
-        """What is known of its parameters: run, checkpoint, data and result."""
+        """Run, checkpoint, data and result of the parameters; None if they are unknown."""
         self._log_z: LogZ | None = None
 
     def __repr__(self) -> str:
         return f"Model({self.config.method}, {self.config.structure}, {self.net.replicas} replicas, {self.folder})"
 
     def sample(self, n: int, *, replica: int = 0, seed: int = 0) -> Tensor:
-        """Pixel probabilities `(n, pixels)` of n draws from the prior, by population annealing."""
+        """Generate images: draw bits from the prior and decode them.
+
+        Args:
+            n: Number of images.
+            replica: Which replica, counted from 0.
+            seed: Seed of the random numbers.
+
+        Returns:
+            Pixel probabilities `(n, pixels)`, the mean of p(x | z).
+
+        Raises:
+            SupportError: There is no such replica, or `n` is not a positive integer.
+        """
         return self.decode(self.sample_bits(n, replica=replica, seed=seed), replica=replica)
 
     def prior(self, replica: int = 0) -> Boltzmann:
-        """p(z), the Boltzmann machine of one replica, without gradients."""
+        """The prior p(z) of one replica.
+
+        Args:
+            replica: Which replica, counted from 0.
+
+        Returns:
+            A Boltzmann distribution over D bits, without gradients.
+
+        Raises:
+            SupportError: There is no such replica.
+        """
         self.check_replica(replica)
         return split_replicas(self.net.prior())[replica]
 
     def sample_bits(self, n: int, *, replica: int = 0, seed: int = 0) -> Tensor:
-        """Latent bits `(n, D)` from the prior, by population annealing and 100 sweeps after it."""
+        """Draw latent bits from the prior: population annealing, then 100 Gibbs sweeps.
+
+        Args:
+            n: Number of draws.
+            replica: Which replica, counted from 0.
+            seed: Seed of the random numbers.
+
+        Returns:
+            Bits `(n, D)` in {0, 1}, float32.
+
+        Raises:
+            SupportError: There is no such replica, or `n` is not a positive integer.
+        """
         one = self.prior(replica)
         check_count("samples", n)
         _, members, _ = anneal_population(one, max(n, 100), seed, sweeps=2)
-        state, _ = gibbs.step(GibbsState(members.z, members.rng_state), one, sweeps=100)  # kin become unlike each other
+        # The sweeps decorrelate particles that descend from the same ancestor.
+        state, _ = gibbs.step(GibbsState(members.z, members.rng_state), one, sweeps=100)
         order = torch.randperm(len(state.z), generator=torch.Generator().manual_seed(seed))[:n]
         return state.z[order.to(state.z.device)]
 
     def encode(self, x: Tensor, *, replica: int = 0, seed: int = 0) -> Tensor:
-        """Bits `(N, D)` drawn from q(z|x) for binary images `(N, pixels)`."""
+        """Draw latent bits from the posterior q(z | x).
+
+        Args:
+            x: Binary images `(N, pixels)` or `(N, *shape)`.
+            replica: Which replica, counted from 0.
+            seed: Seed of the random numbers.
+
+        Returns:
+            Bits `(N, D)` in {0, 1}, one draw for each image.
+
+        Raises:
+            ShapeError: The images do not have the model's number of pixels, or there are none.
+            SupportError: There is no such replica, or a pixel value is outside the support of the likelihood.
+        """
         self.check_replica(replica)
         rows = self._images(x)
         keys = replica_keys(seed, self.net.replicas, rows.device)
@@ -95,20 +161,57 @@ class Model:
         return torch.cat(parts)
 
     def decode(self, z: Tensor, *, replica: int = 0) -> Tensor:
-        """Pixel probabilities `(N, pixels)` of bits `(N, D)`."""
+        """Decode latent bits.
+
+        Args:
+            z: Bits `(N, D)`.
+            replica: Which replica, counted from 0.
+
+        Returns:
+            Pixel probabilities `(N, pixels)`, the mean of p(x | z).
+
+        Raises:
+            ShapeError: `z` does not have shape `(N, D)`.
+            SupportError: There is no such replica.
+        """
         self.check_replica(replica)
         if z.ndim != 2 or z.shape[1] != self.net.units:
-            raise ShapeError(f"bits of shape {tuple(z.shape)}; they must be (N, {self.net.units})")
+            raise ShapeError(f"bits have shape {tuple(z.shape)}; expected (N, {self.net.units})")
         with evaluating(self.net):
             parts = [some.to(self.net.mean).expand(self.net.replicas, 1, -1, -1) for some in z.split(ROWS)]
             return torch.cat([self.net.likelihood.mean(self.net.decode(some))[replica, 0] for some in parts])
 
     def reconstruct(self, x: Tensor, *, replica: int = 0, seed: int = 0) -> Tensor:
-        """Pixel probabilities `(N, pixels)` of images sent through their bits."""
+        """Encode images, draw one set of bits for each, and decode them.
+
+        Args:
+            x: Binary images `(N, pixels)` or `(N, *shape)`.
+            replica: Which replica, counted from 0.
+            seed: Seed of the random numbers.
+
+        Returns:
+            Pixel probabilities `(N, pixels)`.
+
+        Raises:
+            ShapeError: The images do not have the model's number of pixels, or there are none.
+            SupportError: There is no such replica, or a pixel value is outside the support of the likelihood.
+        """
         return self.decode(self.encode(x, replica=replica, seed=seed), replica=replica)
 
     def log_z(self, *, temperatures: int | None = None, chains: int | None = None, seed: int = 0) -> LogZ:
-        """log Z of the prior, with its interval: exact for small machines, else annealed in both directions."""
+        """Estimate log Z of the prior.
+
+        log Z is exact for small Boltzmann machines. Otherwise it is estimated by annealed importance sampling in both
+        directions, which brackets it.
+
+        Args:
+            temperatures: Annealing temperatures; by default the setting `test_temperatures`.
+            chains: Annealed chains; by default the setting `test_chains`.
+            seed: Seed of the random numbers.
+
+        Returns:
+            Value, interval and standard error, `(R,)` each for R replicas.
+        """
         config = self.config
         return log_z_for(
             self.net,
@@ -118,7 +221,27 @@ class Model:
         )
 
     def nll(self, x: Tensor, *, samples: int | None = None, log_z: LogZ | None = None, seed: int = 0) -> Likelihood:
-        """Negative log-likelihood of binary images `(N, pixels)`, with its error bars; log Z is estimated once."""
+        """Estimate the negative log-likelihood by importance sampling.
+
+        -log p(x) is estimated as -log 1/K sum_k p(x, z_k) / q(z_k | x), in nats. log Z of the prior is estimated at the
+        first call and reused.
+
+        Args:
+            x: Binary images `(N, pixels)` or `(N, *shape)`.
+            samples: Importance samples K of each image; by default the setting `test_samples`.
+            log_z: An estimate to use instead of the model's own.
+            seed: Seed of the random numbers.
+
+        Returns:
+            Mean over images with its standard error, and the interval that follows from that of log Z, `(R,)` each.
+
+        Raises:
+            ShapeError: The images do not have the model's number of pixels, or there are none.
+            SupportError: A pixel value is outside the support of the likelihood.
+
+        References:
+            Burda, Grosse, Salakhutdinov (2016), Importance Weighted Autoencoders, arXiv:1509.00519.
+        """
         rows, samples = self._images(x), self.config.test_samples if samples is None else samples
         if log_z is None:
             log_z = self._log_z = self._log_z or self.log_z(seed=seed)
@@ -126,21 +249,43 @@ class Model:
 
     @property
     def result(self) -> tuple[ResultRow, ...] | None:
-        """The test likelihood of these parameters as training found it, a row for each replica; None if it has not."""
+        """Test result that training computed for these parameters, a row for each replica; None if there is none."""
         return None if self.metadata is None else self.metadata.result
 
     def only(self, replica: int | Literal["best"]) -> Model:
-        """One of several replicas as a model of its own: that of a number, or the best by validation NLL."""
+        """Extract one of several replicas.
+
+        Args:
+            replica: Number of the replica, counted from 0, or `"best"` for the lowest validation NLL.
+
+        Returns:
+            A model with that replica alone.
+
+        Raises:
+            SharingError: The model has no metadata, or no validation NLL by which to find the best replica.
+            SupportError: There is no such replica.
+        """
         if replica != "best":
             self.check_replica(replica)
         net, config, metadata = one_replica(self.net, self.config, self._known(), replica)
         return Model(net, config, self.shape, self.folder, metadata)
 
     def save(self, path: str | os.PathLike[str], *, license: str | None = None, overwrite: bool = False) -> list[Path]:
-        """Write the model to share it; `softspin.load` reads it. What was written.
+        """Write the model in a form that can be shared; :func:`softspin.load` reads it.
 
-        A path that ends in .safetensors becomes one file, tensors and description; any other a folder with that file,
-        its description as JSON and a card for people. What is there already is replaced only if told so.
+        A path that ends in `.safetensors` becomes one file with tensors and metadata. Any other path becomes a folder
+        with that file, the metadata as JSON, and a model card.
+
+        Args:
+            path: File or folder to write.
+            license: License of the parameters, for the metadata and the model card.
+            overwrite: Whether existing files are replaced.
+
+        Returns:
+            The files that were written.
+
+        Raises:
+            SharingError: The model has no metadata, it cannot be shared, or the files exist.
         """
         known = self._known()
         config = known.read_config()
@@ -152,7 +297,21 @@ class Model:
     def push_to_hub(
         self, repo_id: str, *, private: bool | None = None, token: str | None = None, license: str | None = None
     ) -> str:
-        """Send the model, as a shared folder, to a repository of the Hugging Face Hub, made if missing; its address."""
+        """Upload the model to the Hugging Face Hub, as the folder that :meth:`save` writes.
+
+        Args:
+            repo_id: Repository, `user/name`; created if missing.
+            private: Whether a new repository is private; by default the Hub decides.
+            token: Access token; by default the one that is stored by `huggingface-cli login`.
+            license: License of the parameters.
+
+        Returns:
+            The URL of the repository.
+
+        Raises:
+            SharingError: The model has no metadata, it cannot be shared, or the upload fails.
+            MissingExtraError: The package `huggingface_hub` is not installed.
+        """
         return hub.push(repo_id, lambda folder: self.save(folder, license=license), private=private, token=token)
 
     @classmethod
@@ -164,31 +323,55 @@ class Model:
         token: str | None = None,
         device: str = "auto",
     ) -> Model:
-        """A shared model (or a run) on this machine, or else from the Hugging Face Hub. Runs no code from it."""
+        """Load a model from a local path or from the Hugging Face Hub. Runs no code from it.
+
+        Args:
+            name_or_path: A shared file or folder, a run directory, or a repository `user/name` of the Hub.
+            revision: Branch, tag or commit of a repository.
+            token: Access token for the Hub.
+            device: `"auto"`, `"cpu"` or `"cuda"`.
+
+        Returns:
+            The model.
+
+        Raises:
+            ConfigError: A revision was given for a local path.
+            RunError: The local path holds no model.
+            SharingError: The model cannot be read or downloaded.
+        """
         path = Path(name_or_path)
         if path.exists():
             if revision is not None:
-                raise ConfigError(f"{path} is here, and has no revision '{revision}'; only models of the Hub have any")
+                raise ConfigError(
+                    f"{path} is a local path and has no revision '{revision}'; only models of the Hub have revisions"
+                )
             return load(path, device=device)
         return load(hub.fetch(os.fspath(name_or_path), revision=revision, token=token), device=device)
 
     def _known(self) -> ModelRecord:
         if self.metadata is None:
-            raise SharingError("nothing is known of this model's data and training; load it from the folder of its run")
+            raise SharingError("this model has no metadata about its data and training; load it from its run directory")
         return self.metadata
 
     def _images(self, x: Tensor) -> Tensor:
         given = torch.as_tensor(x)
         rows = given.flatten(1) if given.ndim > 2 else given
         if rows.ndim != 2 or rows.shape[1] != len(self.net.mean) or not len(rows):
-            raise ShapeError(f"images of shape {tuple(given.shape)}; they must be (at least 1, {len(self.net.mean)})")
+            raise ShapeError(f"images have shape {tuple(given.shape)}; expected (N, {len(self.net.mean)}) with N >= 1")
         self.net.likelihood.check_data(rows)
         return rows.to(self.net.mean)
 
     def check_replica(self, replica: int) -> None:
-        """Raise for a model that is not among the replicas."""
+        """Raise unless the model has a replica of this number.
+
+        Args:
+            replica: Number of the replica, counted from 0.
+
+        Raises:
+            SupportError: There is no such replica.
+        """
         if not 0 <= replica < self.net.replicas:
-            raise SupportError(f"replica {replica}; this model has {self.net.replicas}, counted from 0")
+            raise SupportError(f"no replica {replica}; this model has {self.net.replicas}, counted from 0")
 
 
 @renamed_arguments(watcher="callback")
@@ -204,16 +387,45 @@ def fit(
     callback: Callback | None = None,
     tensorboard: bool = False,
 ) -> Model:
-    """Train in a folder and return the best model. Data are those of the config unless given, by name or as they are.
+    """Train a model in a run directory and return the one with the lowest validation NLL.
 
-    Custom networks may be given: one per group, and one that decodes. They map rows of features: that of group g takes
-    the centred image and the bits of the groups before, joined, and gives the group's logits; the decoder takes all
-    bits and gives the likelihood's outputs. Their parameters called weight have weight decay, and frozen ones stay as
-    they are. Networks that draw random numbers, as dropout does, take them from torch's global generator, which
-    is not in the checkpoint: such a run can be resumed, but not bit for bit as if it had never stopped.
+    The directory gets `run.json` (config, data, provenance), `journal.jsonl` (metrics log), the checkpoints `last` and
+    `best`, and `result.json` (test NLL). :func:`softspin.load` reads it.
 
-    So may a sampler for the negative phase, such as :class:`softspin.dwave.DimodSampler`. The config then has
-    `sampler = custom`, and a GPU makes its steps without capturing them.
+    Custom networks replace those of the config. The encoder of group g maps the centred image and the bits of the
+    groups before it, concatenated, to the logits of its group. The decoder maps all bits to the outputs of the
+    likelihood. Both map the last dimension of a tensor of any batch shape. Parameters named `weight` get weight decay,
+    frozen parameters are not trained. Networks with random numbers, such as dropout, draw from torch's global
+    generator, which is not in the checkpoint: such a run can be resumed, but not bit for bit.
+
+    Example:
+        >>> import softspin
+        >>> config = softspin.Config(method="dvae#-power", structure="1-linear", steps=10_000)
+        >>> model = softspin.fit(config, "mnist", "runs/mnist")  # doctest: +SKIP
+        >>> model.result[0].nll  # doctest: +SKIP
+
+    Args:
+        config: Settings of the run; by default those of :class:`softspin.Config`.
+        data: A data set, its name, or the path of a .npy or .npz file; by default the setting `data`.
+        folder: Run directory, created if missing.
+        encoder: Custom encoder networks, one for each group of latent bits.
+        decoder: Custom decoder network.
+        sampler: Custom sampler of the negative phase, such as :class:`softspin.dwave.DimodSampler`. The config then
+            gets `sampler = custom`. On a GPU, its steps are captured in a CUDA graph only if it declares that they
+            can be.
+        resume: Resume the run in `folder` from its last checkpoint.
+        callback: Object whose `step` and `report` are called during training.
+        tensorboard: Whether the metrics also go to `folder/tensorboard`.
+
+    Returns:
+        The model with the best parameters; :attr:`Model.result` has its test NLL.
+
+    Raises:
+        ConfigError: Settings, networks and sampler do not fit together.
+        DataError: The data cannot be found or read.
+        ShapeError: A custom network has the wrong input or output size.
+        RunError: `folder` already holds a run and `resume` is false, or holds none and `resume` is true.
+        TrainingError: A loss, gradient or NLL became non-finite.
     """
     config = config or Config()
     if sampler is not None:
@@ -221,7 +433,8 @@ def fit(
     dataset = load_data(config, data)
     if not isinstance(data, Dataset | None):
         config = config.replace(data=os.fspath(data))
-    elif {dataset.name, config.data} <= {*datasets.available()}:  # not that data and the published beta are two sets'
+    # The default beta depends on the name of the data, so both must be of the same data set.
+    elif {dataset.name, config.data} <= {*datasets.available()}:
         config = config.replace(data=dataset.name)
     net = None if encoder is None and decoder is None else with_nets(config, dataset.spec, encoder, decoder)
     trainer = Trainer(config, dataset, folder, net, sampler=sampler, callback=callback, tensorboard=tensorboard)
@@ -232,10 +445,29 @@ def fit(
 
 
 def load(path: str | os.PathLike[str], which: str = "best", *, device: str = "auto") -> Model:
-    """A model from the folder of a run, its `best` by validation NLL or its `last`, or from a shared folder or file.
+    """Load a model from a run directory, or from a shared folder or file. Runs no code from it.
 
-    Runs no code from there. A model with custom networks cannot be made from a run's folder alone; build it, and use
-    `softspin.training.checkpoint`.
+    A run with custom networks cannot be loaded this way: build the networks yourself and read their parameters by
+    :func:`softspin.training.checkpoint.load`.
+
+    Example:
+        >>> import softspin
+        >>> model = softspin.load("runs/mnist")  # doctest: +SKIP
+        >>> images = model.sample(16).view(16, 28, 28)  # doctest: +SKIP
+
+    Args:
+        path: Run directory, or what :meth:`Model.save` wrote.
+        which: Checkpoint: `"best"` by validation NLL, or `"last"`.
+        device: `"auto"`, `"cpu"` or `"cuda"`.
+
+    Returns:
+        The model, with the metadata of its run.
+
+    Raises:
+        ConfigError: `which` is not a checkpoint, or a shared model does not hold it.
+        RunError: There is no model at `path`, or it does not fit its config.
+        CheckpointError: The checkpoint is damaged, or of another format.
+        SharingError: The shared model cannot be read.
     """
     path, device = Path(path), Config(device=device).device
     if which not in ("best", "last"):
@@ -243,19 +475,19 @@ def load(path: str | os.PathLike[str], which: str = "best", *, device: str = "au
     if not (path / RUN).exists() and files.is_shared(path):
         net, config, metadata = files.read(path)
         if which == "last" != metadata.which:
-            raise ConfigError(f"{path} is a shared model; it holds the run's best parameters and not its last")
+            raise ConfigError(f"{path} is a shared model with the 'best' parameters, not 'last'; use which='best'")
         return Model(net.to(find_device(device)), config, metadata.data.shape, path, metadata)
     if not (path / RUN).exists():
-        raise RunError(f"no model in {path}: there is no {RUN} of a run, and no {files.TENSORS} of a shared one")
+        raise RunError(f"no model in {path}; expected {RUN} of a run, or {files.TENSORS} of a shared model")
     run = read_run(path)
     config = run.read_config()
     rows = None
-    with contextlib.suppress(RunError):  # damaged; the model is not
-        rows = read_result(path)  # before the checkpoint: if there are rows, the best will not change any more
+    with contextlib.suppress(RunError):  # a damaged result does not make the model unusable
+        rows = read_result(path)  # before the checkpoint: once there are rows, the best parameters no longer change
     if not checkpoint.exists(path, which):
-        hint = "there is 'last'"
+        hint = "use which='last'"
         if not checkpoint.exists(path, "last"):
-            hint = "training has not written one; go on with it: softspin train --resume"
+            hint = "training has not written one; resume it: softspin train --resume"
         raise RunError(f"no checkpoint '{which}' in {path} yet; {hint}")
     tensors, meta = checkpoint.load(path, which)
     check_checkpoint(config, meta, path)
@@ -272,20 +504,42 @@ def load(path: str | os.PathLike[str], which: str = "best", *, device: str = "au
 
 
 def load_data(config: Config, data: Dataset | str | os.PathLike[str] | None = None) -> Dataset:
-    """The data of a run: given, or named by the config."""
+    """Load the data of a run.
+
+    Args:
+        config: Its setting `data` is used if no data are given.
+        data: A data set, its name, or the path of a file.
+
+    Returns:
+        The data set.
+    """
     return data if isinstance(data, Dataset) else datasets.load(data or config.data)
 
 
 def with_nets(
     config: Config, data: DataSpec, encoder: Sequence[nn.Module] | None, decoder: nn.Module | None
 ) -> DiscreteVAE:
-    """The model of a config with some of its nets replaced by the user's."""
+    """Build the model of a config with custom networks.
+
+    Args:
+        config: Settings of the run; one replica.
+        data: Shape and mean of the images.
+        encoder: Custom encoder networks, one for each group; None for those of the config.
+        decoder: Custom decoder network; None for that of the config.
+
+    Returns:
+        The model, untrained.
+
+    Raises:
+        ConfigError: There are several replicas, or not one encoder for each group.
+        ShapeError: A network has the wrong input or output size.
+    """
     if len(config.replicas) != 1:
-        raise ConfigError("custom networks serve one replica; give one seed and one beta")
+        raise ConfigError("custom networks support one replica; give one seed and one beta")
     model = build(config, data)
     nets = list(model.encoder) if encoder is None else list(encoder)
     if len(nets) != config.shape.groups:
-        raise ConfigError(f"{len(nets)} encoder nets for {config.shape.groups} groups; there is one for each")
+        raise ConfigError(f"{len(nets)} encoder networks for {config.shape.groups} groups; give one for each group")
     own = DiscreteVAE(nets, decoder or model.decoder, model.prior_parameters, model.method, model.likelihood, data.mean)
     outputs = own.bits_per_group * own.method.outputs_per_bit
     with evaluating(own):
@@ -296,10 +550,10 @@ def with_nets(
 
 
 def _check_net(what: str, net: nn.Module, inputs: int, outputs: int) -> None:
-    """Raise unless a net maps rows of `inputs` numbers to rows of `outputs`."""
+    """Raise unless a network maps rows of `inputs` numbers to rows of `outputs`."""
     try:
         out: Tensor = net(torch.zeros(1, 1, 2, inputs))
     except (RuntimeError, ValueError, TypeError) as error:
-        raise ShapeError(f"{what} does not take rows of {inputs} numbers: {error}") from error
+        raise ShapeError(f"{what} failed on an input with {inputs} features: {error}") from error
     if out.shape != (1, 1, 2, outputs):
-        raise ShapeError(f"{what} gives {out.shape[-1]} numbers from {inputs}; it must give {outputs}")
+        raise ShapeError(f"{what} maps {inputs} features to {out.shape[-1]}; expected {outputs}")

@@ -1,8 +1,8 @@
-"""Files that are replaced in one step, and locks between processes.
+"""Atomic file writes, and locks between processes.
 
-A reader never sees half a file: content goes to a temporary file beside the target, is flushed to the disk, and takes
-the target's place by one rename. After an error the temporary file is removed and the old content is still there. A
-killed process may leave the temporary file; the next write overwrites it.
+A reader never sees a partially written file. Content is written to a temporary file in the same folder, flushed to the
+disk, and renamed over the target. After an error the temporary file is removed and the target is unchanged. A killed
+process may leave the temporary file; the next write overwrites it.
 """
 
 from __future__ import annotations
@@ -18,28 +18,37 @@ from typing import Any, BinaryIO
 from filelock import FileLock, Timeout, UnixFileLock, WindowsFileLock
 
 ASK_SECONDS = 0.1
-"""How long to wait for a lock before it counts as held: :func:`is_locked` takes it for a moment to ask."""
+"""Seconds to wait for a lock before it counts as held: :func:`is_locked` itself holds the lock for a moment."""
 
 
 def temporary_path(path: Path) -> Path:
-    """Where the new content of a file is written first: in the same folder, so that a rename is atomic.
+    """Temporary file for the new content of a file, in the same folder so that the rename is atomic.
 
     >>> temporary_path(Path("runs/result.json")).as_posix()
     'runs/.result.json.part'
+
+    Args:
+        path: The file to replace.
+
+    Returns:
+        The path of the temporary file.
     """
     return path.with_name(f".{path.name}.part")
 
 
 @contextlib.contextmanager
 def atomic_writer(path: Path, *, parents: bool = False) -> Iterator[BinaryIO]:
-    """A binary file that replaces `path` when the block ends, and is removed if the block raises.
+    """Open a binary file that replaces `path` when the block ends; it is removed if the block raises.
 
     Args:
         path: The file to replace.
-        parents: Make missing folders.
+        parents: Create missing folders.
+
+    Yields:
+        The open temporary file.
 
     Raises:
-        OSError: The disk does not take it; the old file is then unchanged.
+        OSError: The file cannot be written; the old file is then unchanged.
     """
     if parents:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -56,28 +65,52 @@ def atomic_writer(path: Path, *, parents: bool = False) -> Iterator[BinaryIO]:
 
 
 def write_bytes(path: Path, content: bytes, *, parents: bool = False) -> None:
-    """Replace a file by these bytes, see :func:`atomic_writer`."""
+    """Replace a file by these bytes, see :func:`atomic_writer`.
+
+    Args:
+        path: The file to replace.
+        content: Its new content.
+        parents: Create missing folders.
+    """
     with atomic_writer(path, parents=parents) as file:
         file.write(content)
 
 
 def write_text(path: Path, text: str, *, parents: bool = False) -> None:
-    """Replace a file by this text in UTF-8, see :func:`atomic_writer`."""
+    """Replace a file by this text in UTF-8, see :func:`atomic_writer`.
+
+    Args:
+        path: The file to replace.
+        text: Its new content.
+        parents: Create missing folders.
+    """
     write_bytes(path, text.encode(), parents=parents)
 
 
 def write_json(path: Path, content: Any, *, parents: bool = False) -> None:
-    """Replace a file by strict JSON, see :func:`atomic_writer`; ValueError for NaN or infinity."""
+    """Replace a file by strict JSON, see :func:`atomic_writer`.
+
+    Args:
+        path: The file to replace.
+        content: Plain data.
+        parents: Create missing folders.
+
+    Raises:
+        ValueError: The data contain NaN or infinity.
+    """
     write_text(path, json.dumps(content, indent=1, allow_nan=False) + "\n", parents=parents)
 
 
 def write_synced(path: Path, content: bytes, *, exclusive: bool = False) -> None:
-    """Write a file in its place and flush it to the disk; the caller decides when a name points to it.
+    """Write a file in place, not atomically, and flush it to the disk.
 
     Args:
         path: The file.
-        content: All of it.
-        exclusive: FileExistsError if the file exists.
+        content: Its whole content.
+        exclusive: Raise if the file exists.
+
+    Raises:
+        FileExistsError: The file exists and `exclusive` is true.
     """
     with path.open("xb" if exclusive else "wb") as file:
         file.write(content)
@@ -85,14 +118,23 @@ def write_synced(path: Path, content: bytes, *, exclusive: bool = False) -> None
 
 
 def move_file(source: Path, target: Path) -> None:
-    """Flush a finished file of the same file system to the disk, and let it replace the target in one step."""
+    """Flush a file to the disk and rename it over the target, which is on the same file system.
+
+    Args:
+        source: The complete file.
+        target: The file to replace.
+    """
     with source.open("rb+") as file:
         _sync(file)
     os.replace(source, target)
 
 
 def sync_folder(folder: Path) -> None:
-    """Flush the names in a folder to the disk, where the system has such a call; Windows has none."""
+    """Flush the entries of a folder to the disk, on systems that support it (Windows does not).
+
+    Args:
+        folder: The folder.
+    """
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -108,17 +150,20 @@ def _sync(file: Any) -> None:
 
 @contextlib.contextmanager
 def lock(path: Path, *, timeout: float | None = None) -> Iterator[None]:
-    """Hold the lock of a lock file, made if missing, for this process and thread alone.
+    """Hold an exclusive lock between processes and threads.
 
-    The operating system holds the lock and releases it with the process, however that ends. The file stays.
+    The operating system releases the lock when the process ends, even if it is killed. The lock file is not deleted.
 
     Args:
-        path: The lock file, not the file that it protects. Its folder exists.
-        timeout: Seconds to wait; None for as long as it takes.
+        path: The lock file, created if missing; not the file that it protects. Its folder must exist.
+        timeout: Seconds to wait; None waits without limit.
+
+    Yields:
+        None.
 
     Raises:
-        BlockingIOError: Another process, or another place in this one, has held it all the time.
-        OSError: The lock file cannot be opened, or its file system has no locks.
+        BlockingIOError: Another holder did not release the lock in time.
+        OSError: The lock file cannot be opened, or its file system does not support locks.
     """
     guard = FileLock(path, timeout=-1 if timeout is None else timeout, poll_interval=0.02)
     try:
@@ -128,8 +173,8 @@ def lock(path: Path, *, timeout: float | None = None) -> Iterator[None]:
     except NotImplementedError:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK), str(path)) from None
     try:
-        # Where the file system has no locks, filelock takes the existence of the file for one. Nobody would remove
-        # that after a kill.
+        # On file systems without locks, filelock falls back to the existence of the file, which a killed process
+        # would leave behind.
         if not isinstance(guard, UnixFileLock | WindowsFileLock):
             raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK), str(path))
         yield
@@ -138,7 +183,14 @@ def lock(path: Path, *, timeout: float | None = None) -> Iterator[None]:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process holds this lock now; False where the lock file is missing or cannot be opened for writing."""
+    """Whether a process holds this lock now.
+
+    Args:
+        path: The lock file.
+
+    Returns:
+        True if it is held; False also if the lock file is missing or cannot be opened for writing.
+    """
     if not path.exists():
         return False
     try:

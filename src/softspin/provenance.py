@@ -1,4 +1,4 @@
-"""Where a number comes from: program, commit, device. For rows that others will quote."""
+"""Provenance of results (version, commit, device), and the choice of the device."""
 
 from __future__ import annotations
 
@@ -33,7 +33,14 @@ def commit() -> str | None:
 
 
 def provenance(device: torch.device) -> Provenance:
-    """What makes a result here and now."""
+    """Provenance of results that this process computes.
+
+    Args:
+        device: The device that computes them.
+
+    Returns:
+        Versions, commit and device name.
+    """
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
     return Provenance(
         softspin=__version__, commit=commit(), torch=str(torch.__version__), device=f"{device.type} {name}"
@@ -41,13 +48,23 @@ def provenance(device: torch.device) -> Provenance:
 
 
 def find_device(name: str) -> torch.device:
-    """The device of that name; "auto" is a GPU where there is one that is new enough."""
+    """Choose a device.
+
+    Args:
+        name: `"auto"` for a supported GPU if there is one, else the CPU; or a name that torch knows.
+
+    Returns:
+        The device.
+
+    Raises:
+        DeviceError: The GPU does not exist or is too old.
+    """
     if name == "auto":
         if torch.cuda.is_available():
             device = torch.device("cuda")
             if (old := _too_old(device)) is None:
                 return device
-            warnings.warn(f"running on the CPU: {old}", stacklevel=1)  # once, whoever asks
+            warnings.warn(f"running on the CPU: {old}", stacklevel=1)  # stacklevel=1: once, from whichever caller
         return torch.device("cpu")
     device = torch.device(name)
     if device.type != "cuda":
@@ -60,7 +77,7 @@ def find_device(name: str) -> torch.device:
 
 
 def _too_old(device: torch.device) -> str | None:
-    """Why our kernels do not compile for a GPU, or None: they multiply whole numbers and TF32 on tensor cores."""
+    """Why the kernels do not compile for a GPU, or None. They use integer and TF32 products of tensor cores."""
     major, minor = torch.cuda.get_device_capability(device)
     if (major, minor) >= MIN_COMPUTE_CAPABILITY:
         return None

@@ -1,6 +1,6 @@
-"""Records: result rows, runs and models as typed values. One writer, one reader, one schema.
+"""Result rows, runs and models as typed records.
 
-`to_json` writes a record as plain data. `from_json` reads it, and checks every field against its type hint. Files carry
+`to_json` converts a record to plain data. `from_json` reads it and checks every field against its type hint. Files have
 `"version": 2`. Version 1 has no such key; the functions at the end of this module migrate it.
 """
 
@@ -19,7 +19,7 @@ from softspin.errors import ConfigError, RecordError
 from softspin.typed import convert
 
 VERSION = 2
-"""Of the files that are written. Raise it when a field is renamed or changes its meaning, and add a migration."""
+"""Version of the written files. Increase it when a field is renamed or changes its meaning, and add a migration."""
 FULL_STEPS = paper.STEPS
 """Training steps of the published recipe; runs of another length are `short`."""
 
@@ -27,28 +27,36 @@ R = TypeVar("R")
 
 
 class Record:
-    """Base of the records that are files, or lines of files, of their own."""
+    """Base class of records that are stored as a file or as a line of a file."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data with every field and the version; `from_json` reads it."""
+        """Convert to plain data.
+
+        Returns:
+            Every field and the version; `from_json` reads it.
+        """
         return {"version": VERSION, **_fields(self)}
 
     @classmethod
     def from_json(cls, values: object, *, complete: bool = False) -> Self:
-        """The record of plain data, of this version or an older one. Unknown keys are ignored.
+        """Read a record from plain data of this version or an older one. Unknown keys are ignored.
 
         Args:
-            values: What `to_json` returned, after JSON.
-            complete: Whether optional keys must be there too, as in files from others.
+            values: What `to_json` returned, after a round trip through JSON.
+            complete: Whether optional keys are required too, as in untrusted files.
+
+        Returns:
+            The record.
 
         Raises:
-            RecordError: In one line, which continues "this file ...": a field is missing or has the wrong type.
+            RecordError: A field is missing or has the wrong type. The message is a predicate that follows the name of
+                the file.
         """
         return _read(cls, cls._migrated(values), complete=complete)
 
     @classmethod
     def _migrated(cls, values: object) -> dict[str, Any]:
-        """The values as this version writes them."""
+        """The values in the current version."""
         if not isinstance(values, Mapping):
             raise RecordError("is not a JSON object")
         version = values.get("version", 1)
@@ -65,53 +73,53 @@ class Record:
 
 @dataclass(frozen=True, kw_only=True)
 class Provenance:
-    """What made a number: program, commit and device. None where it is unknown."""
+    """Versions, commit and device that computed a result. None where unknown."""
 
     softspin: str | None = None
     commit: str | None = None
-    """With + at its end if the code had uncommitted changes."""
+    """Ends in + if the code had uncommitted changes."""
     torch: str | None = None
     device: str | None = None
 
     def __str__(self) -> str:
         commit = self.commit or "unknown"
-        changed = " (with changes that were not committed)" if commit.endswith("+") else ""
+        changed = " (with uncommitted changes)" if commit.endswith("+") else ""
         return f"softspin {self.softspin}, commit {commit}{changed}, torch {self.torch}, on {self.device}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataRecord:
-    """Which data a run was trained on."""
+    """The data that a run was trained on."""
 
     name: str
     shape: tuple[Count, ...]
-    """Of an image."""
+    """Shape of an image."""
     images: tuple[Count, ...]
     """Numbers of training, validation and test images."""
     binarization: Literal["static", "per-batch"]
     source: str
     fingerprint: str
-    """SHA-256 of the images, by which data are recognized."""
+    """SHA-256 of the images, which identifies the data."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResultRow(Record):
-    """The test likelihood of one replica with its error bars, or why there is none.
+    """Test NLL of one replica with its error bars, or the reason for a failure.
 
-    A row of a grid names its cell. A row of a run's `result.json` has `cell = None`. Numbers are None where they were
-    not computed, and the ends of intervals also where they are infinite.
+    A row of a grid names its cell. A row of `result.json` in a run directory has `cell = None`. Numbers are None if
+    they were not computed; bounds of intervals are also None if they are infinite.
     """
 
     status: Literal["ok", "failed"]
     cell: str | None = None
-    """Which number of a table: data/structure/kK/method/sampler."""
+    """Cell of a table: data/structure/kK/method/sampler."""
     seed: Natural
     beta: Positive | None = None
-    """Inverse temperature of the smoothing, where the method has one."""
+    """Inverse temperature of the smoothing, if the method has one."""
     steps: Natural
-    """Of training."""
+    """Training steps."""
     short: bool
-    """Whether that is not the length of the recipe."""
+    """Whether the number of steps differs from the recipe's."""
     variant: Mapping[str, Any]
     """Settings that differ from those of the cell."""
 
@@ -125,10 +133,11 @@ class ResultRow(Record):
     nll: float | None = None
     """Negative log-likelihood of the test images, in nats."""
     standard_error: float | None = None
-    """Of the NLL, over images."""
+    """Standard error of the NLL over images."""
     nll_low: float | None = None
-    """The NLL with log Z at the lower end of its interval."""
+    """The NLL with log Z at its lower bound."""
     nll_high: float | None = None
+    """The NLL with log Z at its upper bound."""
     log_z: float | None = None
     log_z_low: float | None = None
     log_z_high: float | None = None
@@ -140,17 +149,18 @@ class ResultRow(Record):
     active_bits: float | None = None
     images: Count | None = None
     importance_samples: Count | None = None
-    """Of each image, for the NLL."""
+    """Importance samples of each image, for the NLL."""
     baseline_nll: float | None = None
     """NLL of independent pixels."""
 
     source: str | None = None
-    """Of the data."""
+    """Source of the data."""
     fingerprint: str | None = None
+    """SHA-256 of the images."""
     provenance: Provenance = Provenance()
-    """Of the evaluation, which ends a run."""
+    """Provenance of the evaluation at the end of the run."""
     start_commit: str | None = None
-    """The commit that started the run; a resumed run may end with another."""
+    """The commit that started the run; a resumed run may end with another one."""
     best_step: Natural | None = None
     """The step with the lowest validation NLL, whose parameters were evaluated."""
     valid_nll: float | None = None
@@ -159,12 +169,12 @@ class ResultRow(Record):
     """Plain data for `Config.from_dict`."""
     date: str | None = None
     outdated: str | None = None
-    """What was found wrong with the code later; None if nothing was."""
+    """Error that was later found in the code, which invalidates the row; None if there is none."""
     error: str | None = None
     """Why the run failed."""
 
     invalid: str | None = field(default=None, metadata={"stored": False})
-    """What was wrong with the first field that `from_json_lenient` could not read."""
+    """Message about the first field that `from_json_lenient` could not read."""
 
     def __post_init__(self) -> None:
         if self.status == "ok" and self.nll is None:
@@ -174,9 +184,19 @@ class ResultRow(Record):
 
     @classmethod
     def from_json_lenient(cls, values: object) -> ResultRow:
-        """Like `from_json`, for rows that people edit: only what identifies the row must be right.
+        """Read a row that may have been edited by hand: only the fields that identify it must be valid.
 
-        Any other field with a wrong value becomes None, and `invalid` says which. A report then rejects this row alone.
+        Any other field with an invalid value becomes None and is named by `invalid`. A report then rejects only this
+        row.
+
+        Args:
+            values: Plain data, as for `from_json`.
+
+        Returns:
+            The row.
+
+        Raises:
+            RecordError: A field that identifies the row is missing or invalid.
         """
         wrong: list[str] = []
         row = _read(cls, cls._migrated(values), wrong=wrong)
@@ -185,7 +205,7 @@ class ResultRow(Record):
     @classmethod
     def _migrated(cls, values: object) -> dict[str, Any]:
         found = super()._migrated(values)
-        # The names of settings have a version of their own, that of the row's config.
+        # The names of settings are versioned separately, by the version of the row's config.
         if isinstance(variant := found.get("variant"), Mapping):
             config = found.get("config")
             try:
@@ -200,23 +220,27 @@ class ResultRow(Record):
 
     @property
     def ok(self) -> bool:
-        """Whether it is a result."""
+        """Whether the row has a result."""
         return self.status == "ok"
 
     @property
     def test_nll(self) -> float:
-        """The NLL of a row that is a result."""
+        """The NLL; raises RecordError if the run failed."""
         if self.nll is None:
             raise RecordError(f"the row of {self.cell}, seed {self.seed} has no NLL: {self.error}")
         return self.nll
 
     @property
     def commits(self) -> tuple[str | None, ...]:
-        """Of the start and of the end of the run; one, if they are the same."""
+        """Commits of the start and of the end of the run; one entry if they are equal."""
         return tuple(dict.fromkeys((self.start_commit, self.provenance.commit)))
 
     def missing_part(self) -> str | None:
-        """The first number or origin that a whole result has and this one lacks; None if it is whole."""
+        """Find a missing number or provenance field.
+
+        Returns:
+            The name of the first one; None if the result is complete.
+        """
         where = [f"provenance.{name}" for name in PROVENANCE_FIELDS if getattr(self.provenance, name) is None]
         return next(iter([*(name for name in EVALUATED if getattr(self, name) is None), *where]), None)
 
@@ -227,21 +251,28 @@ EVALUATED = (
 )  # fmt: skip
 """Fields of a `ResultRow` that are never None after an evaluation."""
 PROVENANCE_FIELDS = ("softspin", "torch", "device")
-"""Fields of a `Provenance` that are always known to the program that writes it."""
+"""Fields of a `Provenance` that are always written."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord(Record):
-    """What a run is: `run.json`."""
+    """Config, data and provenance of a run: `run.json`."""
 
     config: Mapping[str, Any]
     """Plain data for `Config.from_dict`."""
     data: DataRecord
     provenance: Provenance
-    """Of the start of training."""
+    """Provenance at the start of training."""
 
     def read_config(self) -> Config:
-        """The config, migrated if it is of an older version."""
+        """Build the config.
+
+        Returns:
+            The config, migrated if it is of an older version.
+
+        Raises:
+            ConfigError: A setting is invalid in this version.
+        """
         return Config.from_dict(self.config)
 
     @classmethod
@@ -251,18 +282,18 @@ class RunRecord(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRecord(RunRecord):
-    """What is known of a model's parameters: its run, the checkpoint, and the result if there is one."""
+    """Metadata of a model's parameters: run, checkpoint, and the result if there is one."""
 
     softspin: str = __version__
-    """Which version of the program wrote this."""
+    """Version of softspin that wrote the record."""
     which: Literal["best", "last"]
-    """The checkpoint that the parameters are from."""
+    """The checkpoint that the parameters come from."""
     steps: tuple[Natural, ...]
-    """At which step each replica's parameters were taken."""
+    """Training step of each replica's parameters."""
     valid_nll: tuple[float | None, ...]
-    """Of each replica at that step."""
+    """Validation NLL of each replica at that step."""
     chosen: str | None = None
-    """Why this replica is here and others of its run are not."""
+    """Why this replica was selected from those of its run."""
     license: str | None = None
     result: tuple[ResultRow, ...] | None = None
     """A row for each replica; None if these parameters were not evaluated."""
@@ -273,7 +304,7 @@ def _fields(record: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON can hold it."""
+    """Convert to what JSON can represent."""
     if isinstance(value, Record):
         return value.to_json()
     if dataclasses.is_dataclass(value):
@@ -284,7 +315,7 @@ def _plain(value: Any) -> Any:
 
 
 class Field(NamedTuple):
-    """What the reader knows of a field."""
+    """Type hint of a field, and whether it may be left out."""
 
     hint: Any
     optional: bool
@@ -295,7 +326,7 @@ _SCHEMAS: dict[type[Any], dict[str, Field]] = {}
 
 
 def _schema(cls: type[Any]) -> dict[str, Field]:
-    """The fields that are written, in order, from the type hints of a dataclass."""
+    """The stored fields of a dataclass, in order, with their type hints."""
     if cls not in _SCHEMAS:
         hints = get_type_hints(cls, include_extras=True)
         stored = [one for one in dataclasses.fields(cls) if one.metadata.get("stored", True)]
@@ -304,7 +335,7 @@ def _schema(cls: type[Any]) -> dict[str, Field]:
 
 
 IDENTITY = ("cell", "outdated")
-"""Optional fields of a `ResultRow` that say which result it is; a wrong value is never ignored."""
+"""Optional fields of a `ResultRow` that identify it; an invalid value is always an error."""
 
 
 def _read(
@@ -330,7 +361,7 @@ def _read(
 
 
 def _value(hint: Any, value: object, name: str, *, complete: bool, wrong: list[str] | None) -> Any:
-    """A value of a field: a record, a mapping, several records, or what `typed` knows."""
+    """Convert the value of a field: a record, a mapping, several records, or a type that `typed` converts."""
     origin, args = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType) and _is_structured(args[0]):
         return None if value is None else _value(args[0], value, name, complete=complete, wrong=wrong)
@@ -356,7 +387,7 @@ def _rows_value(cls: type[Record], value: object, name: str, complete: bool) -> 
 
 @functools.cache
 def _is_structured(hint: Any) -> bool:
-    """Whether a type is none that `typed` knows: a dataclass, a mapping, or a tuple of records."""
+    """Whether `typed` cannot convert a type: a dataclass, a mapping, or a tuple of records."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is tuple:
         return dataclasses.is_dataclass(args[0])
@@ -370,14 +401,14 @@ def _short(value: object) -> str:
 
 
 # Version 1 --------------------------------------------------------------------------------------------
-# Files without a version. `made_by` is now `provenance`, `began_by` is `start_commit`. Rows had the four fields of
-# their provenance among their own, and rows outside of a grid lacked all that says which cell they are of.
+# Files without a version. `made_by` is now `provenance`, `began_by` is `start_commit`. The four provenance fields
+# were fields of the row itself, and rows outside of a grid lacked the fields that identify their cell.
 
 _VERSION_1_LACKS = (
     "data", "method", "structure", "samples", "sampler", "log_z_method", "source", "fingerprint", "best_step",
     "valid_nll", "training_seconds", "config", "date", "outdated", "error",
 )  # fmt: skip
-"""Keys that a row of version 1 need not have."""
+"""Optional keys of a row of version 1."""
 
 
 def _run_from_version_1(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -392,7 +423,7 @@ def _row_from_version_1(values: Mapping[str, Any]) -> dict[str, Any]:
     }
     found["provenance"] = {name: values[name] for name in origin if name in values}
     if "cell" in values:
-        # Older rows do not say which commit started the run; then it was the one that ended it.
+        # Older rows do not store the commit that started the run; it was then the one that ended it.
         found["start_commit"] = values.get("began_by", values.get("commit"))
     else:
         found |= {"cell": None, "start_commit": None, "variant": {}, "status": "ok"}

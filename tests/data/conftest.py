@@ -1,4 +1,4 @@
-"""Fixtures: real sets where they are at hand, small stand-ins for them everywhere, and a server on this machine."""
+"""Fixtures: real data sets if available, small random ones everywhere, and a local server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REAL_DATA = os.environ.get("SOFTSPIN_DATA", "")  # before any test changes the e
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Every test has a cache of its own, no $SOFTSPIN_DATA, and no proxy between it and the local server."""
+    """Every test has its own cache, no $SOFTSPIN_DATA, and no proxy for the local server."""
     monkeypatch.delenv("SOFTSPIN_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     monkeypatch.setenv("no_proxy", "*")
@@ -30,7 +30,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="session")
 def real_folder() -> Path:
     if not REAL_DATA:
-        pytest.skip("the real data sets are not at hand: $SOFTSPIN_DATA is not set")
+        pytest.skip("the real data sets are not available: $SOFTSPIN_DATA is not set")
     return Path(REAL_DATA).resolve()
 
 

@@ -1,4 +1,4 @@
-"""Small stand-ins for what is large or far away: binarized MNIST, and the server that publishes it."""
+"""Small replacements for tests: binarized MNIST, and the server that publishes it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from softspin.data.sources import PUBLIC_SETS, KnownFile, mnist_set
 
 
 def as_amat(bits: NDArray[np.uint8]) -> bytes:
-    """The published text form: values with single spaces between, one image a line."""
+    """The published text format: values separated by single spaces, one image per line."""
     text = np.full((len(bits), 2 * bits.shape[1]), ord(" "), dtype=np.uint8)
     text[:, ::2] = bits + ord("0")
     text[:, -1] = ord("\n")
@@ -23,7 +23,7 @@ def as_amat(bits: NDArray[np.uint8]) -> bytes:
 
 @dataclass
 class Server:
-    """Serves ``content`` by path; ``cut`` are paths of which only half is sent. Counts what it is asked for."""
+    """Serves ``content`` by path; of the paths in ``cut`` only half is sent. Records the requests."""
 
     address: str
     content: dict[str, bytes] = field(default_factory=dict)
@@ -33,14 +33,14 @@ class Server:
 
 @dataclass
 class SmallMnist:
-    """Three tables of random bits that stand for binarized MNIST, with digests of their own."""
+    """Three tables of random bits in place of binarized MNIST, with their digests."""
 
     tables: dict[str, NDArray[np.uint8]]
     texts: dict[str, bytes]
     pixels_sha256: str
 
     def install(self, monkeypatch: pytest.MonkeyPatch, *bases: str) -> None:
-        """Let ``load("mnist")`` mean these, published under the given addresses."""
+        """Make ``load("mnist")`` return these tables, published under the given addresses."""
         files = tuple(
             KnownFile(
                 name,

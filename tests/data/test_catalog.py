@@ -1,4 +1,4 @@
-"""Names."""
+"""Data sets by name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def test_available_names() -> None:
     assert DEFAULT in available()
 
 
-def test_every_name_is_known_and_means_itself() -> None:
+def test_every_name_loads_the_data_set_of_that_name() -> None:
     for name in ("bars-and-stripes-3x3", "digits8x8"):  # and digits, below
         assert load(name, folder="ignored", download=False).name == name
     for name in ("mnist", "omniglot"):

@@ -1,4 +1,4 @@
-"""The Dataset type: what it refuses, what a batch is, and what a fingerprint sees."""
+"""The Dataset type: validation, batches and fingerprints."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def grey(**changes: Any) -> Dataset:
     return static(**{"train": levels, "binarization": "per-batch", **changes})
 
 
-def test_a_static_batch_is_the_rows_asked_for_as_floats() -> None:
+def test_a_static_batch_is_the_indexed_rows_as_floats() -> None:
     data = static()
     index = torch.tensor([4, 0, 4])
     batch = data.batch(index)
@@ -46,7 +46,7 @@ def test_a_static_batch_is_the_rows_asked_for_as_floats() -> None:
     assert torch.equal(batch, data.train[index].float())
 
 
-def test_a_grey_batch_is_bits_drawn_anew_from_the_generator() -> None:
+def test_a_grey_batch_is_binarized_with_new_random_numbers() -> None:
     data = grey()
     index = torch.arange(5).repeat(20)
     generator = torch.Generator().manual_seed(7)
@@ -60,7 +60,7 @@ def test_a_grey_batch_is_bits_drawn_anew_from_the_generator() -> None:
 
 
 def far_from_levels(draws: Tensor, levels: Tensor) -> bool:
-    """Hoeffding over all pixels at once: true with probability below FALSE_ALARM for a right sampler."""
+    """Hoeffding bound over all pixels: true with probability below FALSE_ALARM for a correct sampler."""
     count, pixels = draws.shape
     bound = math.sqrt(math.log(2 * pixels / FALSE_ALARM) / (2 * count))
     return bool(((draws.mean(0) - levels).abs() > bound).any())
@@ -77,13 +77,13 @@ def test_grey_batches_have_the_grey_levels_as_means() -> None:
     assert far_from_levels(wrong, data.train[0])
 
 
-def test_grey_level_zero_is_never_ink_and_one_always() -> None:
+def test_grey_level_zero_is_never_one_and_level_one_always() -> None:
     draws = grey().batch(torch.zeros(200_000, dtype=torch.int64), torch.Generator().manual_seed(3))
     assert draws[:, 0].sum() == 0
     assert draws[:, 5].sum() == 200_000
 
 
-def test_pixel_mean_comes_from_train_alone_and_from_grey_levels() -> None:
+def test_pixel_mean_uses_only_train_and_its_grey_levels() -> None:
     data = grey(train=torch.tensor([[0.0, 0.2, 0.4, 0.6, 0.8, 1.0], [0.0, 0.4, 0.4, 0.4, 0.4, 0.0]]))
     assert data.pixel_mean().dtype == torch.float32
     torch.testing.assert_close(data.pixel_mean(), torch.tensor([0.0, 0.3, 0.4, 0.5, 0.6, 0.5]))
@@ -91,15 +91,15 @@ def test_pixel_mean_comes_from_train_alone_and_from_grey_levels() -> None:
     assert plain.pixel_mean().tolist() == [0.5, 0, 0, 1, 1, 1]
 
 
-def test_pixel_mean_counts_past_what_a_byte_or_a_float32_sum_would_hold() -> None:
+def test_pixel_mean_does_not_overflow_or_lose_precision() -> None:
     many = static(train=torch.ones(300, 6, dtype=torch.uint8))
     assert many.pixel_mean().tolist() == [1.0] * 6
-    # Added up in float32, 2^24 + 1 stays 2^24: the mean of many equal levels would drift.
+    # In float32, 2^24 + 1 is 2^24: the mean of many equal levels would drift.
     level = torch.full((200_000, 6), 0.1)
     assert torch.equal(grey(train=level).pixel_mean(), level[0])
 
 
-def test_fingerprint_is_pinned_and_sees_one_bit() -> None:
+def test_fingerprint_is_pinned_and_detects_one_changed_bit() -> None:
     data = static(train=torch.eye(6, dtype=torch.uint8))
     assert data.fingerprint == static(train=torch.eye(6, dtype=torch.uint8)).fingerprint
     for part in ("train", "valid", "test"):
@@ -111,7 +111,7 @@ def test_fingerprint_is_pinned_and_sees_one_bit() -> None:
     assert zeros.fingerprint == "251f4b34e4d7c4d11596b1d9fb9d9a07110327c9ae71f0cd5818e0f682f49125"
 
 
-def test_fingerprint_sees_where_the_split_is_and_not_how_memory_lies() -> None:
+def test_fingerprint_depends_on_the_split_but_not_on_memory_layout() -> None:
     rows = bits(9)
     one = static(train=rows[:5], valid=rows[5:7], test=rows[7:])
     other = static(train=rows[:4], valid=rows[4:7], test=rows[7:])
@@ -120,7 +120,7 @@ def test_fingerprint_sees_where_the_split_is_and_not_how_memory_lies() -> None:
     assert one.fingerprint == strided.fingerprint
 
 
-def test_frozen_and_short_to_print() -> None:
+def test_a_data_set_is_immutable_and_has_a_short_repr() -> None:
     data = static()
     with pytest.raises(FrozenInstanceError):
         data.name = "other"  # type: ignore[misc]

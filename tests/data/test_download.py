@@ -1,4 +1,4 @@
-"""Downloads, from a server on this machine: all of a set, or nothing in the cache."""
+"""Downloads from a local server: the cache gets the whole data set or nothing."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_file_address_works_too(
 @pytest.mark.parametrize("name", [TRAIN, TEST])
 def test_a_truncated_download_leaves_nothing(name: str, server: Server, cache: Path) -> None:
     server.cut.add(name)
-    text = rf"{server.address}{name}: checksum mismatch: .* found [0-9a-f]+ in [0-9,]+ bytes; .*cut short"
+    text = rf"{server.address}{name}: checksum mismatch: .* found [0-9a-f]+ in [0-9,]+ bytes; .*truncated"
     with pytest.raises(DataError, match=text):
         load("mnist")
     assert_empty(cache)
@@ -65,21 +65,21 @@ def test_a_corrupt_download_leaves_nothing(small_mnist: SmallMnist, server: Serv
     with pytest.raises(DataError, match=f"downloading {VALID[1:]} failed: .*checksum mismatch") as caught:
         load("mnist")
     assert "\n" not in str(caught.value)
-    assert f"fetch {server.address}{TRAIN}, " in str(caught.value)
-    assert f"by hand into {cache}" in str(caught.value)
+    assert f"download {server.address}{TRAIN}, " in str(caught.value)
+    assert f"to {cache} yourself" in str(caught.value)
     assert_empty(cache)
-    small_mnist.serve(server)  # the next attempt is not spoilt by the last
+    small_mnist.serve(server)  # the failed attempt does not affect the next one
     assert load("mnist").name == "mnist"
 
 
-def test_a_server_that_sends_too_much_is_cut_off(server: Server, cache: Path) -> None:
+def test_a_download_that_is_too_large_is_stopped(server: Server, cache: Path) -> None:
     server.content[TRAIN] += b"0" * 1_000_000
     with pytest.raises(DataError, match="more than the expected 47,040 bytes"):
         load("mnist")
     assert_empty(cache)
 
 
-def test_a_missing_page_and_a_missing_server(
+def test_errors_for_a_missing_page_and_a_missing_server(
     small_mnist: SmallMnist, server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del server.content[TRAIN]
@@ -120,7 +120,7 @@ def test_an_interrupted_download_leaves_nothing(stop_at: str, cache: Path, monke
     monkeypatch.setattr(download_module, "_progress", interrupt)
     with pytest.raises(KeyboardInterrupt):
         load("mnist")
-    assert seen_in_cache  # there was something to leave behind
+    assert seen_in_cache  # there were files that could have been left
     assert_empty(cache)
 
 
@@ -129,19 +129,19 @@ def test_a_move_that_fails_leaves_nothing(cache: Path, monkeypatch: pytest.Monke
         raise OSError("no space left on device")
 
     monkeypatch.setattr("os.replace", full)
-    with pytest.raises(DataError, match="and no space left on device; fetch"):
+    with pytest.raises(DataError, match="and no space left on device; download"):
         load("mnist")
     assert_empty(cache)
 
 
-def test_a_cache_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_folder_that_cannot_be_created_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with pytest.raises(DataError, match=r"mnist is not in .*, and \[Errno .*; fetch"):
+    with pytest.raises(DataError, match=r"mnist is not in .*, and \[Errno .*; download"):
         load("mnist")
 
 
-def test_progress_is_for_terminals(
+def test_progress_is_shown_only_in_terminals(
     server: Server, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, cache: Path
 ) -> None:
     load("mnist")

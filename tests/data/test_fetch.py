@@ -1,4 +1,4 @@
-"""Where public sets are looked for, and that no file is believed without its digest."""
+"""Lookup of public data sets, and verification of every file by its digest."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_order_explicit_folder_then_variable_then_cache(
     good, bad = tmp_path / "good", tmp_path / "bad"
     small_mnist.write_compact(good)
     small_mnist.write_compact(bad).write_bytes(b"a file that makes itself heard")
-    # The cache is used when the variable is unset, empty, or names a folder without the set.
+    # The cache is used when the variable is unset, empty, or names a folder without the data set.
     small_mnist.write_compact(cache)
     for value in (None, "", str(tmp_path / "absent")):
         if value is not None:
@@ -56,38 +56,38 @@ def test_order_explicit_folder_then_variable_then_cache(
     assert load("mnist", download=False).name == "mnist"
 
 
-def test_an_explicit_folder_is_the_only_place(
+def test_only_an_explicit_folder_is_searched(
     small_mnist: SmallMnist, tmp_path: Path, cache: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_mnist.serve(server)
     small_mnist.install(monkeypatch, server.address)
     small_mnist.write_compact(cache)
-    text = rf"mnist is not in {re.escape(str(tmp_path))}; fetch {server.address}/binarized_mnist_train.amat, .*"
-    with pytest.raises(DataError, match=text + r"by hand into .*looked for: binarized_mnist.npz, or .*amat"):
+    text = rf"mnist is not in {re.escape(str(tmp_path))}; download {server.address}/binarized_mnist_train.amat, .*"
+    with pytest.raises(DataError, match=text + r"to .* yourself \(expected files: binarized_mnist.npz, or .*amat"):
         load("mnist", folder=tmp_path)
     with pytest.raises(DataError, match=r"mnist is not in .*none \(there is no such folder\)"):
         load("mnist", folder=tmp_path / "none")
     assert server.asked == []
 
 
-def test_two_of_three_texts_are_not_the_set(small_mnist: SmallMnist, tmp_path: Path) -> None:
+def test_two_of_three_text_files_are_not_enough(small_mnist: SmallMnist, tmp_path: Path) -> None:
     small_mnist.write_texts(tmp_path)
     (tmp_path / "binarized_mnist_valid.amat").unlink()
     with pytest.raises(DataError, match="mnist is not in"):
         load("mnist", folder=tmp_path)
 
 
-def test_without_download_the_error_says_where_it_looked_and_what_to_fetch(
+def test_without_download_the_error_names_the_folders_and_the_files(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOFTSPIN_DATA", str(tmp_path / "mine"))
     with pytest.raises(DataError) as caught:
         load("mnist", download=False)
     text = str(caught.value)
-    assert text.startswith(f"mnist is not in {tmp_path / 'mine'} or {cache}, and downloading is off; fetch ")
+    assert text.startswith(f"mnist is not in {tmp_path / 'mine'} or {cache}, and downloading is off; download ")
     for part in ("train", "valid", "test"):
         assert f"{NOWHERE}/binarized_mnist_{part}.amat" in text
-    assert f"by hand into {cache}" in text
+    assert f"to {cache} yourself" in text
     assert "\n" not in text
     assert not cache.exists()
 
@@ -101,10 +101,10 @@ def test_cache_folder_follows_the_specification(tmp_path: Path, monkeypatch: pyt
         assert cache_folder() == tmp_path / ".cache" / "softspin"
 
 
-def test_a_wrong_packed_file_is_named_with_both_digests(small_mnist: SmallMnist, tmp_path: Path) -> None:
+def test_the_error_for_a_changed_packed_file_has_both_digests(small_mnist: SmallMnist, tmp_path: Path) -> None:
     path = small_mnist.write_compact(tmp_path)
     packed = {part: np.packbits(table, axis=1) for part, table in small_mnist.tables.items()}
-    packed["valid"][3, 7] ^= 1  # one pixel, in a file that is otherwise in order
+    packed["valid"][3, 7] ^= 1  # one pixel, in an otherwise valid file
     np.savez(path, **packed)  # type: ignore[arg-type]
     found = hashlib.sha256(b"".join(table.tobytes() for table in packed.values())).hexdigest()
     text = f"checksum mismatch: the pixels of {path} should have sha256 {small_mnist.pixels_sha256}, found {found}"
@@ -113,7 +113,7 @@ def test_a_wrong_packed_file_is_named_with_both_digests(small_mnist: SmallMnist,
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "other"])
-def test_an_unreadable_packed_file(damage: str, small_mnist: SmallMnist, tmp_path: Path) -> None:
+def test_an_unreadable_packed_file_is_an_error(damage: str, small_mnist: SmallMnist, tmp_path: Path) -> None:
     path = small_mnist.write_compact(tmp_path)
     content = path.read_bytes()
     flipped = content[:500] + bytes([content[500] ^ 1]) + content[501:]
@@ -123,7 +123,7 @@ def test_an_unreadable_packed_file(damage: str, small_mnist: SmallMnist, tmp_pat
         load("mnist", folder=tmp_path)
 
 
-def test_a_wrong_text_file_is_named_with_both_digests(small_mnist: SmallMnist, tmp_path: Path) -> None:
+def test_the_error_for_a_changed_text_file_has_both_digests(small_mnist: SmallMnist, tmp_path: Path) -> None:
     small_mnist.write_texts(tmp_path)
     name = "binarized_mnist_test.amat"
     good = small_mnist.texts[name]
@@ -143,7 +143,7 @@ def test_digests(tmp_path: Path) -> None:
     assert digest(path, "sha256") == "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03"
 
 
-# The original OMNIGLOT file, with a stand-in: upright images stored as MATLAB does.
+# The original OMNIGLOT file, replaced by upright random images in MATLAB's column-major order.
 
 
 def write_chardata(folder: Path) -> tuple[np.ndarray, np.ndarray, Path]:
@@ -166,7 +166,7 @@ def install_omniglot(monkeypatch: pytest.MonkeyPatch, address: str = NOWHERE, **
 
 def test_chardata_is_turned_upright_and_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train, test, path = write_chardata(tmp_path)
-    (tmp_path / "omniglot.npz").write_bytes(b"not looked at: the original comes first")
+    (tmp_path / "omniglot.npz").write_bytes(b"not read: the original is preferred")
     install_omniglot(monkeypatch, md5=digest(path, "md5"), git_blob=digest(path, "git-blob"))
     data = load("omniglot", folder=tmp_path)
     assert data.source == "OMNIGLOT (original chardata.mat)"
@@ -191,7 +191,7 @@ def test_chardata_must_have_both_digests(tmp_path: Path, monkeypatch: pytest.Mon
             load("omniglot", folder=tmp_path)
 
 
-def test_a_mat_file_without_the_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mat_file_without_the_images_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from scipy.io import savemat
 
     path = tmp_path / "chardata.mat"
@@ -210,7 +210,7 @@ def test_without_scipy_nothing_is_downloaded(server: Server, monkeypatch: pytest
     assert not cache.exists()
 
 
-def test_a_downloaded_chardata_goes_to_the_cache_as_it_is(
+def test_a_downloaded_chardata_goes_to_the_cache_unchanged(
     tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch, cache: Path
 ) -> None:
     _, _, path = write_chardata(tmp_path)

@@ -1,4 +1,4 @@
-"""Facts about the real sets. They run where $SOFTSPIN_DATA has the files."""
+"""Properties of the real data sets; skipped unless $SOFTSPIN_DATA has the files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from softspin.errors import DataError
 
 FALSE_ALARM = 1e-6
 
-# The first training image of binarized MNIST, a six; '#' is ink.
+# The first training image of binarized MNIST, a six; '#' is 1.
 SIX = """
 ........###.................
 .........##.................
@@ -53,7 +53,7 @@ def test_mnist_counts_means_and_source(real_mnist: Dataset) -> None:
     assert real_mnist.binarization == "static"
     assert real_mnist.source == "statically binarized MNIST"
     assert real_mnist.fingerprint == "f32b75240ba9cfaaedf6dcb9ccd219a33b4ffe1a7efa8a7fcd57bce1587bd3de"
-    # A mean in float32 is right to its last digits only if it was added up in more.
+    # A float32 mean is accurate to the last digit only if it is accumulated in higher precision.
     means = real_mnist.train.numpy().mean(0, dtype=np.float64).astype(np.float32)
     assert np.array_equal(real_mnist.pixel_mean().numpy(), means)
 
@@ -68,7 +68,7 @@ def test_mnist_is_upright(real_mnist: Dataset) -> None:
 def test_mnist_texts_have_the_published_digests_and_make_the_same_set(
     real_mnist: Dataset, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From the bits back to the published text, byte for byte; then the whole way again, by download."""
+    """From the bits back to the published text, byte for byte; then the same data set by download."""
     for part, file in zip(("train", "valid", "test"), MNIST.published.files, strict=True):
         text = as_amat(getattr(real_mnist, part).numpy())
         assert hashlib.sha256(text).hexdigest() == file.digests["sha256"]
@@ -114,7 +114,7 @@ def test_omniglot_is_upright(real_omniglot: Dataset) -> None:
     assert ink.sum(0)[2:25].tolist() == [4, 7, 9, 7, 6, 8, 8, 4, 4, 4, 2, 2, 2, 2, 4, 5, 4, 8, 7, 10, 7, 9, 7]
 
 
-def test_omniglot_batches_are_drawn_anew_with_the_grey_levels(real_omniglot: Dataset) -> None:
+def test_omniglot_batches_are_binarized_again_with_the_grey_levels(real_omniglot: Dataset) -> None:
     index = torch.arange(0, 23_000, 23)
     generator = torch.Generator().manual_seed(1)
     first, second = real_omniglot.batch(index, generator), real_omniglot.batch(index, generator)
@@ -130,10 +130,10 @@ def test_omniglot_batches_are_drawn_anew_with_the_grey_levels(real_omniglot: Dat
 
         assert off(first) < bound
         assert off(second) < bound
-        assert off(levels > 0.5) > bound  # companion: rounding is not drawing
+        assert off(levels > 0.5) > bound  # companion: rounding is detected
 
 
-def test_a_changed_omniglot_file_is_refused(real_folder: Path, tmp_path: Path) -> None:
+def test_a_changed_omniglot_file_is_rejected(real_folder: Path, tmp_path: Path) -> None:
     content = bytearray((real_folder / "omniglot.npz").read_bytes())
     content[-1] ^= 1
     (tmp_path / "omniglot.npz").write_bytes(content)
@@ -141,6 +141,6 @@ def test_a_changed_omniglot_file_is_refused(real_folder: Path, tmp_path: Path) -
         load("omniglot", folder=tmp_path)
 
 
-def test_the_variable_leads_to_the_real_sets(real_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_variable_is_used(real_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOFTSPIN_DATA", str(real_folder))
     assert len(load("mnist", download=False).test) == 10_000

@@ -1,4 +1,4 @@
-"""Fixed choices: the same for ever, uniform, and balanced."""
+"""Fixed random numbers: pinned, uniform, and balanced."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ FALSE_ALARM = 1e-6
 
 
 def test_the_numbers_themselves_are_pinned() -> None:
-    # Hard numbers: a change of platform or of library that moved them would change published test sets.
+    # Pinned: if another platform or library version changed them, test sets would change.
     assert uniforms(VALID, 3).tolist() == [0.09817216426719888, 0.4873019904619057, 0.9812218238464058]
     assert shuffled(8).tolist() == [4, 1, 5, 0, 7, 2, 6, 3]
 
 
-def test_streams_differ_and_are_prefixes_of_themselves() -> None:
+def test_streams_differ_and_shorter_ones_are_prefixes() -> None:
     streams = [uniforms(stream, 100) for stream in (SHUFFLE, VALID, TEST)]
     assert len({tuple(stream) for stream in streams}) == 3
     assert np.array_equal(uniforms(TEST, 40), streams[2][:40])
@@ -34,7 +34,7 @@ def test_binarize_once_draws_with_the_grey_level() -> None:
         bits = binarize_once(np.full((200, 500), level, dtype=np.float32), VALID)
         assert bits.dtype == np.uint8
         assert not far_from(bits, level)
-        assert far_from(bits, level + 0.02)  # companion: a bias of 0.02 would be seen
+        assert far_from(bits, level + 0.02)  # companion: a bias of 0.02 is detected
     ends = np.array([[0.0, 1.0]] * 1000, dtype=np.float32)
     assert np.array_equal(binarize_once(ends, TEST), ends)
 
@@ -57,7 +57,7 @@ def test_balanced_split_is_disjoint_complete_and_in_proportion() -> None:
         assert not np.array_equal(part, np.sort(part))
 
 
-def test_balanced_split_is_exact_where_it_can_be() -> None:
+def test_balanced_split_is_exact_if_sizes_allow_it() -> None:
     labels = np.tile(np.arange(10), 500)
     for part, size in zip(balanced_split(labels, (4000, 500, 500)), (400, 50, 50), strict=True):
         assert np.bincount(labels[part]).tolist() == [size] * 10

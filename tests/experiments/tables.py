@@ -1,4 +1,4 @@
-"""A table of small cells, and the settings that make them train in a moment."""
+"""A table of small cells, and settings with which they train quickly."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ SETTINGS = [
     "bits_per_group=6", "width=8", "chains=20", "sweeps=2", "batch_size=10", "evaluate_every=4", "validation_samples=5",
     "test_samples=20", "checkpoint_every=2", "device=cpu",
 ]  # fmt: skip
-"""Beside the steps: 8 are enough to resume in the middle."""
+"""Settings beside the steps; 8 steps are enough to resume in the middle."""
 
 STRIPES = "bars-and-stripes-3x3"
 POWER, EXP = f"{STRIPES}/1-nonlinear/k1/dvae#-power/pa", f"{STRIPES}/2-nonlinear/k5/dvae#-exp/pcd"
 BROKEN = f"{STRIPES}/1-nonlinear/k1/dvae#-gaussian/pa"
-"""Its beta is too large for float32: the first step is not finite."""
+"""Its beta is too large for float32: the first step is non-finite."""
 
 _LINES = {
     POWER: 'structure = "1-nonlinear", k = 1, method = "dvae#-power", sampler = "pa", beta = 30, nll = 5.1, std = 0.25',
@@ -33,6 +33,6 @@ def write_table(path: Path, *cells: str) -> Path:
 
 
 def timeless(row: ResultRow) -> ResultRow:
-    """A row without what differs from one call to the next."""
+    """A row without the fields that differ between two calls."""
     provenance = dataclasses.replace(row.provenance, commit=None)
     return dataclasses.replace(row, training_seconds=None, date=None, start_commit=None, provenance=provenance)

@@ -1,4 +1,4 @@
-"""Cells: the two tables as they are committed, and tables that somebody wrote."""
+"""Cells: the two tables of the paper, and tables of users."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_table_1_is_every_combination_with_the_authors_beta() -> None:
         assert cell.variant(cell.config()) == {}
 
 
-def test_table_2_is_pcd_beside_cells_of_table_1() -> None:
+def test_table_2_has_pcd_cells_and_cells_of_table_1() -> None:
     one, two = by_id(1), by_id(2)
     pa = {name: cell for name, cell in two.items() if cell.sampler == "pa"}
     assert (len(two), len(pa)) == (24, 12)
@@ -58,11 +58,11 @@ def test_table_2_is_pcd_beside_cells_of_table_1() -> None:
         (2, "mnist/2-nonlinear/k1/dvae#-power/pa", 83.37, 0.02),
     ],
 )
-def test_values_as_in_the_paper(number: int, cell: str, nll: float, std: float) -> None:
+def test_reported_values_are_those_of_the_paper(number: int, cell: str, nll: float, std: float) -> None:
     assert (by_id(number)[cell].nll, by_id(number)[cell].std) == (nll, std)
 
 
-def test_the_script_makes_the_committed_files(tmp_path: Path) -> None:
+def test_the_script_writes_the_committed_files(tmp_path: Path) -> None:
     for number in (1, 2):
         lines = [
             f"{cell.data},{cell.structure},{cell.k},{cell.method},{cell.sampler},{cell.nll:.2f},{cell.std:.2f}"
@@ -77,7 +77,7 @@ def test_the_script_makes_the_committed_files(tmp_path: Path) -> None:
         assert (tmp_path / name).read_bytes() == (TABLES / name).read_bytes()
 
 
-def test_a_cell_is_a_config() -> None:
+def test_the_config_of_a_cell() -> None:
     cell = by_id(1)["omniglot/4-nonlinear/k5/dvae++-power/pa"]
     assert cell.config(seeds=(3, 4)) == Config(
         data="omniglot",
@@ -93,7 +93,7 @@ def test_a_cell_is_a_config() -> None:
     assert cell.variant(short) == {}
 
 
-def test_a_variant_is_what_is_not_the_recipe() -> None:
+def test_a_variant_has_the_settings_that_differ_from_the_recipe() -> None:
     cell = by_id(1)["mnist/2-nonlinear/k1/dvae#-power/pa"]
     settings = ["tf32=true", "clamp=1e-7", "sampler=pcd", "chains=1000", "device=cpu", "compile=off", "report_every=7"]
     assert cell.variant(cell.config(settings=settings)) == {"tf32": True, "clamp": 1e-7, "sampler": "pcd"}
@@ -104,7 +104,7 @@ def test_a_variant_is_what_is_not_the_recipe() -> None:
 @pytest.mark.parametrize(
     ("patterns", "count"),
     [
-        (["mnist/2-*/power*"], 3),  # without a prefix it is DVAE#'s
+        (["mnist/2-*/power*"], 3),  # without a prefix it is a DVAE# method
         (["mnist/2-nonlinear/k1/dvae#-power/pa"], 1),
         (["mnist/2-nonlinear/dvae#-power"], 3),
         (["mnist/*/k1/dvae++-*"], 8),
@@ -120,7 +120,7 @@ def test_patterns(patterns: list[str], count: int) -> None:
     assert len(choose(list(by_id(1).values()), patterns)) == count
 
 
-def test_a_pattern_that_matches_nothing_says_what_a_cell_is_called() -> None:
+def test_the_error_for_a_pattern_without_match_shows_a_cell_name() -> None:
     with pytest.raises(ConfigError, match="no cell matches 'k7' or 'x'; the first of 24 is called mnist/1-linear/k1/"):
         choose(list(by_id(2).values()), ["k7", "x"])
 
@@ -145,7 +145,7 @@ GOOD = 'data = "mnist", structure = "1-linear", k = 1, method = "dvae#-exp", sam
         (f"cells = [{{{GOOD.replace('mnist', 'a/b.npy')}}}]", "data = 'a/b.npy' has a slash"),
     ],
 )
-def test_wrong_tables(tmp_path: Path, text: str, message: str) -> None:
+def test_invalid_tables_are_rejected(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "t.toml").write_text(text)
     with pytest.raises(SoftspinError) as caught:
         read_cells(tmp_path / "t.toml")
@@ -177,6 +177,6 @@ def test_finding_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     ("setting", "hint"), [("steps=3", "use --steps"), ("seeds=1", "use --seeds"), ("data=x", "--only")]
 )
-def test_settings_that_are_not_a_variants(setting: str, hint: str) -> None:
+def test_settings_that_cannot_be_set_in_a_grid(setting: str, hint: str) -> None:
     with pytest.raises(ConfigError, match=hint):
         check_settings(["tf32=true", setting])

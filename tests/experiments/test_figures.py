@@ -1,4 +1,4 @@
-"""The numbers behind the figures, against quadrature, enumeration and finite differences."""
+"""The numbers in the figures, against quadrature, enumeration and finite differences."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from softspin.smoothing import Power, SoftBits, smoothing_family
 from truth import PUBLISHED, quadrature
 
 SIGMAS = 4.9
-"""Standard errors that a normal exceeds one time in a million."""
+"""Number of standard errors that a normal variable exceeds with probability 1e-6."""
 
 
 @pytest.fixture(autouse=True)
@@ -44,13 +44,13 @@ def known_commit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("family", ["exp", "un_exp", "power"])
-def test_inverse_cdfs_invert_the_printed_cdf_and_slopes_are_finite_differences(family: str) -> None:
+def test_inverse_cdfs_invert_the_published_cdf_and_slopes_equal_finite_differences(family: str) -> None:
     beta, step = 12.0, 1e-5
     found = one_bit.inverse_cdfs({family: (beta,)}, points=401)
     rho, zeta = torch.from_numpy(found["rho"]), torch.from_numpy(found[f"{family}_zeta"][0])
-    printed = PUBLISHED[family][1]
-    mixed = 0.5 * printed(zeta, beta) + 0.5 * (1 - printed(1 - zeta, beta))
-    inside = (zeta > 1e-6) & (zeta < 1 - 1e-6)  # printed formulas lose their digits at the ends
+    published = PUBLISHED[family][1]
+    mixed = 0.5 * published(zeta, beta) + 0.5 * (1 - published(1 - zeta, beta))
+    inside = (zeta > 1e-6) & (zeta < 1 - 1e-6)  # the published formulas lose precision at the ends
     torch.testing.assert_close(mixed[inside], rho[inside], rtol=0, atol=1e-9)
 
     def quantile(q: float) -> Tensor:
@@ -59,7 +59,7 @@ def test_inverse_cdfs_invert_the_printed_cdf_and_slopes_are_finite_differences(f
 
     difference = (quantile(0.5 + step) - quantile(0.5 - step)) / (2 * step)
     slope = torch.from_numpy(found[f"{family}_slope"][0])
-    # The difference is off by step^2 times the third derivative, which is largest around rho = 1/2.
+    # The error is step^2 times the third derivative, which is largest around rho = 1/2.
     torch.testing.assert_close(slope, difference, rtol=2e-4, atol=1e-6)
 
 
@@ -88,8 +88,8 @@ def test_closeness_agrees_with_quadrature() -> None:
 # The mean field ------------------------------------------------------------------------------------------
 
 
-def soft_machine(left: int, right: int, zetas: int) -> tuple[BipartiteBoltzmann, SoftBits]:
-    """Two machines, and soft bits of undecided posteriors for each."""
+def soft_rbm(left: int, right: int, zetas: int) -> tuple[BipartiteBoltzmann, SoftBits]:
+    """Two RBMs, and soft bits of uncertain posteriors for each."""
     generator = torch.Generator().manual_seed(1)
     bias = torch.randn(2, left + right, generator=generator)
     weight = torch.randn(2, left, right, generator=generator)
@@ -99,7 +99,7 @@ def soft_machine(left: int, right: int, zetas: int) -> tuple[BipartiteBoltzmann,
 
 
 def kl_by_hand(bias: Tensor, weight: Tensor, odds: Tensor, steps: int) -> float:
-    """KL(m || p(z|zeta)) over all states, with m by the paper's rule: right side first, from 1/2."""
+    """KL(m || p(z|zeta)) over all states, with m by the rule of the paper: right side first, from 1/2."""
     left = weight.shape[0]
     bias, weight = (bias + odds).double(), weight.double()
     m = torch.full_like(bias, 0.5)
@@ -113,25 +113,25 @@ def kl_by_hand(bias: Tensor, weight: Tensor, odds: Tensor, steps: int) -> float:
     return float((log_m.exp() * (log_m - log_p)).nan_to_num(0.0).sum())
 
 
-def test_kl_of_the_mean_field_is_that_of_all_states() -> None:
-    boltzmann, bits = soft_machine(4, 3, zetas=5)
+def test_kl_of_the_mean_field_equals_a_sum_over_all_states() -> None:
+    boltzmann, bits = soft_rbm(4, 3, zetas=5)
     found = mean_field_kl(boltzmann, bits, [1, 2, 5], seed=0, temperatures=10, chains=10)
     assert torch.equal(found.value, found.lower)
     for place, steps in enumerate([1, 2, 5]):
         for replica, zeta in itertools.product(range(2), range(5)):
-            odds = bits.log_odds[replica, zeta].clamp(-25, 25)  # beyond, a plain log of 1 - m is that of 0
+            odds = bits.log_odds[replica, zeta].clamp(-25, 25)  # beyond this, log(1 - m) is log 0
             true = kl_by_hand(boltzmann.bias[replica], boltzmann.weight[replica], odds, steps)
             assert found.value[place, replica, zeta].item() == pytest.approx(true, abs=1e-6)
     assert found.value[0].max() > 0.1
 
 
 def test_annealed_kl_agrees_with_the_enumerated_one() -> None:
-    boltzmann, bits = soft_machine(6, 5, zetas=30)
+    boltzmann, bits = soft_rbm(6, 5, zetas=30)
     options: dict[str, Any] = {"seed": 3, "temperatures": 100, "chains": 200}
     exact = mean_field_kl(boltzmann, bits, [1, 5], **options)
     found = mean_field_kl(boltzmann, bits, [1, 5], **options, enumerate_upto=0)
     error = (found.value - found.lower) / 1.96
-    # 60 machines, one log Z for both numbers of steps. Certain ones have no error but that of float32.
+    # 60 RBMs, one log Z for both numbers of steps. Deterministic ones have only the error of float32.
     assert ((found.value - exact.value).abs() < SIGMAS * error + 1e-4).all()
     covered = ((found.lower <= exact.value) & (exact.value <= found.upper)).double().mean()
     assert covered > 0.85
@@ -143,7 +143,7 @@ def test_annealed_kl_agrees_with_the_enumerated_one() -> None:
 
 
 def one_bit_each() -> tuple[Any, Tensor]:
-    """A model of two bits that do not meet: bit i decodes into pixel i alone, no couplings, no layers."""
+    """A model of two independent bits: bit i decodes only into pixel i, no couplings, no hidden layers."""
     config = Config(
         data="bars-and-stripes-3x3", method="dvae#-exp", beta=6.0, groups=1, bits_per_group=2, layers=0, batch_size=2
     )
@@ -159,7 +159,7 @@ def one_bit_each() -> tuple[Any, Tensor]:
 def variance_by_quadrature(
     logit: float, weight: float, bias: float, pixel: float, warmup: float
 ) -> tuple[float, float]:
-    """Mean and variance of d bound/d logit for one such bit, from the printed densities."""
+    """Mean and variance of d bound/d logit for one such bit, from the published densities."""
     density, below = PUBLISHED["exp"]
     smoothing = smoothing_family("exp")(6.0)
     place, log_weight = quadrature(smoothing, panels=600)
@@ -215,7 +215,7 @@ def compute(folder: Path, names: list[str], **options: Any) -> tuple[str, list[s
     return training.compute(names, folder, command="softspin figure", **(given | options)), lines
 
 
-def test_one_training_serves_all_figures(tmp_path: Path) -> None:
+def test_one_training_computes_all_figures(tmp_path: Path) -> None:
     ending, lines = compute(tmp_path, ["fig2a", "fig2b", "fig2c"])
     assert (ending, len(lines)) == ("done", 2)
     stored = [arrays.load(tmp_path, name) for name in ("fig2a", "fig2b", "fig2c")]
@@ -237,7 +237,7 @@ def test_one_training_serves_all_figures(tmp_path: Path) -> None:
     assert Config.from_dict(meta["config"]["training"][0]).method == "dvae#-exp"
 
 
-def test_measuring_leaves_training_alone() -> None:
+def test_measurements_do_not_change_training() -> None:
     config = training._configs(["fig2b"], 10, "cpu", TINY)[1]
     data = load(config.data)
     watched, alone = (Probe(config, data, torch.device("cpu")) for _ in range(2))
@@ -254,7 +254,7 @@ def test_measuring_leaves_training_alone() -> None:
     assert all(parameter.grad is None for parameter in watched.twin.parameters())
 
 
-def test_what_there_is_when_time_is_up(tmp_path: Path) -> None:
+def test_arrays_are_stored_when_the_time_is_up(tmp_path: Path) -> None:
     ending, _ = compute(tmp_path, ["fig2a", "fig2c"], minutes=0)
     assert ending == "out of time"
     for name in ("fig2a", "fig2c"):
@@ -264,14 +264,14 @@ def test_what_there_is_when_time_is_up(tmp_path: Path) -> None:
     assert values["beta"].tolist() == [10, 30]
 
 
-def test_time_is_kept_for_what_is_measured_at_the_end(tmp_path: Path) -> None:
-    """Fig. 2a is of the end, but there from the first look on: its cost is known, and a kill leaves something."""
+def test_time_is_reserved_for_the_final_measurement(tmp_path: Path) -> None:
+    """Fig. 2a needs the final model, but is computed once at the start, so that its cost is known."""
     steps: list[int] = []
     compute(tmp_path, ["fig2a"], say=lambda _: steps.append(arrays.load(tmp_path, "fig2a").values["step"].item()))
     assert steps == [2, 4]
 
 
-def test_ctrl_c_leaves_what_there_is(tmp_path: Path) -> None:
+def test_arrays_are_stored_at_ctrl_c(tmp_path: Path) -> None:
     said: list[str] = []
 
     def say(text: str) -> None:
@@ -286,7 +286,7 @@ def test_ctrl_c_leaves_what_there_is(tmp_path: Path) -> None:
     assert meta["steps_done"] == 3
 
 
-def test_arrays_that_have_got_further_stay(tmp_path: Path) -> None:
+def test_arrays_of_more_steps_are_kept(tmp_path: Path) -> None:
     names = ["fig2a", "fig2b"]
     compute(tmp_path, names)
     before = {name: arrays.place(tmp_path, name).read_bytes() for name in names}
@@ -295,10 +295,10 @@ def test_arrays_that_have_got_further_stay(tmp_path: Path) -> None:
     assert {name: arrays.place(tmp_path, name).read_bytes() for name in names} == before
     for name, line in zip(names, lines, strict=False):
         partial = tmp_path / "partial"
-        assert line == f"{tmp_path / name}.npz stays, of 4 steps; the new one, of 1: {partial / name}.npz"
+        assert line == f"{tmp_path / name}.npz, of 4 steps, is kept; the new one, of 1: {partial / name}.npz"
         assert arrays.load(partial, name).meta["steps_done"] == 1
     with pytest.raises(
-        FigureError, match=r"fig2a\.npz is of 4 steps, more than 3; keep it, and put shorter ones elsewhere"
+        FigureError, match=r"fig2a\.npz is of 4 steps, more than 3; write shorter ones to another folder"
     ):
         compute(tmp_path, names, steps=3)
     seen: list[tuple[int, bool]] = []
@@ -307,7 +307,7 @@ def test_arrays_that_have_got_further_stay(tmp_path: Path) -> None:
         seen.append((arrays.load(tmp_path, "fig2b").meta["steps"], (tmp_path / "partial" / "fig2b.npz").exists()))
 
     compute(tmp_path, names, steps=8, say=look)
-    assert seen == [(8, False), (8, False)], "as far as before at its first look, and then in its place"
+    assert seen == [(8, False), (8, False)], "as many steps as before at its first measurement, which then replaces it"
     assert list((tmp_path / "partial").iterdir()) == []
     compute(tmp_path, names, steps=8, say=look)
     assert seen[2:] == [(8, True), (8, False)]
@@ -316,21 +316,21 @@ def test_arrays_that_have_got_further_stay(tmp_path: Path) -> None:
     assert arrays.load(tmp_path, "fig2b").meta["steps_done"] == 1
 
 
-def test_training_that_breaks_says_so(tmp_path: Path) -> None:
+def test_nonfinite_training_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="training dvae#-exp broke at step 3: 'bound' is not finite"):
         compute(tmp_path, ["fig2c"], settings=[*TINY, "learning_rate=1e25"])
 
 
-def test_settings_that_are_the_figures_own() -> None:
+def test_settings_fixed_by_the_figure_are_rejected() -> None:
     for setting in ("betas=5,6", "importance_samples=5", "seeds=1"):
-        with pytest.raises(ConfigError, match=f"'{setting.partition('=')[0]}' is the figure's own choice"):
+        with pytest.raises(ConfigError, match=f"'{setting.partition('=')[0]}' is fixed by the figure"):
             training._configs(["fig2b"], 10, "cpu", [setting])
 
 
 # Arrays --------------------------------------------------------------------------------------------------
 
 
-def test_arrays_come_back_with_their_origin(tmp_path: Path) -> None:
+def test_arrays_are_read_with_their_provenance(tmp_path: Path) -> None:
     meta = arrays.about("fig1", "softspin figure fig1 --compute", torch.device("cpu"), {"q": 0.5})
     arrays.save(tmp_path, {"x": np.arange(3)}, meta)
     values, read = arrays.load(tmp_path, "fig1")
@@ -341,18 +341,18 @@ def test_arrays_come_back_with_their_origin(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["fig1.npz"]
 
 
-def test_nothing_is_computed_that_would_be_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_computed_if_the_commit_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provenance, "commit", lambda: None)
     monkeypatch.setattr(training, "Probe", None)
     with pytest.raises(FigureError, match="nobody could tell by what fig2c was made: this is no git checkout"):
         compute(tmp_path, ["fig2c"])
 
 
-def test_arrays_of_unknown_origin_are_refused(tmp_path: Path) -> None:
+def test_arrays_of_unknown_provenance_are_rejected(tmp_path: Path) -> None:
     whole = {"figure": "fig1", "commit": "abc", "config": {"q": 0.5}}
     for broken, message in (
-        (whole | {"commit": None}, "does not say of what commit its numbers are"),
-        ({"figure": "fig1", "commit": "abc"}, "does not say of what config its numbers are"),
+        (whole | {"commit": None}, "does not record its commit"),
+        ({"figure": "fig1", "commit": "abc"}, "does not record its config"),
         (whole | {"figure": "fig2a"}, "does not hold the arrays of fig1"),
         (["fig1"], "does not hold the arrays of fig1"),
     ):
@@ -360,7 +360,7 @@ def test_arrays_of_unknown_origin_are_refused(tmp_path: Path) -> None:
         with pytest.raises(FigureError, match=message):
             arrays.load(tmp_path, "fig1")
     np.savez(tmp_path / "fig1.npz", x=np.zeros(2))
-    with pytest.raises(FigureError, match="has no 'meta'"):
+    with pytest.raises(FigureError, match="the array 'meta' is missing"):
         arrays.load(tmp_path, "fig1")
     np.savez(tmp_path / "fig1.npz", x=np.array([{}], dtype=object), meta=np.array(json.dumps(whole)))
     with pytest.raises(FigureError, match="cannot be read"):
@@ -368,5 +368,5 @@ def test_arrays_of_unknown_origin_are_refused(tmp_path: Path) -> None:
     (tmp_path / "fig1.npz").write_bytes(b"PK no archive")
     with pytest.raises(FigureError, match="cannot be read"):
         arrays.load(tmp_path, "fig1")
-    with pytest.raises(FigureError, match=r"no arrays .*fig2a.npz; make them with: softspin figure fig2a --compute"):
+    with pytest.raises(FigureError, match=r"no arrays .*fig2a.npz; compute them with: softspin figure fig2a --compute"):
         arrays.load(tmp_path, "fig2a")

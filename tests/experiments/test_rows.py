@@ -1,4 +1,4 @@
-"""Rows: what was written is read, a cut-off line harms nothing, and no result is there twice."""
+"""Rows: round trips, truncated lines, and uniqueness of results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def without(name: str, **changes: Any) -> str:
     return json.dumps({key: value for key, value in row_json(seed=1, **changes).items() if key != name})
 
 
-def test_rows_come_back_in_order(tmp_path: Path) -> None:
+def test_rows_are_read_in_order(tmp_path: Path) -> None:
     path = tmp_path / "new" / "rows.jsonl"
     assert read_rows(path) == []
     assert append_rows(path, [row(0), row(1)]) == [row(0), row(1)]
@@ -37,7 +37,7 @@ def test_rows_come_back_in_order(tmp_path: Path) -> None:
     assert read_rows(path) == [row(0), row(1), row(2, variant={"tf32": True})]
 
 
-def test_a_result_is_there_once(tmp_path: Path) -> None:
+def test_a_key_has_one_result(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     append_rows(path, [row(0, "failed")])
     append_rows(path, [row(0, "failed", error="again")])
@@ -50,7 +50,7 @@ def test_a_result_is_there_once(tmp_path: Path) -> None:
     assert len(read_rows(path)) == 6
 
 
-def test_an_outdated_result_leaves_its_place_to_another(tmp_path: Path) -> None:
+def test_an_outdated_result_can_be_replaced(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     old = row(0, outdated="it rounded down")
     append_rows(path, [old])
@@ -60,7 +60,7 @@ def test_an_outdated_result_leaves_its_place_to_another(tmp_path: Path) -> None:
     assert append_rows(path, [old, row(0)]) == []
 
 
-def test_the_order_of_a_variants_settings_is_no_difference() -> None:
+def test_the_order_of_the_settings_of_a_variant_does_not_matter() -> None:
     assert key_of(row(variant={"a": 1, "b": 2})) == key_of(row(variant={"b": 2, "a": 1}))
     assert key_of(row(variant={"a": 1})) != key_of(row(variant={"a": 2}))
 
@@ -72,19 +72,19 @@ def test_a_line_truncated_anywhere_is_reported_ignored_and_replaced(tmp_path: Pa
     first = whole.index(b"\n") + 1
     for cut in sorted({*range(first, len(whole), 9), *range(first, first + 9), *range(len(whole) - 9, len(whole) + 1)}):
         path.write_bytes(whole[:cut])
-        told: list[str] = []
-        rows = read_rows(path, told.append)
+        messages: list[str] = []
+        rows = read_rows(path, messages.append)
         torn = first < cut < len(whole) - 1
         assert rows == [row(0), row(1, cell="ü")][: 1 if cut < len(whole) - 1 else 2]
-        assert told == (
-            [f"the last line of {path} was cut off ({cut - first} bytes) and does not count"] if torn else []
+        assert messages == (
+            [f"the last line of {path} is truncated ({cut - first} bytes) and is ignored"] if torn else []
         )
         append_rows(path, [row(1, cell="ü"), row(2)])
-        assert read_rows(path, told.append) == [row(0), row(1, cell="ü"), row(2)]
-        assert len(told) == torn
+        assert read_rows(path, messages.append) == [row(0), row(1, cell="ü"), row(2)]
+        assert len(messages) == torn
 
 
-def test_two_at_once_write_whole_lines_and_nothing_twice(tmp_path: Path) -> None:
+def test_two_concurrent_writers_write_complete_lines_without_duplicates(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
 
     def write(_: int) -> int:
@@ -130,7 +130,7 @@ def test_a_writer_waits_for_the_lock_beside_the_file(tmp_path: Path) -> None:
         (line(0, "failed"), "line 2 comes after the result of .*, seed 0, in line 1; delete one of them"),
     ],
 )
-def test_damage_is_named_and_nothing_is_appended_to_it(tmp_path: Path, text: str, message: str) -> None:
+def test_nothing_is_appended_to_a_damaged_file(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text(f"{line(0)}\n{text}\n{line(3)}\n")
     before = path.read_bytes()
@@ -141,7 +141,7 @@ def test_damage_is_named_and_nothing_is_appended_to_it(tmp_path: Path, text: str
     assert path.read_bytes() == before
 
 
-def test_blank_lines_are_none(tmp_path: Path) -> None:
+def test_blank_lines_are_ignored(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text(f"{line(0)}\n\n  \n{line(3)}\n\n")
     assert [one.seed for one in read_rows(path)] == [0, 3]
@@ -149,7 +149,7 @@ def test_blank_lines_are_none(tmp_path: Path) -> None:
     assert [one.seed for one in read_rows(path)] == [0, 3, 4]
 
 
-def test_places_that_cannot_be_read_or_written(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read_or_written_are_errors(tmp_path: Path) -> None:
     with pytest.raises(RowsError, match="cannot be read: Is a directory"):
         read_rows(tmp_path)
     with pytest.raises(RowsError, match="cannot be written: Is a directory"):

@@ -1,4 +1,4 @@
-"""The grid: what is missing, how it is packed, and what becomes of runs that end well, badly or not at all."""
+"""Runs of a grid: planning, training, failures and resuming."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def only(specs: tuple[RunSpec, ...]) -> RunSpec:
     return spec
 
 
-def test_seeds_are_packed_and_those_with_results_left_out(cells: dict[str, Cell], tmp_path: Path) -> None:
+def test_missing_seeds_are_grouped_into_runs(cells: dict[str, Cell], tmp_path: Path) -> None:
     found = needed(cells[POWER], tmp_path)
     spec = only(found.runs)
     assert (found.missing, found.failed) == ((0, 1, 2), ())
@@ -61,20 +61,18 @@ def test_seeds_are_packed_and_those_with_results_left_out(cells: dict[str, Cell]
     assert needed(cells[POWER], tmp_path, [replace(row, seed=seed) for seed in range(3)]).runs == ()
 
 
-def test_a_run_that_made_what_is_outdated_is_not_taken_for_a_new_one(
-    cells: dict[str, Cell], data: Dataset, tmp_path: Path
-) -> None:
+def test_a_run_with_outdated_results_is_not_resumed(cells: dict[str, Cell], data: Dataset, tmp_path: Path) -> None:
     rows = train_run(only(needed(cells[POWER], tmp_path).runs), data)
     old = [replace(row, outdated="it rounded down") for row in rows]
-    with pytest.raises(RunError, match=r"seeds-0-2 made what is outdated \(it rounded down\); move it away"):
+    with pytest.raises(RunError, match=r"seeds-0-2 is outdated \(it rounded down\); move the folder away"):
         needed(cells[POWER], tmp_path, old)
     by_others = [replace(row, start_commit="another commit") for row in old]
-    assert only(needed(cells[POWER], tmp_path, by_others).runs).resume, "a run of code that may be right by now"
+    assert only(needed(cells[POWER], tmp_path, by_others).runs).resume, "a run of other code, which may be correct"
     found = needed(cells[POWER], tmp_path / "elsewhere", [*old, rows[0]])
     assert (found.missing, found.outdated, only(found.runs).resume) == ((1, 2), (1, 2), False)
 
 
-def test_lengths_and_variants_have_their_own_folders(cells: dict[str, Cell], tmp_path: Path) -> None:
+def test_numbers_of_steps_and_variants_have_separate_folders(cells: dict[str, Cell], tmp_path: Path) -> None:
     folders = {
         only(needed(cells[POWER], tmp_path, [], *more).runs).folder
         for more in (
@@ -86,11 +84,11 @@ def test_lengths_and_variants_have_their_own_folders(cells: dict[str, Cell], tmp
         )
     }
     assert len(folders) == 5
-    assert all(len(part) <= runs.MOST_LETTERS for folder in folders for part in folder.relative_to(tmp_path).parts)
+    assert all(len(part) <= runs.MAX_FOLDER_NAME for folder in folders for part in folder.relative_to(tmp_path).parts)
     assert only(needed(cells[POWER], tmp_path, [], "report_every=3").runs).folder in folders
 
 
-def test_a_row_holds_all_that_it_takes_to_believe_it(cells: dict[str, Cell], data: Dataset, tmp_path: Path) -> None:
+def test_a_row_has_result_config_and_provenance(cells: dict[str, Cell], data: Dataset, tmp_path: Path) -> None:
     spec = only(needed(cells[EXP], tmp_path).runs)
     rows = train_run(spec, data)
     assert [row.seed for row in rows] == [0, 1, 2]
@@ -120,8 +118,8 @@ def test_the_full_length_is_not_short(cells: dict[str, Cell], tmp_path: Path) ->
         assert (row.short, row.variant) == (short, {})
 
 
-def test_out_of_time_goes_on_as_if_nothing_had_been(cells: dict[str, Cell], data: Dataset, tmp_path: Path) -> None:
-    """Each call past its deadline still makes a step; the end is that of a run that was never stopped."""
+def test_a_run_that_was_out_of_time_resumes_bit_for_bit(cells: dict[str, Cell], data: Dataset, tmp_path: Path) -> None:
+    """Each call past its deadline still makes a step; the result equals that of an uninterrupted run."""
     for step in (1, 2):
         spec = only(needed(cells[POWER], tmp_path / "a").runs)
         assert (spec.resume, spec.step) == (step > 1, step - 1)
@@ -132,7 +130,7 @@ def test_out_of_time_goes_on_as_if_nothing_had_been(cells: dict[str, Cell], data
     assert [*map(timeless, parted)] == [*map(timeless, whole)]
 
 
-def test_an_unfinished_run_goes_on_with_its_own_seeds(
+def test_an_unfinished_run_resumes_with_its_own_seeds(
     cells: dict[str, Cell], data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cell = cells[POWER]
@@ -146,13 +144,13 @@ def test_an_unfinished_run_goes_on_with_its_own_seeds(
     rows = train_run(goes_on, data)
     assert len(rows) == 3
     assert only(plan_cell(cell, config, latest(rows), tmp_path).runs) == new
-    # Killed before the rows were written: they come from the result, and nothing is computed again.
+    # Killed before the rows were written: they are read from the result, and nothing is recomputed.
     again = only(needed(cell, tmp_path).runs)
     monkeypatch.setattr(runs, "Trainer", None)
     assert [*map(timeless, train_run(again, data))] == [*map(timeless, rows)]
 
 
-def test_a_broken_seed_is_one_row_and_the_others_begin_again(
+def test_a_nonfinite_seed_is_one_failed_row_and_the_others_are_rerun(
     cells: dict[str, Cell], data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Breaks(Trainer):
@@ -177,7 +175,7 @@ def test_a_broken_seed_is_one_row_and_the_others_begin_again(
     rows = train_run(rest, data)
     assert [(row.status, row.seed) for row in rows] == [("ok", 0), ("ok", 2)]
     assert remaining(rest, rows) is None
-    # What failed is not tried again unless somebody says so, and then from the beginning.
+    # Failed runs are not repeated without `retry`, and then start over.
     found = needed(cells[POWER], tmp_path, failed + rows)
     assert (found.missing, found.failed, found.runs) == ((), (1,), ())
     found = needed(cells[POWER], tmp_path, failed + rows, retry=True)
@@ -191,7 +189,7 @@ def test_a_broken_seed_is_one_row_and_the_others_begin_again(
     )
 
 
-def test_a_cell_whose_numbers_are_never_finite(cells: dict[str, Cell], data: Dataset, tmp_path: Path) -> None:
+def test_a_cell_that_is_never_finite(cells: dict[str, Cell], data: Dataset, tmp_path: Path) -> None:
     spec: RunSpec | None = only(needed(cells[BROKEN], tmp_path).runs)
     errors = []
     while spec is not None:
@@ -202,7 +200,7 @@ def test_a_cell_whose_numbers_are_never_finite(cells: dict[str, Cell], data: Dat
     assert all("training broke at step 1" in error for error in errors)
 
 
-def test_any_other_failure_is_a_row_for_each_seed_and_can_go_on(
+def test_any_other_failure_is_a_row_for_each_seed_and_can_be_resumed(
     cells: dict[str, Cell], data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class NoMemory(Trainer):
@@ -222,7 +220,7 @@ def test_any_other_failure_is_a_row_for_each_seed_and_can_go_on(
     assert [row.status for row in train_run(again, data)] == ["ok"] * 3
 
 
-def test_what_is_not_the_cells_fault_is_no_row(cells: dict[str, Cell], data: Dataset, tmp_path: Path) -> None:
+def test_errors_that_would_stop_all_cells_give_no_row(cells: dict[str, Cell], data: Dataset, tmp_path: Path) -> None:
     spec = only(needed(cells[POWER], tmp_path).runs)
     spec.folder.parent.mkdir(parents=True)
     spec.folder.write_text("")
@@ -235,7 +233,7 @@ def test_what_is_not_the_cells_fault_is_no_row(cells: dict[str, Cell], data: Dat
 
 
 @pytest.mark.parametrize(("file", "step"), [("last.json", 0), ("journal.jsonl", 1)])
-def test_a_damaged_run_is_a_row_and_the_grid_goes_on(
+def test_a_damaged_run_is_a_row_and_the_grid_continues(
     file: str, step: int, cells: dict[str, Cell], data: Dataset, tmp_path: Path
 ) -> None:
     spec = only(needed(cells[POWER], tmp_path).runs)
@@ -247,10 +245,10 @@ def test_a_damaged_run_is_a_row_and_the_grid_goes_on(
     rows = train_run(again, data)
     assert [(row.status, row.seed) for row in rows] == [("failed", seed) for seed in spec.config.seeds]
     what = {
-        "last.json": f"checkpoint 'last' in {spec.folder} is damaged: last.json is not JSON; to begin anew, move the "
+        "last.json": f"checkpoint 'last' in {spec.folder} is damaged: last.json is not JSON; to start over, move the "
         "folder away",
-        "journal.jsonl": f"journal {spec.folder / file} is damaged: line 1 is not an object with a step; the run can "
-        "go on without it, once it is deleted",
+        "journal.jsonl": f"metrics log {spec.folder / file} is damaged: line 1 is not an object with a step; delete "
+        "the file, and the run can be resumed without it",
     }
     assert {row.error for row in rows} == {f"DamagedError: {what[file]}"}
     assert (spec.folder / file).read_text() == "{\n"
@@ -259,21 +257,19 @@ def test_a_damaged_run_is_a_row_and_the_grid_goes_on(
     assert [row.status for row in train_run(renewed, data)] == ["ok"] * 3
 
 
-def test_a_run_of_another_recipe_or_code_is_not_taken_for_this_one(
-    cells: dict[str, Cell], data: Dataset, tmp_path: Path
-) -> None:
+def test_a_run_with_other_settings_is_not_resumed(cells: dict[str, Cell], data: Dataset, tmp_path: Path) -> None:
     train_run(only(needed(cells[POWER], tmp_path).runs), data)
     again = only(needed(cells[POWER], tmp_path).runs)
     path = again.folder / "run.json"
     about = json.loads(path.read_text())
     path.write_text(json.dumps(about | {"provenance": {"commit": "abc+"}}))
     assert {row.start_commit for row in train_run(again, data)} == {"abc+"}
-    path.write_text(json.dumps(about | {"config": about["config"] | {"rate": 0.5}}))
-    with pytest.raises(RunError, match=r"seeds-0-2 began with rate = 0.5, not 0.003; move it away"):
+    path.write_text(json.dumps(about | {"config": about["config"] | {"learning_rate": 0.5}}))
+    with pytest.raises(RunError, match=r"seeds-0-2 has learning_rate = 0.5, not 0.003; move the folder away"):
         needed(cells[POWER], tmp_path)
 
 
-def test_a_device_that_does_not_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_that_no_longer_works_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     check_device("cpu")
 
     def refuse(*_: object, **__: object) -> None:
@@ -281,7 +277,7 @@ def test_a_device_that_does_not_work(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(torch, "zeros", refuse)
     with pytest.raises(
-        DeviceError, match=r"cpu does not work any more .RuntimeError: CUDA error: an illegal memory access was"
+        DeviceError, match=r"cpu no longer works .RuntimeError: CUDA error: an illegal memory access was"
     ):
         check_device("cpu")
 

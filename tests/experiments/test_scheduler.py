@@ -1,4 +1,4 @@
-"""The scheduler with launchers that train nothing: the order of runs, what is rerun, and which events come."""
+"""The scheduler with launchers that do not train: order of runs, reruns and events."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def all_good(spec: RunSpec) -> list[ResultRow]:
 
 
 class Instant:
-    """A launcher whose runs end at once, with rows that a function makes."""
+    """A launcher whose runs end at once, with rows from a function."""
 
     def __init__(self, answer: Answer = all_good) -> None:
         self.answer = answer
@@ -71,7 +71,7 @@ class Instant:
 
 
 class TwoAtOnce(Instant):
-    """Takes two runs before it answers, the second one first."""
+    """Takes two runs before it returns rows, the second one first."""
 
     def launch(self, specs: Iterable[RunSpec], deadline: float | None = None) -> Iterator[Finished]:
         queue = iter(specs)
@@ -113,7 +113,7 @@ def test_all_runs_are_made_in_order_and_counted(cells: list[Cell], tmp_path: Pat
     assert (again.run(), kinds(events)) == ("done", [GridEnded])
 
 
-def test_a_broken_seed_is_one_row_and_the_others_are_next(cells: list[Cell], tmp_path: Path) -> None:
+def test_after_a_nonfinite_seed_the_others_are_next(cells: list[Cell], tmp_path: Path) -> None:
     def one_breaks(spec: RunSpec) -> list[ResultRow]:
         seeds = spec.config.seeds
         return [result(spec, 1, "failed")] if spec.cell.id == POWER and 1 in seeds else all_good(spec)
@@ -131,7 +131,7 @@ def test_a_broken_seed_is_one_row_and_the_others_are_next(cells: list[Cell], tmp
     assert [spec.config.seeds for spec in launcher.checked] == [(0, 1, 2)]
 
 
-def test_a_device_that_is_broken_ends_the_grid_after_its_rows(cells: list[Cell], tmp_path: Path) -> None:
+def test_a_device_that_no_longer_works_ends_the_grid_after_its_rows(cells: list[Cell], tmp_path: Path) -> None:
     class Broken(Instant):
         def check(self, spec: RunSpec) -> None:
             raise DeviceError("no more")
@@ -143,7 +143,7 @@ def test_a_device_that_is_broken_ends_the_grid_after_its_rows(cells: list[Cell],
     assert len(read_rows(tmp_path / "rows.jsonl")) == 1
 
 
-def test_busy_runs_are_left_to_others(cells: list[Cell], tmp_path: Path) -> None:
+def test_runs_of_other_processes_are_skipped(cells: list[Cell], tmp_path: Path) -> None:
     made, events = scheduler(cells, Instant(lambda spec: None if spec.cell.id == POWER else all_good(spec)), tmp_path)
     assert made.run() == "unfinished"
     assert kinds(events) == [GridStarted, RunStarted, RunBusy, RunStarted, RunEnded, RowAdded, RowAdded, GridStopped]
@@ -152,7 +152,7 @@ def test_busy_runs_are_left_to_others(cells: list[Cell], tmp_path: Path) -> None
     assert (last.reason, last.counts.results) == ("runs left to other processes: 1", 2)
 
 
-def test_a_deadline_ends_it_between_two_runs_or_within_one(cells: list[Cell], tmp_path: Path) -> None:
+def test_a_deadline_ends_the_grid_between_two_runs_or_within_one(cells: list[Cell], tmp_path: Path) -> None:
     made, events = scheduler(cells, Instant(), tmp_path)
     assert made.run(deadline=time.monotonic() - 1) == "unfinished"
     assert kinds(events) == [GridStarted, RunStarted, RunEnded, RowAdded, RowAdded, GridStopped]
@@ -167,7 +167,7 @@ def test_a_deadline_ends_it_between_two_runs_or_within_one(cells: list[Cell], tm
     assert kinds(events) == [GridStarted, RunStarted, GridStopped]
 
 
-def test_ctrl_c_is_an_event_and_goes_on_to_the_caller(cells: list[Cell], tmp_path: Path) -> None:
+def test_ctrl_c_is_an_event_and_propagates(cells: list[Cell], tmp_path: Path) -> None:
     def interrupt(spec: RunSpec) -> list[ResultRow]:
         raise KeyboardInterrupt
 
@@ -177,7 +177,7 @@ def test_ctrl_c_is_an_event_and_goes_on_to_the_caller(cells: list[Cell], tmp_pat
     assert kinds(events) == [GridStarted, RunStarted, GridStopped]
 
 
-def test_what_stops_every_run_is_found_before_the_first(cells: list[Cell], tmp_path: Path) -> None:
+def test_errors_of_all_runs_are_raised_before_the_first(cells: list[Cell], tmp_path: Path) -> None:
     class NoData(Instant):
         def prepare(self, specs: Sequence[RunSpec]) -> None:
             raise DataError("no data")
@@ -189,7 +189,7 @@ def test_what_stops_every_run_is_found_before_the_first(cells: list[Cell], tmp_p
 
 
 def test_a_launcher_may_train_several_runs_at_once(cells: list[Cell], tmp_path: Path) -> None:
-    """Runs that break while no other is left in the queue are rerun too."""
+    """Seeds of failed runs are rerun also if the queue is empty."""
 
     def first_breaks(spec: RunSpec) -> list[ResultRow]:
         return [result(spec, 0, "failed")] if 0 in spec.config.seeds else all_good(spec)

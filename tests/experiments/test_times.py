@@ -1,4 +1,4 @@
-"""Times: what was measured is repeated, what was not is bounded from what was, or unknown."""
+"""Estimates of training time: measured, bounded by other measurements, or unknown."""
 
 from __future__ import annotations
 
@@ -14,58 +14,59 @@ from softspin.errors import RowsError
 from softspin.experiments.times import Estimate, Timing, device_of, estimate, measured, work_of
 
 
-def took(seconds: float, variant: dict[str, Any] | None = None, device: str = "gpu", **changes: Any) -> Timing:
+def timing(seconds: float, variant: dict[str, Any] | None = None, device: str = "gpu", **changes: Any) -> Timing:
     return Timing(work_of(Config(**({"data": "mnist"} | changes)), variant or {}), seconds, device)
 
 
-def test_the_same_work_takes_as_long() -> None:
-    found = [took(10), took(14), took(15), took(1, samples=25), took(2, method="dvae#-exp")]
-    assert estimate(took(0).work, found) == Estimate(14, True)
+def test_the_same_work_has_the_median_time() -> None:
+    found = [timing(10), timing(14), timing(15), timing(1, importance_samples=25), timing(2, method="dvae#-exp")]
+    assert estimate(timing(0).work, found) == Estimate(14, True)
 
 
-def test_other_work_takes_at_most_in_proportion() -> None:
-    found = [took(10, samples=5, seeds=(0, 1), steps=1000)]
+def test_other_work_is_bounded_proportionally() -> None:
+    found = [timing(10, importance_samples=5, seeds=(0, 1), steps=1000)]
     for changes, most in (
-        ({"samples": 25}, 50),
-        ({"samples": 1}, 10),
+        ({"importance_samples": 25}, 50),
+        ({"importance_samples": 1}, 10),
         ({"seeds": (0, 1, 2, 3, 4)}, 25),
         ({"seeds": (0,)}, 10),
         ({"steps": 4000}, 40),
         ({"steps": 20}, 0.2),
         ({"data": "omniglot"}, 10),
-        ({"samples": 10, "steps": 2000, "seeds": (7, 8, 9)}, 60),
+        ({"importance_samples": 10, "steps": 2000, "seeds": (7, 8, 9)}, 60),
     ):
-        had: dict[str, Any] = {"samples": 5, "seeds": (0, 1), "steps": 1000}
-        assert estimate(took(0, **had | changes).work, found) == Estimate(most, False)
-    assert estimate(took(0, samples=10).work, [took(10, samples=5), took(90, samples=20)]) == Estimate(20, False)
+        had: dict[str, Any] = {"importance_samples": 5, "seeds": (0, 1), "steps": 1000}
+        assert estimate(timing(0, **had | changes).work, found) == Estimate(most, False)
+    found = [timing(10, importance_samples=5), timing(90, importance_samples=20)]
+    assert estimate(timing(0, importance_samples=10).work, found) == Estimate(20, False)
 
 
 def test_the_same_method_is_preferred() -> None:
-    found = [took(1, method="dvae#-exp"), took(5, samples=5)]
-    assert estimate(took(0).work, found) == Estimate(5, False)
-    assert estimate(took(0, method="dvae++-exp").work, found) == Estimate(1, False)
+    found = [timing(1, method="dvae#-exp"), timing(5, importance_samples=5)]
+    assert estimate(timing(0).work, found) == Estimate(5, False)
+    assert estimate(timing(0, method="dvae++-exp").work, found) == Estimate(1, False)
 
 
-def test_other_structures_and_variants_say_nothing() -> None:
-    found = [took(1, structure="1-linear"), took(2, {"tf32": True})]
-    assert estimate(took(0).work, found) is None
-    assert estimate(took(0, {"tf32": True}).work, found) == Estimate(2, True)
-    assert estimate(took(0).work, []) is None
+def test_other_structures_and_variants_are_not_used() -> None:
+    found = [timing(1, structure="1-linear"), timing(2, {"tf32": True})]
+    assert estimate(timing(0).work, found) is None
+    assert estimate(timing(0, {"tf32": True}).work, found) == Estimate(2, True)
+    assert estimate(timing(0).work, []) is None
 
 
-def test_one_device_counts_this_one_if_it_can() -> None:
-    found = [took(1, device="a"), took(1, device="b"), took(1, device="c")]
+def test_timings_of_this_device_are_preferred() -> None:
+    found = [timing(1, device="a"), timing(1, device="b"), timing(1, device="c")]
     assert [device_of(found, here) for here in ("b", "x")] == ["b", "c"]
     assert device_of([], "b") is None
 
 
-def test_measurements_are_of_rows_and_of_the_benchmark(tmp_path: Path) -> None:
+def test_timings_come_from_rows_and_from_the_benchmark(tmp_path: Path) -> None:
     config = Config(data="mnist", seeds=(0, 1)).to_dict()
     row = made_row(config=config, training_seconds=7.0, device="cuda H")
     failed = made_row("failed", config=config)
     path = tmp_path / "gpu_step.json"
     older = made_row(config={**config, "a_setting_of_old": 1}, training_seconds=7.0, device="cuda H")
-    assert measured([older, row, failed], path) == [took(7, device="cuda H", seeds=(0, 1))]
+    assert measured([older, row, failed], path) == [timing(7, device="cuda H", seeds=(0, 1))]
     cases = [
         {"what": {"replicas": 1, "samples": 1, "seeds": 1}, "ms": {"median": 0.5}, "device": "H"},
         {"what": {"replicas": 20, "samples": 1, "tf32": True, "seeds": 20}, "ms": {"median": 2}, "device": "H"},
@@ -74,9 +75,9 @@ def test_measurements_are_of_rows_and_of_the_benchmark(tmp_path: Path) -> None:
     path.write_text(json.dumps(cases))
     found = measured([], path)
     assert {one.device for one in found} == {"cuda H"}
-    assert estimate(took(0).work, found) == pytest.approx((500, False))
-    assert estimate(took(0, samples=25).work, found) == pytest.approx((12500, False))
-    assert estimate(took(0, {"tf32": True}).work, found) == pytest.approx((2000, False))
+    assert estimate(timing(0).work, found) == pytest.approx((500, False))
+    assert estimate(timing(0, importance_samples=25).work, found) == pytest.approx((12500, False))
+    assert estimate(timing(0, {"tf32": True}).work, found) == pytest.approx((2000, False))
     path.write_text("[1]")
-    with pytest.raises(RowsError, match=r"gpu_step.json is not what the benchmark writes"):
+    with pytest.raises(RowsError, match=r"gpu_step.json is not a result of the benchmark"):
         measured([], path)

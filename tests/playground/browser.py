@@ -1,4 +1,4 @@
-"""A browser to try a page in."""
+"""A browser for tests of the page."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from torch import Tensor
 DRIVER = shutil.which("chromedriver")
 needs_browser = pytest.mark.skipif(DRIVER is None, reason="no chromedriver: install chromium and chromium-driver")
 IMAGES = some_bits(5, 12, seed=7)
-"""What the pages carry."""
+"""Images of the pages."""
 
 
 class Browser:
-    """One Chromium, a page at a time."""
+    """One Chromium that shows one page at a time."""
 
     def __init__(self, driver: Any) -> None:
         self.driver = driver
@@ -35,13 +35,13 @@ class Browser:
         return self.driver.find_element("css selector", css)
 
     def wait(self, script: str) -> None:
-        """Until it is so; views are told at the next frame."""
+        """Wait until a condition holds; views are updated at the next frame."""
         from selenium.webdriver.support.ui import WebDriverWait
 
         WebDriverWait(self.driver, 10, poll_frequency=0.02).until(lambda _: self(f"return {script}"))
 
     def picture(self, name: str = "picture") -> str:
-        """What is on a canvas, once all views have been told."""
+        """Content of a canvas after all views are updated."""
         wait = "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(() => done()))"
         self.driver.execute_async_script(wait)
         return str(self(f"return document.getElementById('{name}').toDataURL()"))

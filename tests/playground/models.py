@@ -1,4 +1,4 @@
-"""Models of every method and structure with random parameters, as training would leave them, and their truth."""
+"""Models of every method and structure with random parameters, and their expected outputs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from softspin.paper import METHODS
 from softspin.structures import STRUCTURES
 
 REPLICA = 1
-"""The one that is looked at; the other must not be seen."""
+"""The replica on the page; the other one must have no effect."""
 CASES = [
     *((name, "2-nonlinear") for name in METHODS),
     *(
@@ -25,11 +25,11 @@ CASES = [
         if structure[0] != "2"
     ),
 ]
-"""Every method, and every structure with one net output for each bit and with two."""
+"""Every method, and every structure with one and with two outputs of the encoder per bit."""
 
 
 def random_model(method: str = "dvae#-power", structure: str = "2-nonlinear", shape: tuple[int, ...] = (3, 4)) -> Model:
-    """Two replicas, four bits in each group, in float32; statistics and parameters far from where they start."""
+    """Two replicas, four bits per group, float32; statistics and parameters differ from their initial values."""
     config = Config(method=method, structure=structure, bits_per_group=4, width=6, seeds=(0, 1))
     pixels = torch.Size(shape).numel()
     net = build(config, DataSpec(shape, torch.linspace(0.0, 0.9, pixels)))
@@ -49,7 +49,7 @@ def some_bits(rows: int, columns: int, seed: int = 0) -> Tensor:
 
 
 def given_bits(model: Model, x: Tensor, z: Tensor) -> Tensor:
-    """What PyTorch's encoder gives for images `(N, pixels)` when the bits so far are those of z: `(N, groups, out)`."""
+    """Outputs `(N, groups, out)` of PyTorch's encoder for images `(N, pixels)`, with earlier bits taken from z."""
     net = model.net
     centred = (x.to(net.mean) - net.mean).expand(net.replicas, 1, -1, -1)
     seen = z.to(net.mean).expand(net.replicas, 1, -1, -1)

@@ -1,4 +1,4 @@
-"""The page in a browser computes what PyTorch does, and its chain has the machine's law."""
+"""The page in a browser computes what PyTorch does, and its chain samples the Boltzmann distribution."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def test_the_page_computes_what_pytorch_does(browser: Browser, tmp_path: Path, m
     assert "agrees with PyTorch" in browser.find("#check").text
 
 
-def test_the_page_says_so_where_it_does_not_agree(shown: Browser) -> None:
-    """Its test of itself, with one number of the model changed by one thousandth."""
+def test_the_self_test_detects_a_difference(shown: Browser) -> None:
+    """One number of the model is changed by one thousandth."""
     assert shown("softspin.model.decoder[0].bias[3] += 1e-3; return softspin.largestDifference()") > 1e-4
     assert shown("softspin.model.check.energy += 1e-2; return softspin.largestDifference()") > 5e-3
 
@@ -81,7 +81,7 @@ def test_soft_bits_have_the_densities_of_every_family(shown: Browser) -> None:
     assert set(shown("return softspin.families")) == {one.name for one in families}
     zeta = torch.tensor([0.0, 1e-9, 0.003, 0.2, 0.5, 0.77, 0.999, 1.0], dtype=torch.float64)
     for smoothing in families:
-        some = zeta[1:-1] if smoothing.name == "power" else zeta  # whose density is infinite at its modes
+        some = zeta[1:-1] if smoothing.name == "power" else zeta  # its density is infinite at its modes
         bits = smoothing.to_soft_bits(smoothing.from_value(some))
         found = shown(
             "return arguments[1].map((zeta) => softspin.logDensities(arguments[0], zeta).map((one) => "
@@ -105,7 +105,7 @@ return Array.from({ length: chains }, () => {
   for (let i = 0; i < sweeps; i++) softspin.sweep(rbm, z, { temperature, held, random });
   return z.reduce((code, bit) => 2 * code + bit, 0);
 })"""
-"""States as numbers, unit 0 the highest bit."""
+"""States as integers; unit 0 is the most significant bit."""
 
 
 def plain(boltzmann: BipartiteBoltzmann) -> dict[str, Any]:
@@ -113,9 +113,9 @@ def plain(boltzmann: BipartiteBoltzmann) -> dict[str, Any]:
     return {"left": boltzmann.left, "right": boltzmann.right, "bias": bias, "weight": weight}
 
 
-def test_the_chain_has_the_law_of_the_machine_at_its_temperature(shown: Browser) -> None:
-    """40,000 chains of 40 sweeps against the table of all states: a false alarm of one in a million, at either
-    temperature. The same draws do not pass as those of a temperature that is 5% off."""
+def test_the_chain_samples_the_boltzmann_distribution_at_its_temperature(shown: Browser) -> None:
+    """40,000 chains of 40 sweeps against the table of all states: false-alarm rate 1e-6 at either
+    temperature. The same samples fail against a temperature that differs by 5%."""
     boltzmann = small_rbm()
     for temperature in (1.0, 0.6):
         z = states(5)[shown(CHAINS, plain(boltzmann), 40_000, 40, temperature, [0] * 5, None, 11)]
@@ -127,8 +127,8 @@ def test_the_chain_has_the_law_of_the_machine_at_its_temperature(shown: Browser)
         assert not chi_square(z, law(1.05 * temperature)).passes
 
 
-def test_bits_that_are_held_stay_and_the_others_follow_them(shown: Browser) -> None:
-    """The law of the rest is the machine's, given the held bits; and not the law without them. False alarm: 1e-6."""
+def test_clamped_bits_do_not_change_and_the_others_are_sampled_given_them(shown: Browser) -> None:
+    """The other bits follow the conditional distribution, not the marginal one. False-alarm rate: 1e-6."""
     boltzmann = small_rbm()
     start = [0, 1, 1, 0, 0]
     held = [0, 1, 1, 0, 0]
@@ -142,7 +142,7 @@ def test_bits_that_are_held_stay_and_the_others_follow_them(shown: Browser) -> N
     assert not chi_square(z[:, free], p.reshape([2] * 5).sum((1, 2)).flatten()).passes
 
 
-def test_a_seed_gives_the_same_uniforms_again_and_another_seed_others(shown: Browser) -> None:
+def test_equal_seeds_give_equal_uniforms_and_others_differ(shown: Browser) -> None:
     draw = "const u = softspin.uniforms(arguments[0]); return Array.from({ length: 20000 }, () => u())"
     one, again, other = (torch.tensor(shown(draw, seed)) for seed in (3, 3, 4))
     assert torch.equal(one, again)

@@ -1,4 +1,4 @@
-"""Hands and keys reach all of the page, on any screen, and it loads nothing."""
+"""Pointer and keyboard control of the page on any screen size; the page loads no other files."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def test_a_test_image_shows_its_bits_and_its_picture(shown: Browser) -> None:
         assert shown("return Array.from(softspin.state.image)") == IMAGES[index].tolist()
 
 
-def test_what_stays_in_sight_covers_nothing_below(shown: Browser) -> None:
-    """Image and picture stay beside however many bits, and no longer: scrolled past them, they end with them."""
+def test_sticky_cards_end_with_the_bits(shown: Browser) -> None:
+    """Image and decoded image stay visible beside the bits, and scroll away with them."""
     shown("document.querySelector('.bits').style.minHeight = '1500px'")
     top = "document.querySelector('{}').getBoundingClientRect().top"
     bottom = "document.querySelector('{}').getBoundingClientRect().bottom"
@@ -65,8 +65,8 @@ def test_keys_flip_a_bit_and_the_picture_changes(shown: Browser) -> None:
     assert shown.picture() != before
     assert shown.picture("small-picture") != small
     assert shown.picture("dream") != dream
-    assert shown.find("#picture-words").text == "1 bit is not as the encoder gave it."
-    assert shown.find("#bit-words").text.startswith(f"L1 (group 1) is {'on' if flipped[1] else 'off'};")
+    assert shown.find("#picture-words").text == "1 bit differs from the encoder's."
+    assert shown.find("#bit-words").text.startswith(f"L1 (group 1) is {flipped[1]};")
     shown.keys("h")
     shown.wait("document.activeElement.classList.contains('held') && softspin.state.held[1] === 1")
     shown.keys("h", " ")
@@ -74,7 +74,7 @@ def test_keys_flip_a_bit_and_the_picture_changes(shown: Browser) -> None:
     assert shown.picture() == before
 
 
-def test_the_tab_key_reaches_everything(shown: Browser) -> None:
+def test_the_tab_key_reaches_every_control(shown: Browser) -> None:
     """From the top of the page; a group of bits or of images is one stop."""
     seen = set()
     for _ in range(70):
@@ -92,7 +92,7 @@ def test_the_tab_key_reaches_everything(shown: Browser) -> None:
     assert outline == "3px"
 
 
-def test_a_side_is_flipped_and_held(shown: Browser) -> None:
+def test_a_side_is_flipped_and_clamped(shown: Browser) -> None:
     bits = shown(f"return {BITS}")
     shown.find("#flip-right").click()
     flipped = [bit ^ (unit >= 4) for unit, bit in enumerate(bits)]
@@ -126,7 +126,7 @@ def test_the_chain_runs_until_it_is_paused(shown: Browser) -> None:
 
 @pytest.mark.parametrize("kind", ["mouse", "touch"])
 def test_a_pointer_draws(shown: Browser, kind: str) -> None:
-    """A line across the second row of a 3 x 4 image, with the thinnest pen; then the eraser takes its end."""
+    """A line across the second row of a 3 x 4 image, with the thinnest pen; then its end is erased."""
     from selenium.webdriver import ActionChains
     from selenium.webdriver.common.actions.pointer_input import PointerInput
 
@@ -158,14 +158,14 @@ def test_a_pointer_draws(shown: Browser, kind: str) -> None:
     shown.wait(f"JSON.stringify(Array.from(softspin.state.image)) === '{json.dumps(row, separators=(',', ':'))}'")
 
 
-def test_keys_draw(shown: Browser) -> None:
+def test_the_keyboard_draws(shown: Browser) -> None:
     shown.find("#clear").click()
     shown("document.querySelector('#canvas').focus()")
     shown.keys("\ue012", "\ue012", "\ue013", " ")  # from the middle (2, 1) two to the left, one up
     shown.wait("softspin.state.image[0] === 1")
 
 
-def test_couplings_are_named(shown: Browser) -> None:
+def test_selecting_a_pair_shows_its_coupling(shown: Browser) -> None:
     weight = random_model().net.prior_parameters.weight[REPLICA]
     left, right = divmod(int(weight.abs().argmax()), 4)
     first = shown.find("#pairs button")
@@ -192,7 +192,7 @@ def test_beta_moves_the_densities(shown: Browser) -> None:
 # The page as a file ------------------------------------------------------------------------------------------
 
 
-def test_the_page_loads_nothing_and_complains_of_nothing(browser: Browser, some_page: Path) -> None:
+def test_the_page_loads_no_files_and_logs_no_errors(browser: Browser, some_page: Path) -> None:
     browser.driver.get_log("browser")
     browser.driver.get_log("performance")
     browser.open(some_page)

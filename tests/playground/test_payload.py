@@ -1,4 +1,4 @@
-"""The plain data of a model, computed with in numpy, are the model."""
+"""The plain data of a model give the same results in numpy as the model in PyTorch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Array = npt.NDArray[np.float64]
 
 
 def unpacked(text: str) -> Array:
-    """As the page reads it."""
+    """Decode packed numbers as the page does."""
     return np.frombuffer(base64.b64decode(text), "<f4").astype(float)
 
 
@@ -36,7 +36,7 @@ def run_net(layers: list[dict[str, Any]], x: Array) -> Array:
 
 
 @pytest.mark.parametrize(("method", "structure"), CASES)
-def test_plain_layers_are_the_model(method: str, structure: str) -> None:
+def test_plain_layers_equal_the_model(method: str, structure: str) -> None:
     model = random_model(method, structure)
     net = model.net
     x, z = some_bits(7, 12), some_bits(7, net.units, seed=1)
@@ -55,7 +55,7 @@ def test_plain_layers_are_the_model(method: str, structure: str) -> None:
     )
 
 
-def test_the_smoothing_is_the_models() -> None:
+def test_the_smoothing_is_that_of_the_model() -> None:
     model = random_model("dvae#-gauss_int")
     about = payload(model, some_bits(1, 12), REPLICA)["smoothing"]
     x, u = some_bits(1, 12).expand(2, 1, -1), torch.full((2, 2, 1, 1, 8), 0.5)
@@ -72,25 +72,25 @@ def test_packed_numbers_are_float32() -> None:
     assert packed(torch.tensor([1.0])) == base64.b64encode(bytes([0, 0, 0x80, 0x3F])).decode()
 
 
-def test_packed_bits_start_a_byte_with_each_image() -> None:
+def test_packed_bits_of_each_image_start_a_new_byte() -> None:
     rows = torch.tensor([[1, 0, 0, 0, 0, 0, 0, 1, 1], [0, 1, 0, 0, 0, 0, 0, 0, 0]], dtype=torch.uint8)
     assert base64.b64decode(packed_bits(rows)) == bytes([0b10000001, 0b10000000, 0b01000000, 0])
 
 
 @pytest.mark.parametrize(("shape", "drawn"), [((3, 4), (3, 4)), ((12,), (1, 12)), ((2, 2, 3), (4, 3))])
-def test_any_shape_is_drawn_in_rows(shape: tuple[int, ...], drawn: tuple[int, int]) -> None:
+def test_any_shape_is_drawn_as_rows_and_columns(shape: tuple[int, ...], drawn: tuple[int, int]) -> None:
     data = payload(random_model(shape=shape), some_bits(1, 12))
     assert (data["height"], data["width"]) == drawn
 
 
-def test_what_cannot_be_a_page() -> None:
+def test_unsupported_models_are_rejected() -> None:
     config = Config(bits_per_group=4, groups=1, width=6)
     own = Model(with_nets(config, data_spec(torch.full((12,), 0.3)), [nn.Linear(12, 4)], None), config, (3, 4))
     with pytest.raises(ConfigError, match=r"net = custom cannot be exported to a web page; only net = mlp \(linear,"):
         page(own, some_bits(1, 12))
     graph = random_model()
     graph.net.prior_parameters = GraphPrior([(0, 1), (1, 2), (0, 2)], units=8, replicas=2)
-    with pytest.raises(SupportError, match="this model's prior is on a graph; the page knows priors with two sides"):
+    with pytest.raises(SupportError, match="this model's prior is on a graph; the page supports only bipartite priors"):
         page(graph, some_bits(1, 12))
     with pytest.raises(SupportError, match="replica 2; this model has 2, counted from 0"):
         page(random_model(), some_bits(1, 12), replica=2)
@@ -102,7 +102,7 @@ def test_what_cannot_be_a_page() -> None:
     page(broken, some_bits(1, 12), replica=1)
 
 
-def test_no_text_of_a_run_becomes_markup() -> None:
+def test_text_of_a_run_is_escaped() -> None:
     model = random_model()
     evil = "</script><b>&"
     object.__setattr__(model.config, "data", evil)

@@ -1,4 +1,4 @@
-"""Models to share, trained for a moment, and files that were tampered with; both without the code under test."""
+"""Briefly trained models to share, and manipulated files; both without the code under test."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def trained(folder: Path, **changes: Any) -> Model:
 
 
 def header(file: Path) -> dict[str, Any]:
-    """Of a safetensors file, by the format's own rule: eight bytes of length, then JSON."""
+    """Header of a safetensors file, by the definition of the format: eight bytes of length, then JSON."""
     content = file.read_bytes()
     (length,) = struct.unpack("<Q", content[:8])
     found: dict[str, Any] = json.loads(content[8 : 8 + length])
@@ -38,7 +38,7 @@ def described(file: Path) -> dict[str, Any]:
 
 
 def forge(file: Path, about: Change | None = None, tensors: Change | None = None, text: str | None = None) -> None:
-    """Write a shared file anew, with its description or its tensors changed."""
+    """Rewrite a shared file with changed metadata or tensors."""
     says, holds = described(file), dict[str, Tensor](safetensors.torch.load(file.read_bytes()))
     for change, what in ((about, says), (tensors, holds)):
         if change is not None:

@@ -1,4 +1,4 @@
-"""The Hub without a network: uploads go to a folder, downloads come from the client's own cache, laid out as it is."""
+"""The Hub without a network: uploads go to a folder in the layout of the client's cache, downloads come from it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ huggingface_hub = pytest.importorskip("huggingface_hub")
 
 
 class LocalHub:
-    """Repositories as folders in the layout of the client's cache: refs/main names a commit, snapshots has it."""
+    """Repositories as folders in the layout of the client's cache: refs/main has a commit id, snapshots its files."""
 
     def __init__(self, cache: Path) -> None:
         self.cache, self.calls = cache, list[tuple[str, dict[str, Any]]]()
@@ -56,7 +56,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Model:
     return trained(tmp_path_factory.mktemp("hub") / "run", seeds=(0, 1))
 
 
-def test_there_and_back(made: Model, hub: LocalHub) -> None:
+def test_upload_and_download(made: Model, hub: LocalHub) -> None:
     assert made.push_to_hub("me/stripes", private=True, token="t", license="mit") == "https://huggingface.co/me/stripes"
     assert hub.calls == [
         ("HfApi", {"token": "t"}),
@@ -73,18 +73,18 @@ def test_there_and_back(made: Model, hub: LocalHub) -> None:
     assert Model.from_pretrained("me/stripes", revision=first).net.replicas == 2
 
 
-def test_what_is_here_needs_no_hub(made: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_paths_need_no_hub(made: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     monkeypatch.chdir(tmp_path)
     made.save("me/stripes")
     assert made.folder is not None
     for place in ("me/stripes", Path("me/stripes/model.safetensors"), made.folder):
         assert Model.from_pretrained(place).net.replicas == 2
-    with pytest.raises(ConfigError, match="me/stripes is here, and has no revision 'main'"):
+    with pytest.raises(ConfigError, match="me/stripes is a local path and has no revision 'main'"):
         Model.from_pretrained("me/stripes", revision="main")
 
 
-def test_without_the_extra(made: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_an_error(made: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     monkeypatch.chdir(tmp_path)
     for call in (lambda: made.push_to_hub("me/x"), lambda: Model.from_pretrained("me/x")):
@@ -92,8 +92,8 @@ def test_without_the_extra(made: Model, tmp_path: Path, monkeypatch: pytest.Monk
             call()
 
 
-def test_what_the_hub_does_not_have(made: Model, hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SharingError, match="'me/nothing' is neither here nor could it be fetched") as raised:
+def test_errors_of_the_hub_are_one_line(made: Model, hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SharingError, match="'me/nothing' is not a local path and could not be downloaded") as raised:
         Model.from_pretrained("me/nothing")
     assert "\n" not in str(raised.value)
     for name in ("./me/x", "/me/x", "a/b/c", "../x", "x.safetensors", "", "me/"):
@@ -104,5 +104,5 @@ def test_what_the_hub_does_not_have(made: Model, hub: LocalHub, monkeypatch: pyt
         raise OSError("403 Forbidden\nmore")
 
     monkeypatch.setattr(hub, "upload_folder", forbidden)
-    with pytest.raises(SharingError, match=r"'me/x' could not be sent to the Hugging Face Hub: 403 Forbidden$"):
+    with pytest.raises(SharingError, match=r"'me/x' could not be uploaded to the Hugging Face Hub: 403 Forbidden$"):
         made.push_to_hub("me/x")

@@ -1,4 +1,4 @@
-"""A model that is saved comes back bit for bit, with all that is known of it; nothing is overwritten unasked."""
+"""Shared models: exact round trips with metadata, and no overwriting by default."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from softspin.training import checkpoint
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    """Two replicas, not to be changed."""
+    """A model of two replicas; do not change it."""
     return trained(tmp_path_factory.mktemp("sharing") / "run", seeds=(3, 5))
 
 
@@ -66,7 +66,7 @@ def test_every_shape_is_restored(method: str, structure: str) -> None:
         assert one.data_ptr() != other.data_ptr()
 
 
-def test_the_file_holds_what_the_run_knows(two: Model, tmp_path: Path) -> None:
+def test_the_file_holds_the_metadata_of_the_run(two: Model, tmp_path: Path) -> None:
     assert two.folder is not None
     assert [path.name for path in two.save(tmp_path / "m", license="mit")] == [
         "README.md",
@@ -83,10 +83,10 @@ def test_the_file_holds_what_the_run_knows(two: Model, tmp_path: Path) -> None:
     assert about["steps"] == [row["best_step"] for row in rows]
     assert about["valid_nll"] == [row["valid_nll"] for row in rows]
     assert (about["version"], about["license"], about["which"], about["chosen"]) == (2, "mit", "best", None)
-    assert header(tmp_path / "m" / files.TENSORS)["__metadata__"]["format"] == "pt", "what other readers look for"
+    assert header(tmp_path / "m" / files.TENSORS)["__metadata__"]["format"] == "pt", "other readers require this"
 
 
-def test_saved_again_it_keeps_its_licence_and_its_origin(two: Model, tmp_path: Path) -> None:
+def test_a_model_that_is_saved_again_keeps_license_and_provenance(two: Model, tmp_path: Path) -> None:
     two.only(1).save(tmp_path / "a.safetensors", license="mit")
     softspin.load(tmp_path / "a.safetensors").only("best").save(tmp_path / "b")
     assert described(tmp_path / "b" / files.TENSORS) == described(tmp_path / "a.safetensors")
@@ -99,7 +99,7 @@ def test_one_replica_of_several(two: Model, tmp_path: Path) -> None:
     assert (one.config.seeds, one.net.replicas, one.result) == ((5,), 1, (two.result[1],))
     assert torch.equal(one.sample(4), two.sample(4, replica=1))
     assert one.metadata is not None
-    assert one.metadata.chosen == "replica 1 of 0 to 1, asked for by its number"
+    assert one.metadata.chosen == "replica 1 of 0 to 1, selected by its number"
     valid = [row.valid_nll or math.inf for row in two.result]
     best = two.only("best")
     assert best.config.seeds == (two.config.seeds[valid.index(min(valid))],)
@@ -125,14 +125,14 @@ def test_the_last_parameters_have_no_result(two: Model, tmp_path: Path) -> None:
     assert again.metadata is not None
     assert again.metadata.steps == (2, 2)
     softspin.load(tmp_path / "last.safetensors", "last")
-    with pytest.raises(SharingError, match="which replica is the best is not known"):
+    with pytest.raises(SharingError, match="the best replica is unknown"):
         again.only("best")
     two.save(tmp_path / "best.safetensors")
-    with pytest.raises(ConfigError, match="it holds the run's best parameters and not its last"):
+    with pytest.raises(ConfigError, match="is a shared model with the 'best' parameters, not 'last'"):
         softspin.load(tmp_path / "best.safetensors", "last")
 
 
-def test_the_path_of_own_data_stays_at_home(two: Model, tmp_path: Path) -> None:
+def test_the_path_of_custom_data_is_not_shared(two: Model, tmp_path: Path) -> None:
     made = trained(tmp_path / "run")
     assert made.metadata is not None
     made.metadata = replace(made.metadata, config={**made.metadata.config, "data": "/home/me/secret/own.npy"})
@@ -142,7 +142,7 @@ def test_the_path_of_own_data_stays_at_home(two: Model, tmp_path: Path) -> None:
         assert b"secret" not in path.read_bytes()
 
 
-def test_nothing_is_overwritten_unasked(two: Model, tmp_path: Path) -> None:
+def test_nothing_is_overwritten_by_default(two: Model, tmp_path: Path) -> None:
     assert two.folder is not None
     file, folder = tmp_path / "a.safetensors", tmp_path / "mine"
     file.write_text("mine")
@@ -151,7 +151,7 @@ def test_nothing_is_overwritten_unasked(two: Model, tmp_path: Path) -> None:
     for place in (file, folder):
         with pytest.raises(
             SharingError,
-            match=r"exists already; take another name, or replace it: --overwrite, overwrite=True",
+            match=r"already exists; give another name, or replace it: --overwrite, overwrite=True",
         ):
             two.save(place)
     assert [path.name for path in folder.iterdir()] == ["notes.txt"]
@@ -162,18 +162,18 @@ def test_nothing_is_overwritten_unasked(two: Model, tmp_path: Path) -> None:
     assert softspin.load(folder).net.replicas == 1
     two.save(file, overwrite=True)
     assert softspin.load(file).net.replicas == 2
-    with pytest.raises(SharingError, match="is the folder of a run; take another one"):
+    with pytest.raises(SharingError, match="is a run directory; give another folder"):
         two.save(two.folder, overwrite=True)
     (tmp_path / "b.safetensors").mkdir()
     with pytest.raises(SharingError, match="is a folder"):
         two.save(tmp_path / "b.safetensors", overwrite=True)
     (tmp_path / "plain").write_text("")
-    with pytest.raises(SharingError, match=r"is a file; a model goes to a folder, or to a file that ends in"):
+    with pytest.raises(SharingError, match=r"is a file; give a folder, or a file that ends in"):
         two.save(tmp_path / "plain", overwrite=True)
 
 
 @pytest.mark.parametrize("name", ["new", "new/one.safetensors"])
-def test_a_full_disk_leaves_nothing_half(
+def test_a_full_disk_leaves_no_partial_files(
     two: Model, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     two.save(tmp_path / "before")
@@ -193,7 +193,7 @@ def test_a_full_disk_leaves_nothing_half(
 
 
 @pytest.mark.parametrize("moves", range(4))
-def test_stopped_between_two_files_it_is_the_old_model_or_the_new(
+def test_after_a_kill_between_two_files_the_model_is_the_old_or_the_new_one(
     two: Model, moves: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     two.only(0).save(tmp_path / "m")
@@ -217,20 +217,20 @@ def test_stopped_between_two_files_it_is_the_old_model_or_the_new(
     assert card.exists() is (moves == 3)
 
 
-def test_models_that_no_file_can_hold(two: Model, tmp_path: Path) -> None:
+def test_models_that_cannot_be_shared(two: Model, tmp_path: Path) -> None:
     decoder = nn.Sequential(nn.Linear(6, 9))
     made = softspin.fit(small(steps=1), bars(), tmp_path / "run", decoder=decoder)
     with pytest.raises(SharingError, match="a model with custom networks cannot be shared as a file"):
         made.save(tmp_path / "m")
-    with pytest.raises(SharingError, match="nothing is known of this model's data and training"):
+    with pytest.raises(SharingError, match="this model has no metadata about its data and training"):
         Model(two.net, two.config, two.shape).save(tmp_path / "m")
     double = trained(tmp_path / "other")
     double.net.double()
     with pytest.raises(
-        SharingError, match=r"this model is not what its config makes: tensor 'decoder\.linears\.0\.bias' is float64"
+        SharingError, match=r"this model does not fit its config: tensor 'decoder\.linears\.0\.bias' is float64"
     ):
         double.save(tmp_path / "m")
-    with pytest.raises(SharingError, match="text with control characters"):
+    with pytest.raises(SharingError, match="string with control characters"):
         two.save(tmp_path / "m", license="two\nlines")
     assert not (tmp_path / "m").exists()
 

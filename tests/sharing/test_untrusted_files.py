@@ -1,4 +1,4 @@
-"""Untrusted files: whatever is in them, loading ends in a model or in one line that says what is wrong."""
+"""Untrusted files: loading gives a model, or an error of one line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from softspin.training import checkpoint
 
 @pytest.fixture(scope="module")
 def content(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    folder = tmp_path_factory.mktemp("strangers")
+    folder = tmp_path_factory.mktemp("untrusted")
     (file,) = trained(folder / "run", seeds=(0, 1)).save(folder / "m.safetensors")
     return file.read_bytes()
 
@@ -44,31 +44,31 @@ def rejected(place: Path) -> str:
     return text
 
 
-def test_a_forgery_that_changes_nothing_is_fine(file: Path) -> None:
+def test_a_rewritten_file_without_changes_loads(file: Path) -> None:
     forge(file)
     assert softspin.load(file).net.replicas == 2
 
 
-def test_files_of_other_kinds(file: Path, content: bytes) -> None:
+def test_files_of_other_formats_are_rejected(file: Path, content: bytes) -> None:
     for other in (b"", b"PK\x03\x04" + bytes(100), b"\x80\x04K\x01.", b"{}", b"x" * 7, bytes(8), b"\xff" * 400):
         file.write_bytes(other)
-        assert "is damaged, or no safetensors file" in rejected(file)
+        assert "is damaged, or not a safetensors file" in rejected(file)
     file.write_bytes(struct.pack("<Q", 2**63) + content[8:])
-    assert "is damaged, or no safetensors file" in rejected(file)
+    assert "is damaged, or not a safetensors file" in rejected(file)
     file.write_bytes(safetensors.torch.save({"mean": torch.zeros(3)}))
-    assert "is a safetensors file, but not of softspin" in rejected(file)
+    assert "is not a model of softspin" in rejected(file)
     file.write_bytes(content + b"x")
-    assert "is damaged, or no safetensors file" in rejected(file)
+    assert "is damaged, or not a safetensors file" in rejected(file)
 
 
-def test_every_cut_is_noticed(file: Path, content: bytes) -> None:
+def test_every_truncation_is_detected(file: Path, content: bytes) -> None:
     for length in [*range(0, len(content), 97), len(content) - 1]:
         file.write_bytes(content[:length])
-        assert "is damaged, or no safetensors file" in rejected(file)
+        assert "is damaged, or not a safetensors file" in rejected(file)
 
 
-def test_bytes_at_random_in_the_header_are_rejected_or_harmless(file: Path, content: bytes) -> None:
-    """Whatever a changed byte does, no other error than ours comes out."""
+def test_random_bytes_in_the_header_are_rejected_or_harmless(file: Path, content: bytes) -> None:
+    """Whatever a changed byte does, only SharingError is raised."""
     (length,) = struct.unpack("<Q", content[:8])
     choose = random.Random(0)
     lines = []
@@ -85,7 +85,7 @@ def test_bytes_at_random_in_the_header_are_rejected_or_harmless(file: Path, cont
 
 
 def names(record: type, *nested: str) -> list[str]:
-    """The fields of a record that a file has, without those that are records themselves."""
+    """The stored fields of a record, without those that are records themselves."""
     stored = [one.name for one in dataclasses.fields(record) if one.metadata.get("stored", True)]
     return [name for name in stored if name not in nested]
 
@@ -100,7 +100,7 @@ OF_A_ROW = [*names(ResultRow, "provenance"), *(f"provenance.{name}" for name in 
 
 
 @pytest.mark.parametrize("name", [*PARTS, *(f"result.{name}" for name in OF_A_ROW)])
-def test_each_part_of_the_description_is_needed_and_typed(name: str, file: Path, content: bytes) -> None:
+def test_each_field_of_the_metadata_is_required_and_type_checked(name: str, file: Path, content: bytes) -> None:
     *levels, last = name.split(".")
 
     def holder(about: dict[str, Any]) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def test_each_part_of_the_description_is_needed_and_typed(name: str, file: Path,
             about = about[level][1] if level == "result" else about[level]
         return about
 
-    # A row without a version is one of version 1, and a variant may have any settings.
+    # A row without a version has version 1, and a variant may have any settings.
     changes: list[Change] = [lambda about: holder(about).pop(last), lambda about: holder(about).update({last: [[]]})]
     if last not in ("variant", "config"):
         changes.append(lambda about: holder(about).update({last: {"a": 1}}))
@@ -123,27 +123,27 @@ def test_each_part_of_the_description_is_needed_and_typed(name: str, file: Path,
     [
         (lambda a: a.update(version=3, softspin="9.1"), "written by softspin 9.1, has version 3; softspin "),
         (lambda a: a["result"][1].update(version=3), "has a 'result[1]' that has version 3; softspin "),
-        (lambda a: a["result"][1].update(elbo=None), "has a row of results without 'elbo'"),
-        (lambda a: a["result"][1]["provenance"].update(torch=None), "a row of results without 'provenance.torch'"),
+        (lambda a: a["result"][1].update(elbo=None), "has a result row without 'elbo'"),
+        (lambda a: a["result"][1]["provenance"].update(torch=None), "a result row without 'provenance.torch'"),
         (lambda a: a["provenance"].update(device=None), "has no 'provenance.device'"),
         (lambda a: a["result"].__setitem__(0, 7), "has a 'result[0]' that is not a JSON object"),
-        (lambda a: a["result"][0].update(status="failed", error="x"), "has a row of results that failed"),
+        (lambda a: a["result"][0].update(status="failed", error="x"), "has a failed result row"),
         (lambda a: a["config"].update(chainz=3), "cannot use it: unknown setting 'chainz'; did you mean 'chains'?"),
         (lambda a: a["config"].update(method="eval"), "unknown method 'eval'"),
-        (lambda a: a["config"].update(data="../../etc/x.npy"), "names data by a path, '../../etc/x.npy'"),
-        (lambda a: a["config"].update(graph="/etc/x.json"), "names a graph by a text"),
-        (lambda a: a["config"].update(data="C:\\x.npy"), "names data by a path"),
-        (lambda a: a["data"].update(shape=[3, 4]), "has 9 pixels and images of shape [3, 4]"),
-        (lambda a: a["data"].update(name="\x1b[2J"), "a text with control characters, '\\x1b[2J'"),
-        (lambda a: a.update({"more\n": 1}), "a text with control characters"),
-        (lambda a: a.update(steps=[1]), "has 1 'steps' for 2 replicas; there is one each"),
-        (lambda a: a["result"].pop(), "does not have one row of results for each of 2 replicas"),
+        (lambda a: a["config"].update(data="../../etc/x.npy"), "has a path of data, '../../etc/x.npy'"),
+        (lambda a: a["config"].update(graph="/etc/x.json"), "has the name of a graph"),
+        (lambda a: a["config"].update(data="C:\\x.npy"), "has a path of data"),
+        (lambda a: a["data"].update(shape=[3, 4]), "has 9 pixels, but images of shape [3, 4]"),
+        (lambda a: a["data"].update(name="\x1b[2J"), "a string with control characters, '\\x1b[2J'"),
+        (lambda a: a.update({"more\n": 1}), "a string with control characters"),
+        (lambda a: a.update(steps=[1]), "has 1 'steps' for 2 replicas; expected one each"),
+        (lambda a: a["result"].pop(), "has 1 result rows for 2 replicas; expected one each"),
         (lambda a: a.update(result=5), "has 'result' = 5; it must be a list of rows"),
         (lambda a: a["result"][0].update(seed=7), "has a result of seed 7, beta"),
         (lambda a: a["config"].update(beta=None, betas=[20.0]), "has a result of seed 0, beta"),
     ],
 )
-def test_a_description_that_is_wrong(change: Change, message: str, file: Path) -> None:
+def test_invalid_metadata_are_rejected(change: Change, message: str, file: Path) -> None:
     forge(file, change)
     assert message in rejected(file)
 
@@ -151,18 +151,18 @@ def test_a_description_that_is_wrong(change: Change, message: str, file: Path) -
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "a description that cannot be read"),
-        ("[" * 100_000, "a description that cannot be read"),
-        ("[1]", "a description that is not softspin's"),
-        ("5", "a description that is not softspin's"),
-        ('{"version": NaN}', "a number that is not finite"),
-        ('{"version": 1e999}', "a number that is not finite"),
-        (f'{{"version": {"9" * 5000}}}', "a description that cannot be read"),
-        ('{"format": 2}', "a description of format 2; only 1 is known"),
-        (" " * 10_000_001, "a description of 10,000,001 bytes; at most 10,000,000 are read"),
+        ("{", "metadata that cannot be read"),
+        ("[" * 100_000, "metadata that cannot be read"),
+        ("[1]", "metadata that softspin did not write"),
+        ("5", "metadata that softspin did not write"),
+        ('{"version": NaN}', "a non-finite number"),
+        ('{"version": 1e999}', "a non-finite number"),
+        (f'{{"version": {"9" * 5000}}}', "metadata that cannot be read"),
+        ('{"format": 2}', "metadata of format 2; only format 1 is supported"),
+        (" " * 10_000_001, "metadata of 10,000,001 bytes; at most 10,000,000 are allowed"),
     ],
 )
-def test_a_description_that_is_none(text: str, message: str, file: Path) -> None:
+def test_text_that_is_not_metadata_is_rejected(text: str, message: str, file: Path) -> None:
     forge(file, text=text)
     assert message in rejected(file)
 
@@ -180,8 +180,8 @@ def test_a_description_that_is_none(text: str, message: str, file: Path) -> None
         {"seeds": list(range(100_000)), "betas": [20 + i / 1000 for i in range(100_000)]},
     ],
 )
-def test_absurd_sizes_cost_nothing(sizes: dict[str, Any], file: Path) -> None:
-    """Built as they say, these would need more memory or time than any machine has."""
+def test_huge_sizes_are_rejected_before_anything_is_allocated(sizes: dict[str, Any], file: Path) -> None:
+    """Models of these sizes would need more memory or time than any computer has."""
     replicas = len(sizes.get("seeds", [0, 1]))
 
     def change(about: dict[str, Any]) -> None:
@@ -221,13 +221,13 @@ def test_absurd_sizes_cost_nothing(sizes: dict[str, Any], file: Path) -> None:
         (lambda t: t["method.beta"].fill_(7), "tensor 'method.beta' is [7.0, 7.0]; the config's is ["),
     ],
 )
-def test_tensors_that_do_not_fit(change: Change, message: str, file: Path) -> None:
+def test_tensors_that_do_not_fit_are_rejected(change: Change, message: str, file: Path) -> None:
     forge(file, tensors=change)
     assert f"does not fit its own config: {message}" in rejected(file)
 
 
-def test_folders(file: Path, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"no model in .*: there is no run\.json of a run, and no model\.safetensors"):
+def test_folders_without_a_valid_model_are_rejected(file: Path, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"no model in .*; expected run\.json of a run, or model\.safetensors"):
         softspin.load(tmp_path)
     with pytest.raises(RunError, match="no model in"):
         softspin.load(tmp_path / "nowhere")
@@ -239,12 +239,12 @@ def test_folders(file: Path, tmp_path: Path) -> None:
     assert softspin.load(tmp_path).net.replicas == 2
     for text in (json.dumps(about | {"license": "mine"}), "{", "[" * 100_000, "\xff"):
         copy.write_text(text, encoding="latin1")
-        with pytest.raises(SharingError, match=r"config\.json is not what model\.safetensors says of itself"):
+        with pytest.raises(SharingError, match=r"config\.json differs from the metadata in model\.safetensors"):
             softspin.load(tmp_path)
 
 
-def test_a_run_of_strangers_is_no_larger_than_its_tensors(tmp_path: Path) -> None:
-    """Its checkpoint is sealed, but anyone can seal."""
+def test_an_untrusted_run_allocates_no_more_than_its_tensors(tmp_path: Path) -> None:
+    """The digest of its checkpoint is valid, but anyone can compute that."""
     trained(tmp_path)
     (tmp_path / "result.json").write_text("damaged")
     assert softspin.load(tmp_path).result is None
@@ -259,6 +259,6 @@ def test_a_run_of_strangers_is_no_larger_than_its_tensors(tmp_path: Path) -> Non
             softspin.load(tmp_path, name)
 
 
-def test_settings_with_too_many_replicas() -> None:
+def test_too_many_replicas_are_rejected() -> None:
     with pytest.raises(ConfigError, match=r"101 seeds x 100 betas are too many replicas .* at most 10,000"):
         softspin.Config(seeds=tuple(range(101)), betas=tuple(float(b) for b in range(20, 120)))

@@ -1,14 +1,14 @@
-"""What 30 steps of training give, bit for bit: all eight methods, one and two groups, both samplers, two seeds each.
+"""Fingerprints of 30 training steps, bit for bit: all eight methods, one and two groups, both samplers, two seeds each.
 
-`fingerprints.json` holds a digest of the state of each of these runs, with the code of commit 7cc1184. A change of the
-code that is meant to change no number leaves them alone. Run as a script, by `reproducible.run_pinned`, this prints
-them as JSON; after a change that is meant to change numbers, store the new ones and say why in the commit:
+`fingerprints.json` holds a digest of the state of each of these runs, computed by commit 7cc1184. Changes of the code
+that should not change numbers leave them unchanged. Run as a script, by `reproducible.run_pinned`, this prints
+them as JSON. After a change that should change numbers, store the new ones and give the reason in the commit:
 
     ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE OMP_NUM_THREADS=1 OMP_PROC_BIND=false PYTHONPATH=tests \\
         .venv/bin/python tests/training/fingerprints.py --write
 
-The config in that file is one of commit 7cc1184, as its `run.json` had it: all settings, by their names at that time.
-Tensors are known by their contents, not by their names, so that both may be renamed.
+The config in that file is one of commit 7cc1184, as in its `run.json`: all settings, by their names at that time.
+Tensors are identified by their contents, not by their names, so settings and tensors may be renamed.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ METHODS = (
     "dvae#-power",
 )  # fmt: skip
 SHORT = 12
-"""Hex digits of a tensor's digest that are stored, to see how many differ."""
+"""Number of hex digits stored for the digest of a tensor, to show how many tensors differ."""
 
 
 def cases() -> dict[str, dict[str, Any]]:
-    """Settings of each run beside the common ones, by its name."""
+    """Settings of each run beside the common ones, by name of the run."""
     return {
         f"{method}, {groups} groups, {sampler}": {"method": method, "groups": groups, "sampler": sampler}
         for method in METHODS
@@ -44,7 +44,7 @@ def cases() -> dict[str, dict[str, Any]]:
 
 
 def fingerprint(config: softspin.Config, folder: Path) -> dict[str, Any]:
-    """Train a config in a folder: a digest of the last state, and the test NLL of each replica."""
+    """Train a config in a folder; returns a digest of the last state, and the test NLL of each replica."""
     model = softspin.fit(config, folder=folder)
     digests = state_digests(folder)
     return {
@@ -64,7 +64,7 @@ def main() -> None:
         }
     if "--write" in sys.argv:
         STORED.write_text(json.dumps({"config": stored["config"], "runs": found}, indent=1) + "\n")
-    else:  # and runs to resume, in the same process, as loading takes longer than either
+    else:  # also the resumed runs, in the same process, because imports take longer than either
         print(json.dumps({"runs": found, "resumed": {Path(one).name: resume(Path(one)) for one in sys.argv[1:]}}))
 
 

@@ -1,4 +1,4 @@
-"""Training gives the same bits as it did at commit 7cc1184; see `fingerprints.py`."""
+"""Training gives the same bits as at commit 7cc1184; see `fingerprints.py`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytest.importorskip("numba", reason="the stored digests are those of the compile
 
 
 def changes(old: dict[str, Any], new: dict[str, Any]) -> str | None:
-    """What differs between two fingerprints of one run, in words; None if nothing does."""
+    """Description of the difference between two fingerprints of one run; None if they are equal."""
     if old == new:
         return None
     before, after = Counter(old["tensors"].split()), Counter(new["tensors"].split())

@@ -1,4 +1,4 @@
-"""Checkpoints: what is saved comes back, whatever is killed, and nothing damaged is ever read."""
+"""Checkpoints: round trips, kills at any moment, and rejection of damaged files."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def fail(error: BaseException) -> Callable[..., NoReturn]:
     return raiser
 
 
-def test_what_was_saved_comes_back(tmp_path: Path) -> None:
+def test_checkpoints_survive_a_round_trip(tmp_path: Path) -> None:
     checkpoint.save(tmp_path / "new" / "folder", "last", TENSORS, META)
     tensors, meta = checkpoint.load(tmp_path / "new" / "folder", "last")
     assert same(tensors, TENSORS)
     assert meta == META == checkpoint.load_meta(tmp_path / "new" / "folder", "last")
 
 
-def test_tensors_that_share_memory_or_have_a_gradient_are_saved_apart(tmp_path: Path) -> None:
+def test_tensors_that_share_memory_or_have_a_gradient_are_saved_separately(tmp_path: Path) -> None:
     base = torch.arange(6.0, requires_grad=True)
     checkpoint.save(tmp_path, "last", {"all": base, "some": base[2:4]}, {})
     tensors, _ = checkpoint.load(tmp_path, "last")
@@ -68,7 +68,7 @@ def test_tensors_that_share_memory_or_have_a_gradient_are_saved_apart(tmp_path: 
     assert not tensors["all"].requires_grad
 
 
-def test_names_do_not_touch_each_other_and_old_files_go(tmp_path: Path) -> None:
+def test_names_are_independent_and_old_files_are_deleted(tmp_path: Path) -> None:
     (tmp_path / "last-notes.safetensors").write_text("the user's own")
     for step in range(3):
         for name in ("last", "last_good", "best"):
@@ -79,7 +79,7 @@ def test_names_do_not_touch_each_other_and_old_files_go(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 2 * 3 + 1
 
 
-def test_what_a_killed_save_left_is_deleted_by_the_next(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_save_are_deleted_by_the_next(tmp_path: Path) -> None:
     for left in ("last-0123456789abcdef.safetensors", "last-0123456789abcdef.json"):
         (tmp_path / left).write_text("half")
     checkpoint.save(tmp_path, "last", TENSORS, META)
@@ -91,7 +91,7 @@ def test_keys_that_json_turns_into_text_do_not_break_the_seal(tmp_path: Path) ->
     assert checkpoint.load(tmp_path, "last") == ({}, {"by step": {"10": "b", "9": "a"}})
 
 
-# Imports torch once, then forks a child for each line it is told; a child saves until it is killed.
+# Imports torch once, then forks a child for each input line; a child saves until it is killed.
 SAVERS = """
 import os, sys, torch
 from softspin.training import checkpoint
@@ -130,7 +130,7 @@ def test_a_save_killed_at_any_moment_leaves_a_readable_checkpoint(tmp_path: Path
     assert step > 20
 
 
-def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path: Path) -> None:
+def test_a_truncated_file_is_rejected_wherever_it_ends(tmp_path: Path) -> None:
     checkpoint.save(tmp_path, "last", TENSORS, META)
     for path, words in ((tensors_file(tmp_path), "is truncated: "), (tmp_path / "last.json", "last.json is not JSON")):
         whole = path.read_bytes()
@@ -145,7 +145,7 @@ def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path: Path) -> None:
         checkpoint.load(tmp_path, "last")
 
 
-def test_a_flipped_bit_is_refused_wherever_it_is(tmp_path: Path) -> None:
+def test_a_flipped_bit_is_rejected_wherever_it_is(tmp_path: Path) -> None:
     checkpoint.save(tmp_path, "last", TENSORS, META)
     for path in (tensors_file(tmp_path), tmp_path / "last.json"):
         whole = path.read_bytes()
@@ -158,7 +158,7 @@ def test_a_flipped_bit_is_refused_wherever_it_is(tmp_path: Path) -> None:
 
 
 def rewrite(folder: Path, **changes: Any) -> None:
-    """A manifest changed by someone who knows how to seal it."""
+    """Change a manifest and update its digest."""
     manifest = json.loads((folder / "last.json").read_text())
     del manifest["seal"]
     manifest |= changes
@@ -166,7 +166,7 @@ def rewrite(folder: Path, **changes: Any) -> None:
     (folder / "last.json").write_text(json.dumps(manifest))
 
 
-def test_another_format_says_who_wrote_it(tmp_path: Path) -> None:
+def test_the_error_for_another_format_names_the_version(tmp_path: Path) -> None:
     checkpoint.save(tmp_path, "last", TENSORS, META)
     rewrite(tmp_path)
     assert checkpoint.load(tmp_path, "last")[1] == META
@@ -181,11 +181,11 @@ def test_a_manifest_cannot_point_outside_its_folder(tmp_path: Path) -> None:
     checkpoint.save(tmp_path / "a", "last", TENSORS, META)
     for elsewhere in (f"../a/{tensors_file(tmp_path / 'a').name}", "/etc/passwd", "", None, 3):
         rewrite(tmp_path / "a", tensors=elsewhere)
-        with pytest.raises(CheckpointError, match="names no file of its own"):
+        with pytest.raises(CheckpointError, match="names no tensor file of this checkpoint"):
             checkpoint.load(tmp_path / "a", "last")
 
 
-def test_sealed_nonsense_is_refused_too(tmp_path: Path) -> None:
+def test_invalid_content_with_a_valid_digest_is_rejected(tmp_path: Path) -> None:
     checkpoint.save(tmp_path, "last", TENSORS, META)
     content = b"no tensors at all"
     tensors_file(tmp_path).write_bytes(content)
@@ -201,7 +201,7 @@ def test_sealed_nonsense_is_refused_too(tmp_path: Path) -> None:
             checkpoint.load(tmp_path, "last")
 
 
-def test_a_missing_checkpoint_names_those_that_are_there(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_checkpoint_lists_existing_ones(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"no checkpoint 'last' in .*; there is none in this folder"):
         checkpoint.load(tmp_path / "nowhere", "last")
     checkpoint.save(tmp_path, "best", TENSORS, META)
@@ -211,11 +211,11 @@ def test_a_missing_checkpoint_names_those_that_are_there(tmp_path: Path) -> None
     tensors_file(tmp_path, "best").unlink()
     with pytest.raises(DamagedError, match=r"best-.*\.safetensors cannot be read: No such file"):
         checkpoint.load(tmp_path, "best")
-    with pytest.raises(CheckpointError, match=r"cannot be called '\.\./x'"):
+    with pytest.raises(CheckpointError, match=r"invalid checkpoint name '\.\./x'"):
         checkpoint.save(tmp_path, "../x", TENSORS, META)
 
 
-def test_what_the_system_does_not_let_us_read_may_be_whole(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_not_reported_as_damaged(tmp_path: Path) -> None:
     checkpoint.save(tmp_path, "last", TENSORS, META)
     for file in (tensors_file(tmp_path, "last"), tmp_path / "last.json"):
         file.unlink()
@@ -225,9 +225,7 @@ def test_what_the_system_does_not_let_us_read_may_be_whole(tmp_path: Path) -> No
         assert not isinstance(found.value, DamagedError)
 
 
-def test_a_reader_follows_a_run_that_replaces_the_pair_meanwhile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_retries_if_a_run_replaces_the_pair_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint.save(tmp_path, "last", {"x": torch.tensor(1)}, {"step": 1})
     read = Path.read_bytes
 
@@ -242,11 +240,11 @@ def test_a_reader_follows_a_run_that_replaces_the_pair_meanwhile(
 
 
 @pytest.mark.parametrize("call", ["os.replace", "os.fsync", "pathlib.Path.open"])
-def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+def test_a_full_disk_keeps_the_previous_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     with monkeypatch.context() as broken:
         broken.setattr(call, fail(OSError(errno.ENOSPC, "No space left on device")))
         with pytest.raises(
-            CheckpointError, match=r"could not be written to .*: No space left on device; there was none"
+            CheckpointError, match=r"could not be written to .*: No space left on device; there was no previous one"
         ):
             checkpoint.save(tmp_path, "last", TENSORS, META)
     assert not list(tmp_path.iterdir())
@@ -254,13 +252,13 @@ def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: p
     files = sorted(tmp_path.iterdir())
     with monkeypatch.context() as broken:
         broken.setattr(call, fail(OSError(errno.ENOSPC, "No space left on device")))
-        with pytest.raises(CheckpointError, match="No space left on device; the one before is intact"):
+        with pytest.raises(CheckpointError, match="No space left on device; the previous one is intact"):
             checkpoint.save(tmp_path, "last", {"other": torch.zeros(3)}, {})
     assert sorted(tmp_path.iterdir()) == files
     assert checkpoint.load(tmp_path, "last")[1] == META
 
 
-def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_a_one_line_error(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file, not a folder")
     for folder in (tmp_path / "taken", tmp_path / "taken" / "below"):
         with pytest.raises(CheckpointError, match=r"could not be written to .*taken"):
@@ -268,7 +266,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("done", [False, True])
-def test_ctrl_c_around_the_replacement_leaves_a_readable_one(
+def test_ctrl_c_around_the_replacement_leaves_a_readable_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: bool
 ) -> None:
     checkpoint.save(tmp_path, "last", {}, {"step": 1})
@@ -285,7 +283,7 @@ def test_ctrl_c_around_the_replacement_leaves_a_readable_one(
     assert checkpoint.load(tmp_path, "last")[1] == {"step": 2 if done else 1}
 
 
-def test_meta_that_is_not_json_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_meta_that_is_not_json_is_rejected_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         checkpoint.save(tmp_path, "last", {}, {"best": float("inf")})
     assert not list(tmp_path.iterdir())

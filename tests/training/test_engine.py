@@ -1,4 +1,4 @@
-"""The step engine: every method on every structure, replicas that do not see each other, batches, schedules."""
+"""The training engine: every method on every structure, independent replicas, batches, schedules."""
 
 from __future__ import annotations
 
@@ -69,15 +69,15 @@ def test_twenty_steps(method: str, structure: str, sampler: str, replicas: int) 
 
 
 def replica_rows(made: Engine, replica: int) -> dict[str, Tensor]:
-    """What belongs to one replica, by name."""
+    """The tensors of one replica, by name."""
     shared = ("step_counter", "reported", "model.mean", "model.likelihood.base_logit")
     return {name: value[replica].clone() for name, value in made.state().items() if name not in shared}
 
 
 @pytest.mark.parametrize("sampler", ["pcd", "pa", "pt"])
 @pytest.mark.parametrize("method", ["dvae#-power", "dvae#-gauss_int", "dvae-spike_exp"])
-def test_other_neighbours_change_nothing(method: str, sampler: str) -> None:
-    """Bit for bit, with as many of them, with other seeds and betas, and in another place among them."""
+def test_a_replica_does_not_depend_on_the_others(method: str, sampler: str) -> None:
+    """Bit for bit, with as many replicas of other seeds and betas, at another position among them."""
     changes: dict[str, Any] = {"method": method, "sampler": sampler, "importance_samples": 2, "batch_size": 5}
     one = run(engine(small(seeds=(0, 5, 1), beta=8.0, **changes)), 6)
     other = run(engine(small(seeds=(5, 7, 9), beta=8.0, **changes)), 6)
@@ -88,7 +88,7 @@ def test_other_neighbours_change_nothing(method: str, sampler: str) -> None:
 
 
 @pytest.mark.parametrize("sampler", ["pcd", "pa"])
-def test_a_replica_alone_is_the_same_to_rounding(sampler: str) -> None:
+def test_a_single_replica_is_equal_up_to_rounding(sampler: str) -> None:
     several = run(engine(small(sampler=sampler, seeds=(3, 4, 8))), 4)
     for replica, seed in enumerate((3, 4, 8)):
         alone = run(engine(small(sampler=sampler, seeds=(seed,))), 4)
@@ -103,7 +103,7 @@ def test_a_replica_alone_is_the_same_to_rounding(sampler: str) -> None:
         assert torch.equal(mine["sampler.z"], theirs["sampler.z"])
 
 
-def test_the_betas_of_one_seed_differ_in_beta_alone() -> None:
+def test_replicas_of_one_seed_differ_only_in_beta() -> None:
     made = engine(small(betas=(5.0, 20.0), seeds=(0, 1)))
     assert smoothed_method(made.model).beta.tolist() == [5.0, 20.0, 5.0, 20.0]
     assert torch.equal(made.update.adam.value[0], made.update.adam.value[1])
@@ -117,7 +117,7 @@ def test_the_betas_of_one_seed_differ_in_beta_alone() -> None:
 
 
 def numbered(count: int, binarization: str = "static") -> Dataset:
-    """Images that say their number in binary."""
+    """Images that hold their index in binary."""
     rows = (torch.arange(count)[:, None] >> torch.arange(8)) & 1
     train = rows.to(torch.uint8) if binarization == "static" else rows.to(torch.float32)
     held = rows[:4].to(torch.uint8)
@@ -155,16 +155,16 @@ def test_an_epoch_visits_each_image_once(count: int, batch: int, monkeypatch: py
             orders.append(tuple(row.tolist()))
         if count % batch == 0 or batch > count:
             assert (visited.sort(-1).values == torch.arange(count)).all()
-    assert len(set(orders)) == 6, "each epoch and each replica has an order of its own"
+    assert len(set(orders)) == 6, "every epoch and replica has a different order"
 
 
-def test_images_left_out_of_one_epoch_come_in_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_left_out_of_one_epoch_are_used_in_another(monkeypatch: pytest.MonkeyPatch) -> None:
     made = engine(small(batch_size=4, steps=100), numbered(14))
     assert numbers(seen(made, 30, monkeypatch)).unique().numel() == 14
 
 
-def test_grey_images_are_drawn_anew_at_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pixel of grey level 1/4 is ink in a quarter of the draws; levels 0 and 1 are certain."""
+def test_grey_images_are_binarized_again_at_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pixel of grey level 1/4 is 1 in a quarter of the draws; levels 0 and 1 are deterministic."""
     grey = torch.tensor([[0.0, 1.0, 0.25, 0.5]]).repeat(50, 1)
     held = torch.zeros(2, 4, dtype=torch.uint8)
     data = Dataset("grey", grey, held, held, (4,), "per-batch", "a test")
@@ -174,7 +174,7 @@ def test_grey_images_are_drawn_anew_at_each_step(monkeypatch: pytest.MonkeyPatch
     assert not x[..., 0].any()
     assert x[..., 1].all()
     for pixel, level in ((2, 0.25), (3, 0.5)):
-        # Of 2,000 draws, five standard errors.
+        # Five standard errors of 2,000 draws.
         assert (x[..., pixel].mean((0, 2)) - level).abs().max() < 5 * (level * (1 - level) / 2000) ** 0.5
     assert not torch.equal(x[0], x[1])
     assert not torch.equal(x[:, 0], x[:, 1])
@@ -199,7 +199,7 @@ def test_posterior_draws_are_new_at_each_step(monkeypatch: pytest.MonkeyPatch) -
 # Schedules and Adam ---------------------------------------------------------------------------------------------------
 
 
-def test_the_recipe_s_rate_and_warm_up() -> None:
+def test_the_learning_rate_and_warm_up_of_the_recipe() -> None:
     made = Schedules(Config(steps=1_000_000), torch.device("cpu"))
 
     def rate(step: int) -> float:
@@ -213,7 +213,7 @@ def test_the_recipe_s_rate_and_warm_up() -> None:
         assert made.warmup(torch.tensor(step)).item() == pytest.approx(weight, abs=1e-7), step
 
 
-def test_without_warm_up_the_kl_counts_from_the_first_step() -> None:
+def test_without_warm_up_the_kl_has_full_weight_from_the_first_step() -> None:
     made = Schedules(Config(warmup=0.0, steps=10), torch.device("cpu"))
     assert made.warmup(torch.tensor(0)) == made.warmup(torch.tensor(9)) == 1
 
@@ -222,8 +222,8 @@ def quadratic(parameter: Tensor, target: Tensor) -> Tensor:
     return (parameter - target).pow(4).sum() + parameter.sin().sum()
 
 
-def test_adam_with_correction_is_torch_s() -> None:
-    """Over 50 steps of a rate that changes, with its weight decay, which is a loss term there too."""
+def test_adam_with_correction_equals_torch() -> None:
+    """Over 50 steps with a changing learning rate and weight decay, which is a loss term in torch too."""
     g = torch.Generator().manual_seed(0)
     start = torch.randn(3, 4, 2, generator=g)
     mine, theirs = torch.nn.Parameter(start.clone()), torch.nn.Parameter(start.clone())
@@ -243,7 +243,7 @@ def test_adam_with_correction_is_torch_s() -> None:
 
 
 def test_adam_of_the_recipe_adds_epsilon_to_the_uncorrected_root() -> None:
-    """As TensorFlow's: rate_t = rate sqrt(1 - b2^t) / (1 - b1^t); theta -= rate_t m / (sqrt(v) + epsilon)."""
+    """As in TensorFlow: rate_t = rate sqrt(1 - b2^t) / (1 - b1^t); theta -= rate_t m / (sqrt(v) + epsilon)."""
     g = torch.Generator().manual_seed(0)
     mine = torch.nn.Parameter(torch.randn(2, 3, generator=g))
     theta = mine.detach().double().clone()
@@ -261,7 +261,7 @@ def test_adam_of_the_recipe_adds_epsilon_to_the_uncorrected_root() -> None:
         torch.testing.assert_close(mine.data.double(), theta, rtol=1e-5, atol=1e-6)
 
 
-def test_the_two_adams_differ_early() -> None:
+def test_the_two_variants_of_adam_differ_in_early_steps() -> None:
     moved = []
     for corrected in (False, True):
         parameter = torch.nn.Parameter(torch.zeros(1, 1))
@@ -272,7 +272,7 @@ def test_the_two_adams_differ_early() -> None:
     assert moved == pytest.approx([0.01 / (0.01 + 1e-3 / 0.001**0.5), 0.01 / 0.011], rel=1e-4)
 
 
-# What is read and written ---------------------------------------------------------------------------------------------
+# Reports and state ----------------------------------------------------------------------------------------------------
 
 
 def test_a_report_has_the_means_since_the_last_one() -> None:
@@ -288,7 +288,7 @@ def test_a_report_has_the_means_since_the_last_one() -> None:
 @pytest.mark.parametrize(
     ("name", "term"), [("decoder.linears.1.bias", "reconstruction"), ("encoder.0.linears.1.bias", "kl")]
 )
-def test_the_first_step_at_which_a_term_breaks_is_kept(name: str, term: str) -> None:
+def test_the_first_nonfinite_step_of_a_term_is_recorded(name: str, term: str) -> None:
     made = run(engine(small(seeds=(0, 1))), 3)
     with torch.no_grad():
         made.model.get_parameter(name)[1, 0] = torch.nan
@@ -305,8 +305,8 @@ def test_the_gradient_norm_is_that_of_the_loss_without_decay() -> None:
     torch.testing.assert_close(made.report()["gradient"].float(), made.update.adam.first.norm(dim=-1))
 
 
-def test_log_z_of_annealing_is_followed_and_can_be_set() -> None:
-    """The couplings are pushed from outside, which moves log Z by several nats in 40 steps."""
+def test_log_z_is_tracked_by_annealing_and_can_be_set() -> None:
+    """The test changes the couplings, which moves log Z by several nats in 40 steps."""
     made = engine(small(sampler="pa", chains=500, sweeps=2, seeds=(0, 1)))
     for _ in range(40):
         with torch.no_grad():
@@ -322,13 +322,13 @@ def test_log_z_of_annealing_is_followed_and_can_be_set() -> None:
 
 
 @pytest.mark.parametrize(("method", "samples"), [("dvae#-power", 3), ("dvae++-exp", 1)])
-@pytest.mark.parametrize(("told", "reported"), [(None, None), (2015, None), (None, 2020)])
-def test_a_log_z_that_comes_late_corrects_the_record(
-    told: int | None, reported: int | None, method: str, samples: int
+@pytest.mark.parametrize(("set_at", "reported"), [(None, None), (2015, None), (None, 2020)])
+def test_a_late_log_z_corrects_the_recorded_means(
+    set_at: int | None, reported: int | None, method: str, samples: int
 ) -> None:
-    """Biases pushed from outside, which moves log Z almost evenly; a twin is told the exact log Z before every step.
-    Half way through the warm-up, where the bound has about half of the error of the KL. On the way log Z may be told
-    once, or a report be made without it."""
+    """The test changes the biases, which moves log Z almost linearly; a twin engine gets the exact log Z at every step.
+    Half way through the warm-up, the bound has about half of the error of the KL. Log Z may be set once between, or a
+    report may be made without it."""
     truths: list[dict[str, Tensor]] = []
     late, twin = (
         engine(
@@ -357,13 +357,13 @@ def test_a_log_z_that_comes_late_corrects_the_record(
             made.step()
             if made is twin:
                 truths.append(made.report())
-            elif made.steps == told:
+            elif made.steps == set_at:
                 made.correct_log_z(made.model.prior().exact_log_z().detach(), since=2000)
             elif made.steps == reported:
                 made.report()
     exact = late.model.prior().exact_log_z().detach()
     assert (exact - late.update.log_z).min() > 0.4
-    late.correct_log_z(exact, since=told or 2000)
+    late.correct_log_z(exact, since=set_at or 2000)
     assert torch.equal(late.update.log_z, exact)
     right = late.report()
     for term in TERMS:
@@ -371,7 +371,7 @@ def test_a_log_z_that_comes_late_corrects_the_record(
         torch.testing.assert_close(right[term], truth, rtol=0, atol=0.04)
 
 
-def test_the_gaussian_integral_s_beta_keeps_its_distance() -> None:
+def test_the_beta_of_the_gaussian_integral_stays_above_its_bound() -> None:
     made = engine(small(method="dvae#-gauss_int", beta=3.0, steps=1000))
     with torch.no_grad():
         made.model.prior_parameters.weight.copy_(torch.eye(3) * -4)
@@ -402,7 +402,7 @@ def test_batch_norm_moves_in_training_and_not_in_reports() -> None:
     assert all(torch.equal(norm.mean, a) for norm, a in zip(norms, after, strict=True))
 
 
-def test_the_engine_leaves_global_random_numbers_alone() -> None:
+def test_the_engine_does_not_use_global_random_numbers() -> None:
     torch.manual_seed(0)
     expected = torch.rand(3)
     torch.manual_seed(0)
@@ -410,25 +410,25 @@ def test_the_engine_leaves_global_random_numbers_alone() -> None:
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_a_sampler_of_another_class_is_refused() -> None:
+def test_an_object_that_is_not_a_sampler_is_rejected() -> None:
     config, data = small(sampler="custom"), bars()
-    text = "sampler = a int is not an object of a class derived from softspin.samplers.Sampler"
+    text = "sampler = a int is not an instance of a subclass of softspin.samplers.Sampler"
     with pytest.raises(ConfigError, match=text):
         Engine(config, build(config, data.spec), data, torch.device("cpu"), 3)  # type: ignore[arg-type]
 
 
-def test_no_image_is_left_without_a_batch() -> None:
+def test_the_batch_size_is_at_most_the_number_of_images() -> None:
     assert engine(small(batch_size=100)).update.batch_size == len(bars().train)
 
 
 @with_torch_warnings
 @pytest.mark.parametrize("method", ["dvae-spike_exp", "dvae#-gauss_int", "dvae#-power"])  # one of each kind of prior
-def test_the_compiled_parts_are_whole_graphs_that_do_what_the_functions_do(
+def test_the_compiled_stages_are_single_graphs_and_equal_the_functions(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Traced as for a GPU, but run by torch itself: what is written for a device takes minutes to compile on a CPU.
+    """Traced as for a GPU, but run by eager torch: real compilation takes minutes on a CPU.
 
-    Whatever a trace would miss (a branch on a value, a state changed behind its back) is a break or another number.
+    What a trace would miss (a branch on a value, a hidden change of state) is a graph break or another number.
     """
     compile_, compiled = torch.compile, list[str]()
 

@@ -47,7 +47,7 @@ def noise(config: Config, batch: int, seed: int = 1) -> Tensor:
     return torch.rand(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
-def test_each_weight_is_the_coupling_of_its_edge() -> None:
+def test_each_weight_is_the_coupling_of_one_edge() -> None:
     config = small(graph=WHEEL, seeds=(0, 1))
     boltzmann, weight = (model := random_model(config)).prior(), model.prior_parameters.weight
     assert isinstance(boltzmann, GraphBoltzmann)
@@ -64,7 +64,7 @@ def test_each_weight_is_the_coupling_of_its_edge() -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_an_rbm_written_as_a_graph_has_the_same_bound_and_gradient(method: str) -> None:
-    """Every method, with all pairs between the halves as edges; 200 rounds of mean field, as its order differs."""
+    """Every method, with all pairs between the halves as edges; 200 mean-field sweeps, as their order differs."""
     halves = small(method=method, importance_samples=3, seeds=(0, 1), beta=6.0)
     if "mean_field_steps" in halves.settings():
         halves = halves.replace(mean_field_steps=200)
@@ -88,10 +88,10 @@ def test_an_rbm_written_as_a_graph_has_the_same_bound_and_gradient(method: str) 
     torch.testing.assert_close(safe_beta(other.prior(), smoothed_method(other).beta), beta)
 
 
-def test_the_gradient_of_training_is_that_of_an_enumeration() -> None:
+def test_the_training_gradient_equals_that_of_an_enumeration() -> None:
     """DVAE++ with one group: log p(x|zeta) - KL(q || p), the KL by a sum over all 64 states and all pairs.
 
-    The engine adds the negative phase by hand; here it is the exact one, and the sum's gradient knows nothing of it.
+    The engine adds the negative phase explicitly. Here it is exact, and the gradient of the sum is independent of it.
     """
     config = small(method="dvae++-exp", groups=1, bits_per_group=6, graph=WHEEL, seeds=(0, 1), batch_size=3)
     model = random_model(config)
@@ -124,8 +124,8 @@ def test_the_gradient_of_training_is_that_of_an_enumeration() -> None:
     assert not torch.allclose(wrong, own_weight.grad)  # type: ignore[arg-type]
 
 
-def test_a_step_takes_the_negative_phase_of_the_chains(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `descend` adds to the gradient of each weight is the mean product of its edge's two units."""
+def test_a_step_uses_the_negative_phase_of_the_chains(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`descend` adds to the gradient of each weight the mean product of the two units of its edge."""
     made = engine(small(graph=WHEEL, seeds=(0, 1)))
     seen: list[Tensor] = []
     monkeypatch.setattr(made.update.adam, "step", lambda gradient, rate, number: seen.append(gradient.clone()))
@@ -148,7 +148,7 @@ LEARNING: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("sampler", ["pa", "pcd"])
-def test_a_patch_of_a_processor_learns_bars_and_stripes(
+def test_a_patch_of_a_processor_graph_learns_bars_and_stripes(
     sampler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = small(**(LEARNING | {"sampler": sampler}))
@@ -169,12 +169,12 @@ def test_a_patch_of_a_processor_learns_bars_and_stripes(
         assert torch.equal(again.net.state_dict()[name], value), name
     assert again.config.edges == config.edges
     marginals = again.net.prior().marginals()[0]
-    z = again.sample_bits(4000, seed=0)  # kin are counted twice in the error
+    z = again.sample_bits(4000, seed=0)  # samples share ancestors, so the error is that of half as many
     assert ((z.mean(0) - marginals).abs() < 5 * (marginals * (1 - marginals) / 2000).sqrt() + 1e-3).all()
 
 
 def test_annealed_log_z_agrees_with_the_enumeration(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Five standard errors of the annealing, a false alarm in less than 1e-6 of the seeds."""
+    """Five standard errors of the AIS estimate; false-alarm rate below 1e-6."""
     model = random_model(small(graph=WHEEL, seeds=(0, 1))).float()
     truth = log_z_for(model, temperatures=1, chains=2)
     assert truth.kind == "exact"
@@ -189,7 +189,7 @@ def test_annealed_log_z_agrees_with_the_enumeration(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("sampler", ["pa", "pcd"])
-def test_a_resumed_run_equals_the_unbroken_one_bit_for_bit(sampler: str, tmp_path: Path) -> None:
+def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(sampler: str, tmp_path: Path) -> None:
     config = small(graph=WHEEL, seeds=(0, 1), sampler=sampler)
     trainer(config, tmp_path / "whole").train()
     part = trainer(config, tmp_path / "parts")
@@ -205,7 +205,7 @@ def test_a_resumed_run_equals_the_unbroken_one_bit_for_bit(sampler: str, tmp_pat
         assert all(torch.equal(value, parts[key]) for key, value in whole.items())
 
 
-def test_replicas_do_not_know_of_each_other() -> None:
+def test_replicas_are_independent() -> None:
     both, alone = engine(small(graph=WHEEL, seeds=(0, 1))), engine(small(graph=WHEEL, seeds=(1,)))
     for _ in range(5):
         both.step()
@@ -234,6 +234,6 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], mo
 
 def test_what_knows_two_sides_only_says_so(tmp_path: Path) -> None:
     model = random_model(small(graph=WHEEL))
-    with pytest.raises(SupportError, match="this model's prior is on a graph; the page knows priors with two sides"):
+    with pytest.raises(SupportError, match="this model's prior is on a graph; the page supports only bipartite priors"):
         export(model, 0)
     assert pictures.couplings(model, tmp_path / "w.png").stat().st_size > 1000

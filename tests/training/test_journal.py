@@ -1,4 +1,4 @@
-"""The journal: whole lines, strict JSON, and no trace of having been stopped."""
+"""The metrics log: complete lines, strict JSON, and equality after a resume."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def write(folder: Path, start: int | None, stop: int) -> None:
                 journal.write({"step": step, "nll": 1 / step, "kind": "evaluation"})
 
 
-def test_lines_come_back_in_order(tmp_path: Path) -> None:
+def test_lines_are_read_in_order(tmp_path: Path) -> None:
     write(tmp_path / "new" / "run", None, 40)
     lines = read(tmp_path / "new" / "run")
     assert [line["step"] for line in lines] == [10, 20, 20, 30, 40, 40]
@@ -64,7 +64,7 @@ def test_a_line_is_on_the_disk_when_write_returns(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("resume", [0, 10, 20, 30, 60])
 @pytest.mark.parametrize("half", ["", '{"step": 70', '{"step": 20}', "\xff"])
-def test_a_resumed_journal_equals_an_unbroken_one(tmp_path: Path, resume: int, half: str) -> None:
+def test_a_resumed_log_equals_an_uninterrupted_one(tmp_path: Path, resume: int, half: str) -> None:
     write(tmp_path / "unbroken", None, 100)
     write(tmp_path / "broken", None, 60)
     with (tmp_path / "broken" / NAME).open("ab") as file:
@@ -74,7 +74,7 @@ def test_a_resumed_journal_equals_an_unbroken_one(tmp_path: Path, resume: int, h
     assert [path.name for path in (tmp_path / "broken").iterdir()] == [NAME]
 
 
-def test_a_new_run_in_an_old_folder_starts_anew(tmp_path: Path) -> None:
+def test_a_new_run_in_an_old_folder_starts_an_empty_log(tmp_path: Path) -> None:
     write(tmp_path, None, 60)
     write(tmp_path, None, 20)
     assert [line["step"] for line in read(tmp_path)] == [10, 20, 20]
@@ -91,7 +91,7 @@ def test_a_half_written_line_is_not_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bad", ["nonsense", "[1]", '{"bound": 1}', '{"step": true}', "", "[" * 100_000])
-def test_a_damaged_line_in_the_middle_is_named(tmp_path: Path, bad: str) -> None:
+def test_the_error_for_a_damaged_line_has_its_number(tmp_path: Path, bad: str) -> None:
     (tmp_path / NAME).write_text(f'{{"step": 1}}\n{bad}\n{{"step": 2}}\n')
     with pytest.raises(JournalError, match="is damaged: line 2 is not an object with a step"):
         read(tmp_path)
@@ -101,8 +101,8 @@ def test_a_damaged_line_in_the_middle_is_named(tmp_path: Path, bad: str) -> None
     assert (tmp_path / NAME).read_bytes() == before
 
 
-def test_bad_folders_and_lines_are_one_line_errors(tmp_path: Path) -> None:
-    with pytest.raises(JournalError, match=r"no journal\.jsonl in .*nowhere; is it a run's folder\?"):
+def test_invalid_folders_and_lines_are_one_line_errors(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match=r"no journal\.jsonl in .*nowhere; is it a run directory\?"):
         read(tmp_path / "nowhere")
     (tmp_path / "taken").write_text("a file, not a folder")
     with pytest.raises(JournalError, match=r"taken.* cannot be written: (Not a directory|File exists)"):
@@ -126,8 +126,10 @@ class FullDisk:
         return self.takes
 
 
-@pytest.mark.parametrize(("takes", "words"), [(None, "No space left on device"), (4, "the disk took half a line")])
-def test_a_full_disk_is_said(tmp_path: Path, takes: int | None, words: str) -> None:
+@pytest.mark.parametrize(
+    ("takes", "words"), [(None, "No space left on device"), (4, "only part of a line was written")]
+)
+def test_a_full_disk_is_an_error(tmp_path: Path, takes: int | None, words: str) -> None:
     journal = Journal(tmp_path / NAME, FullDisk(takes), None)  # type: ignore[arg-type]
     with pytest.raises(JournalError, match=rf"journal\.jsonl cannot be written: {words}"):
         journal.write({"step": 1})
@@ -143,19 +145,19 @@ def test_tensorboard_is_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 class Writer:
-    """Stands in for TensorBoard's, so that what it is told is tested where it is not installed."""
+    """Replaces TensorBoard's writer, so that this is tested without TensorBoard."""
 
     def __init__(self, folder: str, purge_step: int) -> None:
-        self.told: list[Any] = [(Path(folder).name, purge_step)]
+        self.calls: list[Any] = [(Path(folder).name, purge_step)]
 
     def add_scalar(self, tag: str, value: float, step: int) -> None:
-        self.told.append((tag, value, step))
+        self.calls.append((tag, value, step))
 
     def flush(self) -> None:
         pass
 
     def close(self) -> None:
-        self.told.append("closed")
+        self.calls.append("closed")
 
 
 def test_tensorboard_gets_every_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,12 +173,12 @@ def test_tensorboard_gets_every_number(tmp_path: Path, monkeypatch: pytest.Monke
     with Journal.open(tmp_path, 10, tensorboard=True) as journal:
         journal.write({"step": 20, "bound": [1.0, float("nan")], "valid": {"nll": 2.5}, "kind": "report", "ok": True})
     Journal.open(tmp_path, None, tensorboard=True).close()
-    assert made[0].told == [("tensorboard", 11), ("bound/0", 1.0, 20), ("valid/nll", 2.5, 20), "closed"]
-    assert made[1].told == [("tensorboard", 0), "closed"]
+    assert made[0].calls == [("tensorboard", 11), ("bound/0", 1.0, 20), ("valid/nll", 2.5, 20), "closed"]
+    assert made[1].calls == [("tensorboard", 0), "closed"]
     assert read(tmp_path) == []
 
 
-def test_tensorboard_itself_takes_it(tmp_path: Path) -> None:
+def test_tensorboard_itself_accepts_the_numbers(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     with Journal.open(tmp_path, tensorboard=True) as journal:
         journal.write({"step": 1, "bound": [1.0, 2.0]})

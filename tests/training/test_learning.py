@@ -15,7 +15,7 @@ def test_bars_and_stripes_to_within_a_tenth_of_a_nat() -> None:
     """The exact NLL of the discrete model, minus the entropy of the data.
 
     Over seeds 0 to 11 it was 0.009 to 0.059, 0.022 on average. With one sample instead of ten the bound is looser:
-    0.27 to 0.34 after three times as many steps at a third of the rate.
+    0.27 to 0.34 after three times as many steps at a third of the learning rate.
     """
     config = Config(
         data="bars-and-stripes-3x3", device="cpu", method="dvae#-power", structure="1-nonlinear",
@@ -31,7 +31,7 @@ def test_bars_and_stripes_to_within_a_tenth_of_a_nat() -> None:
         made.step()
     assert data.entropy is not None
     excess = exact_nll(made.model, data.test).nll - data.entropy
-    assert (before - data.entropy > 2).all(), "there was something to learn"
+    assert (before - data.entropy > 2).all(), "the untrained model is far from the entropy"
     assert (excess > -1e-6).all(), f"no model is better than the data's entropy: {excess.tolist()}"
     assert (excess < 0.1).all(), f"NLL - entropy of three seeds: {excess.tolist()}"
 

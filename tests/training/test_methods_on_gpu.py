@@ -1,4 +1,4 @@
-"""The bound of every method on a GPU: what a CUDA graph needs is shown on tensors without values; the rest on a GPU."""
+"""The bound of every method on a GPU: the needs of a CUDA graph are tested on meta tensors; the rest on a GPU."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def on_gpu(**changes: Any) -> Engine:
 
 @methods
 @groups
-def test_the_bound_and_its_gradient_read_nothing(method: str, groups: int) -> None:
+def test_the_bound_and_its_gradient_read_no_values(method: str, groups: int) -> None:
     config = small(method=method, groups=groups, bits_per_group=4, importance_samples=2, seeds=(0, 1))
     model = build(config, bars().spec).to("meta").train()
     model.method.begin_training()
@@ -61,7 +61,7 @@ def test_the_bound_and_its_gradient_read_nothing(method: str, groups: int) -> No
 @needs_gpu
 @methods
 @groups
-def test_the_compiled_bound_and_its_gradient_are_those_of_the_cpu(method: str, groups: int) -> None:
+def test_the_compiled_bound_and_its_gradient_equal_those_of_the_cpu(method: str, groups: int) -> None:
     made = on_gpu(method=method, groups=groups)
     twin = build(made.update.config, bars().spec).train()
     twin.method.begin_training()
@@ -91,8 +91,8 @@ def test_the_compiled_bound_and_its_gradient_are_those_of_the_cpu(method: str, g
 @needs_gpu
 @methods
 @pytest.mark.parametrize("compile", ["on", "off"])
-def test_captured_updates_are_the_eager_ones(method: str, compile: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twelve updates one way and the other, and no number that is not one beyond two looks at the eigenvalues."""
+def test_captured_updates_equal_eager_ones(method: str, compile: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twelve updates, captured and eager, without non-finite numbers, past two eigenvalue checks."""
     captured = on_gpu(method=method, compile=compile)
     for _ in range(12):
         captured.step()
@@ -110,17 +110,17 @@ def test_captured_updates_are_the_eager_ones(method: str, compile: str, monkeypa
 
 
 class Cycle:
-    """What only the garbage collector finds, as an engine that is done: its compiled parts know it, and it them."""
+    """An object in a reference cycle, like a finished engine and its compiled stages."""
 
     def __init__(self) -> None:
         self.itself = self
 
 
-def test_an_engine_that_is_done_does_not_end_within_a_capture(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Torch does not collect before it captures any more, and a graph that is freed meanwhile spoils the capture."""
+def test_a_finished_engine_is_not_collected_during_a_capture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch no longer collects garbage before a capture, and a graph that is freed during a capture breaks it."""
 
     class Graph:
-        """In place of torch's, which needs a GPU."""
+        """Replaces torch's context manager, which needs a GPU."""
 
         def replay(self) -> None: ...
 
@@ -149,7 +149,7 @@ def test_an_engine_that_is_done_does_not_end_within_a_capture(monkeypatch: pytes
 
 
 @needs_gpu
-def test_a_second_engine_can_be_captured_when_a_first_is_done() -> None:
+def test_a_second_engine_can_be_captured_after_a_first_is_finished() -> None:
     gc.disable()
     try:
         done = on_gpu(method="dvae#-power", compile="off")
@@ -178,8 +178,8 @@ def test_a_second_engine_can_be_captured_when_a_first_is_done() -> None:
 @needs_gpu
 @pytest.mark.parametrize("compile", ["auto", "off"])
 def test_parallel_tempering_trains_without_a_capture(compile: str) -> None:
-    """Its exchanges are not made for a CUDA graph, so all updates are eager; those before and after the sampler are
-    compiled where allowed. The chains are bits, the ladder exchanges, and the log of the run has finite numbers."""
+    """Its replica exchanges cannot be captured in a CUDA graph, so all updates are eager; the other stages are
+    compiled where allowed. The chains are bits, replicas are exchanged, and the recorded metrics are finite."""
     made = on_gpu(method="dvae#-power", sampler="pt", compile=compile, part_settings={"temperatures": 4})
     start = made.update.adam.value.clone()
     for _ in range(EAGER_UPDATES + 10):

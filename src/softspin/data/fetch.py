@@ -1,4 +1,4 @@
-"""Where a public set is looked for, and what happens when it is not there."""
+"""Lookup of public data sets: a folder, $SOFTSPIN_DATA, the cache, or a download."""
 
 from __future__ import annotations
 
@@ -15,17 +15,25 @@ from softspin.files import move_file
 
 
 def cache_folder() -> Path:
-    """``$XDG_CACHE_HOME/softspin``, or ``~/.cache/softspin``."""
+    """The cache: ``$XDG_CACHE_HOME/softspin``, or ``~/.cache/softspin``."""
     base = os.environ.get("XDG_CACHE_HOME", "")
-    # A relative path here is to be ignored, says the specification of this variable.
+    # The XDG specification says that relative paths are to be ignored.
     return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "softspin"
 
 
 def fetch(wanted: PublicSet, folder: str | os.PathLike[str] | None, allow_download: bool) -> Dataset:
-    """A public set from ``folder``; or, without one, from $SOFTSPIN_DATA, the cache, or the network.
+    """Read a public data set from ``folder``; without one, from $SOFTSPIN_DATA, the cache, or the network.
 
-    Whoever names a folder means that folder: a set that is not in it is an error, not a reason to look
-    elsewhere.
+    Args:
+        wanted: The data set.
+        folder: The only folder to look in; if the files are missing there, that is an error.
+        allow_download: Whether missing files may be downloaded.
+
+    Returns:
+        The data set.
+
+    Raises:
+        DataError: The files are missing, corrupt, or cannot be downloaded.
     """
     if folder is not None:
         place = Path(os.path.expanduser(folder))
@@ -51,12 +59,12 @@ def fetch(wanted: PublicSet, folder: str | os.PathLike[str] | None, allow_downlo
         raise DataError(f"{looked}, and {error}; {_by_hand(wanted, cache)}") from error
     found = _read_from(wanted, cache)
     if found is None:
-        raise DataError(f"{wanted.name} was downloaded to {cache} and then removed from it by someone else")
+        raise DataError(f"{wanted.name} was downloaded to {cache} and then removed by another process; load it again")
     return found
 
 
 def _read_from(wanted: PublicSet, folder: Path) -> Dataset | None:
-    """The set from the first copy that is complete in this folder; None where there is none."""
+    """The data set from the first complete copy in this folder; None if there is none."""
     for copy in wanted.copies:
         paths = [folder / file.name for file in copy.files]
         if all(path.is_file() for path in paths):
@@ -67,7 +75,7 @@ def _read_from(wanted: PublicSet, folder: Path) -> Dataset | None:
 
 
 def _download_into(cache: Path, wanted: PublicSet) -> None:
-    """All or nothing: work in a hidden folder that goes away in any case, then move one file in one step."""
+    """Download into a temporary folder, then move one file to the cache atomically."""
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".download-", dir=cache) as scratch:
         paths = [Path(scratch) / file.name for file in wanted.published.files]
@@ -79,4 +87,4 @@ def _download_into(cache: Path, wanted: PublicSet) -> None:
 
 def _by_hand(wanted: PublicSet, folder: Path) -> str:
     addresses = ", ".join(file.addresses[0] for file in wanted.published.files)
-    return f"fetch {addresses} by hand into {folder} (looked for: {wanted.wanted()})"
+    return f"download {addresses} to {folder} yourself (expected files: {wanted.wanted()})"

@@ -1,4 +1,4 @@
-"""Packages that only one data set needs: looked for when that set is asked for, never at import."""
+"""Optional packages of single data sets, looked up only when that data set is loaded."""
 
 from __future__ import annotations
 
@@ -9,9 +9,18 @@ from softspin.errors import MissingExtraError
 
 
 def package_folder(package: str, purpose: str, install: str) -> Path:
-    """The folder of an installed package, found without importing it.
+    """Find the folder of an installed package without importing it.
 
-    Raises MissingExtraError, which says how to install it, when it is not there.
+    Args:
+        package: Name of the package.
+        purpose: What needs it, for the message.
+        install: Argument for `pip install`.
+
+    Returns:
+        The folder.
+
+    Raises:
+        MissingExtraError: The package is not installed.
     """
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:

@@ -1,4 +1,4 @@
-"""From the files of the public sets, in the forms in which they are found, to a :class:`Dataset`."""
+"""Readers for the files of the public data sets."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ PARTS = ("train", "valid", "test")
 SIDE = 28
 PIXELS = SIDE * SIDE
 
-# Valid = the last 1,345 of the 24,345 training images, in the file's order, as in the published experiments. The
-# rows are sorted (five drawers at a time, then by alphabet and character), so this is no random sample: it is
-# the last 269 characters, of 9 alphabets, by the last five drawers of train. A shuffled hold-out would be
-# more representative, and its numbers would not be comparable.
+# The validation set is the last 1,345 of the 24,345 training images, in the file's order, as in the published
+# experiments. The rows are sorted (five drawers at a time, then by alphabet and character), so this is not a random
+# sample: it is the last 269 characters, of 9 alphabets, by the last five drawers of train. A shuffled split would
+# be more representative, but its results would not be comparable.
 OMNIGLOT_VALID = 1_345
 
-# What numpy raises for a file that is cut short, corrupt, pickled, or something else.
+# What numpy raises for a file that is truncated, corrupt, pickled, or of another format.
 UNREADABLE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError)
 
 
 def read_npz(path: Path, keys: Sequence[str]) -> list[NDArray[Any]]:
-    """The named arrays of a .npz file, without pickles."""
+    """Read the named arrays of a .npz file; pickled objects are rejected."""
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             return [archive[key] for key in keys]
@@ -43,7 +43,7 @@ def read_npz(path: Path, keys: Sequence[str]) -> list[NDArray[Any]]:
 
 
 def read_amat(paths: Sequence[Path]) -> list[NDArray[np.uint8]]:
-    """Text files, one image a line: 784 digits with single spaces between -> bits (images, 784)."""
+    """Read text files with one image of 784 space-separated digits per line, as bits `(images, 784)`."""
     tables = []
     for path in paths:
         text = np.fromfile(path, dtype=np.uint8)
@@ -55,17 +55,17 @@ def read_amat(paths: Sequence[Path]) -> list[NDArray[np.uint8]]:
 
 
 def pack(tables: Sequence[NDArray[np.uint8]], target: Path) -> None:
-    """Write bits as a .npz with eight pixels a byte: 110 MB of text become 7 MB, or 2 MB compressed."""
+    """Write bits as a .npz with eight pixels per byte: 110 MB of text become 7 MB, or 2 MB compressed."""
     packed = {part: np.packbits(table, axis=1) for part, table in zip(PARTS, tables, strict=True)}
     with target.open("wb") as stream:
         np.savez_compressed(stream, allow_pickle=False, **packed)
 
 
 def read_packed(path: Path, pixels_sha256: str) -> list[NDArray[np.uint8]]:
-    """Bits of a packed .npz, which is judged by its pixels.
+    """Read the bits of a packed .npz file and verify the checksum of the pixels.
 
-    Not by the file's own digest: zip and zlib versions write the same arrays as different bytes, so a file
-    that was converted on the user's machine has no digest that could be known here. Its pixels have.
+    The checksum of the file itself cannot be known: different versions of zip and zlib write the same arrays as
+    different bytes.
     """
     remedy = "delete the file and load again"
     try:
@@ -81,14 +81,22 @@ def read_packed(path: Path, pixels_sha256: str) -> list[NDArray[np.uint8]]:
 
 
 def binarized_mnist(tables: Sequence[NDArray[np.uint8]]) -> Dataset:
-    """The fixed binarization of Salakhutdinov & Murray (2008), from its three tables of bits."""
+    """Data set of the fixed binarization of MNIST, from its three tables of bits.
+
+    References:
+        Salakhutdinov, Murray (2008), On the Quantitative Analysis of Deep Belief Networks.
+    """
     train, valid, test = (torch.from_numpy(table) for table in tables)
     return Dataset("mnist", train, valid, test, (SIDE, SIDE), "static", "statically binarized MNIST")
 
 
 def omniglot(train: NDArray[Any], test: NDArray[Any], source: str) -> Dataset:
-    """The 28 x 28 split of Burda et al., from upright grey-level images (N, 28, 28)."""
-    # float32 before the draw: the original holds doubles, and both copies should be treated alike.
+    """Data set of the 28 x 28 OMNIGLOT split of Burda et al., from upright grey-level images `(N, 28, 28)`.
+
+    References:
+        Burda, Grosse, Salakhutdinov (2016), Importance Weighted Autoencoders, arXiv:1509.00519.
+    """
+    # float32 before binarization: the original file holds doubles, and both copies should give the same bits.
     grey = train.reshape(-1, PIXELS).astype(np.float32)
     held_out = test.reshape(-1, PIXELS).astype(np.float32)
     return Dataset(
@@ -103,18 +111,18 @@ def omniglot(train: NDArray[Any], test: NDArray[Any], source: str) -> Dataset:
 
 
 def read_omniglot_npz(path: Path) -> Dataset:
-    """The reconstruction made from the official 105 x 105 drawings: already upright, row by row."""
+    """Read the reconstruction made from the official 105 x 105 drawings: upright, in row-major order."""
     train, test = read_npz(path, ["train", "test"])
     return omniglot(train, test, "OMNIGLOT (reconstructed 28 x 28 split)")
 
 
 def require_scipy() -> None:
-    """MATLAB files are read by scipy; say so before anything is downloaded that could not be read."""
+    """Raise if scipy, which reads MATLAB files, is missing: before the download, not after it."""
     package_folder("scipy", "the original OMNIGLOT file chardata.mat", "'softspin[mat]'")
 
 
 def read_chardata(path: Path) -> Dataset:
-    """The original chardata.mat: one image a column, each stored column by column (MATLAB's order)."""
+    """Read the original chardata.mat: one image per column, in column-major order."""
     require_scipy()
     matlab = importlib.import_module("scipy.io")
     try:
@@ -126,12 +134,12 @@ def read_chardata(path: Path) -> Dataset:
 
 
 def _upright(columns: NDArray[Any]) -> NDArray[Any]:
-    """(784, N), columns in MATLAB's order -> (N, 28, 28) with [image, row, column]."""
+    """Images `(784, N)` in column-major order to `(N, 28, 28)` in [image, row, column]."""
     return columns.T.reshape(-1, SIDE, SIDE).transpose(0, 2, 1)
 
 
 def one_line(error: BaseException) -> str:
-    """What an error says, without line breaks; its type where it says nothing."""
-    if isinstance(error, ValueError) and "pickle" in str(error):  # numpy's words advise to load it unsafely
+    """Message of an error without line breaks; its type if the message is empty."""
+    if isinstance(error, ValueError) and "pickle" in str(error):  # numpy's message suggests unsafe loading
         return "not a plain NumPy file; pickled objects are never loaded"
     return " ".join(str(error).split()) or type(error).__name__

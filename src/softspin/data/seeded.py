@@ -1,9 +1,8 @@
-"""Choices made once and for ever: the fixed binarization of held-out images, and fixed shuffles.
+"""Fixed binarization of held-out images, and fixed shuffles.
 
-A likelihood is comparable only on the same bits, so these must come out alike on every platform and with
-every version of the libraries. NumPy promises that for the raw integers of a bit generator, and does not
-promise it for ``Generator.random`` or ``Generator.permutation`` (NEP 19); so everything here is made from the
-raw integers.
+Likelihoods are comparable only on the same bits, so these must be equal on every platform and with every version of the
+libraries. NumPy guarantees this for the raw integers of a bit generator, but not for ``Generator.random`` or
+``Generator.permutation`` (NEP 19). Everything here is therefore computed from the raw integers.
 """
 
 from __future__ import annotations
@@ -13,19 +12,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# One stream for each purpose: no choice shares its random numbers with another.
+# One random stream for each use; no two uses share random numbers.
 _SEED = 2018
 SHUFFLE, VALID, TEST = 0, 1, 2
 
 
 def uniforms(stream: int, count: int) -> NDArray[np.float64]:
-    """``count`` numbers in [0, 1), multiples of 2^-53, always the same ones for a stream."""
+    """``count`` fixed uniform numbers of a stream, multiples of 2^-53 in [0, 1)."""
     raw: NDArray[np.uint64] = np.random.PCG64([_SEED, stream]).random_raw(count)
     return (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def binarize_once(grey: NDArray[np.float32], stream: int) -> NDArray[np.uint8]:
-    """Bits of the same shape as ``grey``, each 1 with the probability that is its grey level."""
+    """Bits of the same shape as ``grey``, each 1 with the probability of its grey level."""
     return (uniforms(stream, grey.size).reshape(grey.shape) < grey).astype(np.uint8)
 
 
@@ -35,10 +34,10 @@ def shuffled(count: int) -> NDArray[np.int64]:
 
 
 def balanced_split(labels: NDArray[Any], sizes: tuple[int, ...]) -> list[NDArray[np.int64]]:
-    """Disjoint random index sets of the given sizes, each with all classes in proportion (within one image).
+    """Stratified random split into index sets of the given sizes; classes are balanced to within one image.
 
-    Images are shuffled, then dealt in the order of their relative rank within their class; cutting that order
-    anywhere cuts every class at the same fraction. Each set is returned in shuffled order.
+    Images are shuffled, then sorted by their relative rank within their class. Every prefix of that order has the same
+    fraction of each class. Each set is returned in shuffled order.
     """
     order = shuffled(len(labels))
     rank = np.empty(len(labels))

@@ -1,4 +1,4 @@
-"""What the public sets are: their files, where those are published, and how to know that they are right."""
+"""The public data sets: their files, addresses and checksums."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from softspin.data.dataset import Dataset
 
 @dataclass(frozen=True)
 class KnownFile:
-    """One file: ``digests`` by kind (see :func:`checksums.digest`), and the addresses where it is published.
-
-    A file without digests is checked by its reader. ``most_bytes`` cuts off a server that sends too much.
-    """
+    """A published file."""
 
     name: str
     digests: Mapping[str, str]
+    """By kind, see :func:`checksums.digest`. A file without digests is checked by its reader."""
     addresses: tuple[str, ...] = ()
+    """URLs of the file."""
     most_bytes: int = 100_000_000
+    """Maximum size of a download."""
 
 
 @dataclass(frozen=True)
 class Copy:
-    """One form in which a set may be found: all of its files, and the function that reads them."""
+    """One format of a data set: its files, and the function that reads them."""
 
     files: tuple[KnownFile, ...]
     read: Callable[[Sequence[Path]], Dataset]
@@ -33,26 +33,25 @@ class Copy:
 
 @dataclass(frozen=True)
 class PublicSet:
-    """A set that has to be found or fetched.
-
-    ``copies`` in order of preference within a folder. ``published`` is the one that can be downloaded;
-    ``keep`` turns its files into the one file that goes to the cache, written into the folder given;
-    ``prepare`` raises when the downloaded files could not be used anyway.
-    """
+    """A data set that is read from files, which may be downloaded."""
 
     name: str
     copies: tuple[Copy, ...]
+    """Formats in order of preference within a folder."""
     published: Copy
+    """The format that can be downloaded."""
     keep: Callable[[Sequence[Path], Path], Path]
+    """Converts the downloaded files to the one file for the cache, in the given folder."""
     prepare: Callable[[], None] = lambda: None
+    """Raises if the downloaded files could not be read."""
 
     def wanted(self) -> str:
-        """The files of each copy, in words."""
+        """The files of each copy, as text for messages."""
         return ", or ".join(" + ".join(file.name for file in copy.files) for copy in self.copies)
 
 
 def mnist_set(texts: tuple[KnownFile, KnownFile, KnownFile], pixels_sha256: str) -> PublicSet:
-    """Binarized MNIST as three text files, or as the packed file made of them."""
+    """Binarized MNIST as three text files, or as one packed file made from them."""
     compact_name = "binarized_mnist.npz"
 
     def read_compact(paths: Sequence[Path]) -> Dataset:
@@ -71,7 +70,7 @@ def mnist_set(texts: tuple[KnownFile, KnownFile, KnownFile], pixels_sha256: str)
 
 
 def omniglot_set(original: KnownFile, reconstruction: KnownFile) -> PublicSet:
-    """OMNIGLOT in 28 x 28: the original, preferred where a folder has both, or its reconstruction."""
+    """OMNIGLOT in 28 x 28: the original, preferred if a folder has both, or its reconstruction."""
     published = Copy((original,), lambda paths: readers.read_chardata(paths[0]))
     rebuilt = Copy((reconstruction,), lambda paths: readers.read_omniglot_npz(paths[0]))
     return PublicSet("omniglot", (published, rebuilt), published, lambda paths, folder: paths[0], readers.require_scipy)

@@ -1,4 +1,4 @@
-"""Cells: what one number of a table takes to reproduce, read from TOML."""
+"""Cells of a table: the settings that reproduce one number, read from TOML."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PLACE = Path("experiments")
 
 @dataclass(frozen=True)
 class Cell:
-    """One number of a table: a config without seeds, and the value in print.
+    """One number of a table: settings without seeds, and the reported value.
 
     >>> cell = Cell("mnist", "2-nonlinear", 1, "dvae#-power", "pa", 30.0, 83.37, 0.02)
     >>> cell.id
@@ -33,23 +33,35 @@ class Cell:
     data: str
     structure: str
     k: int
-    """Samples K of the bound."""
+    """Importance samples K of the bound."""
     method: str
     sampler: str
     beta: float | None = None
-    """The authors' choice; None is the default, or none at all for methods without a relaxation."""
+    """The authors' choice; None for the default, or for methods without a relaxation."""
     nll: float | None = None
-    """Test NLL in print, if there is one."""
+    """Reported test NLL, if there is one."""
     std: float | None = None
     """Its standard deviation over training runs."""
 
     @property
     def id(self) -> str:
-        """data/structure/kK/method/sampler."""
+        """Identifier: data/structure/kK/method/sampler."""
         return f"{self.data}/{self.structure}/k{self.k}/{self.method}/{self.sampler}"
 
     def config(self, *, seeds: Sequence[int] = (0,), steps: int | None = None, settings: Iterable[str] = ()) -> Config:
-        """The recipe for this cell; other steps scale its whole schedule, `key=value` settings make a variant."""
+        """The recipe of this cell as a config.
+
+        Args:
+            seeds: Seeds, which train as replicas of one run.
+            steps: Training steps; the whole schedule is scaled. None for those of the recipe.
+            settings: `key=value` texts that override the recipe.
+
+        Returns:
+            The config.
+
+        Raises:
+            ConfigError: A setting is invalid.
+        """
         own: dict[str, Any] = {name: getattr(self, name) for name in ("data", "structure", "method", "sampler", "beta")}
         if steps is not None:
             own["steps"] = steps
@@ -59,7 +71,14 @@ class Cell:
             raise type(error)(f"{self.id}: {error}") from None
 
     def variant(self, config: Config) -> dict[str, Any]:
-        """Settings of a config of this cell that are not the recipe's; {} is the recipe, of whatever length."""
+        """Settings of a config that differ from the recipe of this cell.
+
+        Args:
+            config: A config of this cell.
+
+        Returns:
+            Values by name; empty for the recipe itself, with any number of steps.
+        """
         recipe = self.config(seeds=config.seeds, steps=config.steps).settings()
         return {
             name: value
@@ -68,18 +87,24 @@ class Cell:
         }
 
     def matches(self, pattern: str) -> bool:
-        """Whether parts of the id match those of the pattern, in order; parts may be left out, and `dvae#-` too.
+        """Whether the identifier matches a pattern.
 
         >>> cell = Cell("mnist", "2-nonlinear", 1, "dvae#-power", "pa", 30.0)
         >>> [cell.matches(p) for p in ("mnist/2-*/power*", "k1", "mnist/*", "omniglot", "power/mnist")]
         [True, True, True, False, False]
+
+        Args:
+            pattern: Parts of the identifier in order, with wildcards; parts, and the prefix `dvae#-`, may be left out.
+
+        Returns:
+            True if every part of the pattern matches.
         """
         parts = iter(self.id.split("/"))
         return all(any(_part_matches(part, wanted) for part in parts) for wanted in pattern.strip("/").split("/"))
 
 
 def _recipe(own: Mapping[str, Any]) -> Config:
-    """The published recipe with a cell's own settings; those that only other methods have are left out."""
+    """The published recipe with the settings of a cell, without settings that its method does not use."""
     settings = migrate(paper.RECIPE)
     used = method(str(own["method"])).used_settings()
     other = {name for name in settings if (info := setting_info(name)) and info.method_only and name not in used}
@@ -92,7 +117,14 @@ def _part_matches(part: str, wanted: str) -> bool:
 
 
 def check_settings(settings: Iterable[str]) -> None:
-    """Raise for settings that a cell or another option has the say in."""
+    """Raise for settings that the cell or another option determines.
+
+    Args:
+        settings: `key=value` texts.
+
+    Raises:
+        ConfigError: A setting cannot be set in a grid.
+    """
     for setting in settings:
         name = setting.partition("=")[0].strip()
         info = setting_info(name)
@@ -101,7 +133,18 @@ def check_settings(settings: Iterable[str]) -> None:
 
 
 def find_table(name: str) -> Path:
-    """The file of a table: a path to TOML, or a name in the checkout's `experiments` folder."""
+    """Find the file of a table.
+
+    Args:
+        name: Path of a TOML file, or name of a table in the folder `experiments` of a clone.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        ConfigError: There is no folder of tables.
+        UnknownNameError: There is no table of this name.
+    """
     if name.endswith(".toml"):
         return Path(name)
     path = PLACE / f"{name}.toml"
@@ -114,7 +157,17 @@ def find_table(name: str) -> Path:
 
 
 def read_cells(path: Path) -> list[Cell]:
-    """All cells of a table, in its order; every one is checked."""
+    """Read and validate all cells of a table.
+
+    Args:
+        path: A TOML file, see :func:`find_table`.
+
+    Returns:
+        The cells, in the order of the file.
+
+    Raises:
+        ConfigError: The file cannot be read, or a cell is invalid.
+    """
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -148,7 +201,7 @@ def _cell(path: Path, number: int, values: object) -> Cell:
         if not isinstance(values.get(name, 0.0), int | float):
             raise ConfigError(f"{where}: {name} = {values[name]!r} is not a number")
     if "/" in str(values["data"]):
-        raise ConfigError(f"{where}: data = {values['data']!r} has a slash, which parts the names of cells")
+        raise ConfigError(f"{where}: data = {values['data']!r} has a slash, which separates the parts of cell names")
     try:
         config = Cell(**values).config()
     except SoftspinError as error:
@@ -157,7 +210,18 @@ def _cell(path: Path, number: int, values: object) -> Cell:
 
 
 def choose(cells: Sequence[Cell], patterns: Sequence[str]) -> list[Cell]:
-    """Cells that match any of the patterns, in their order; all, if there is none. Nothing found is an error."""
+    """Select cells.
+
+    Args:
+        cells: All cells.
+        patterns: Patterns, see :meth:`Cell.matches`; none selects all cells.
+
+    Returns:
+        Cells that match any of the patterns, in their order.
+
+    Raises:
+        ConfigError: No cell matches.
+    """
     found = [cell for cell in cells if not patterns or any(cell.matches(pattern) for pattern in patterns)]
     if not found:
         text = " or ".join(f"'{pattern}'" for pattern in patterns)

@@ -1,4 +1,4 @@
-"""A grid in one call: plan what a table lacks, and run it.
+"""Run a grid in one call: plan the missing results of a table, and train them.
 
 >>> from softspin.experiments import grid
 >>> from softspin.experiments.cells import find_table, read_cells
@@ -20,7 +20,7 @@ from softspin.experiments.rows import latest, read_rows
 from softspin.experiments.scheduler import Listener, Outcome, Scheduler
 
 FOLDER = Path("runs", "grid")
-"""Of the runs, unless another is given."""
+"""Default folder of the runs."""
 
 
 def run(
@@ -36,24 +36,28 @@ def run(
     launcher: Launcher | None = None,
     listener: Listener | None = None,
 ) -> Outcome:
-    """Make the results of cells that a file of rows lacks, and append one row for each cell and seed.
+    """Compute the results of cells that a file of rows lacks, and append one row for each cell and seed.
 
     After a stop or a crash, the same call resumes. Several processes may work on one file.
 
     Args:
-        cells: Of a table, see `softspin.experiments.cells`.
-        rows: The file of results, made if missing.
-        seeds: Of each cell; they train as the replicas of one run.
-        steps: A shorter schedule, scaled as a whole; None is the recipe's.
-        settings: `key=value` texts that make a variant of the recipe, or say where to run: `device=cpu`.
-        folder: Of the runs.
-        retry: Whether to run again what failed before.
-        deadline: When `time.monotonic` has passed it, the grid ends with a checkpoint.
-        launcher: Where to train; None is this process.
+        cells: Cells of a table, see :func:`softspin.experiments.cells.read_cells`.
+        rows: File of result rows, created if missing.
+        seeds: Seeds of each cell; they train as the replicas of one run.
+        steps: Training steps; the whole schedule is scaled. None for those of the recipe.
+        settings: `key=value` texts that override the recipe, or select the device: `device=cpu`.
+        folder: Folder of the runs.
+        retry: Whether to rerun failed runs.
+        deadline: Value of `time.monotonic` after which the grid ends with a checkpoint.
+        launcher: Where to train; None for this process.
         listener: Called with every event, see `softspin.experiments.scheduler`.
 
     Returns:
-        "done", "failed" if some run failed, or "unfinished" if a later call has more to do.
+        "done", "failed" if some run failed, or "unfinished" if runs are left for a later call.
+
+    Raises:
+        ConfigError: A setting is invalid.
+        SoftspinError: An error that would stop all cells, such as a missing data set or a full disk.
     """
     existing_rows = latest(read_rows(rows))
     configs = [(cell, cell.config(seeds=seeds, steps=steps, settings=settings)) for cell in cells]

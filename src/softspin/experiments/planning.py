@@ -1,4 +1,4 @@
-"""The plan of a grid: which results a cell lacks, and the runs that make them.
+"""The plan of a grid: the missing results of each cell, and the runs that compute them.
 
 No state is stored: after a crash the plan is rebuilt from rows and run folders.
 """
@@ -19,12 +19,13 @@ from softspin.training.results import RUN, read_run
 
 
 class CellPlan(NamedTuple):
-    """What a cell has, and what it lacks."""
+    """Missing and failed seeds of a cell, and the runs to make."""
 
     cell: Cell
     config: Config
-    """With all seeds that were asked for."""
+    """The config with all requested seeds."""
     missing: tuple[int, ...]
+    """Seeds without a result."""
     failed: tuple[int, ...]
     """Seeds that failed before and are not retried."""
     outdated: tuple[int, ...]
@@ -35,7 +36,21 @@ class CellPlan(NamedTuple):
 def plan_cell(
     cell: Cell, config: Config, existing_rows: Mapping[Key, ResultRow], folder: Path, *, retry: bool = False
 ) -> CellPlan:
-    """What a cell lacks of the seeds of a config: runs to resume, and one new run for the other seeds."""
+    """Plan the missing results of a cell: runs to resume, and one new run for the other seeds.
+
+    Args:
+        cell: The cell.
+        config: Its config with all requested seeds.
+        existing_rows: Latest row of each key.
+        folder: Folder of the runs.
+        retry: Whether failed seeds are run again.
+
+    Returns:
+        The plan.
+
+    Raises:
+        RunError: A run folder holds a run with other settings, or one whose results are outdated.
+    """
     variant = cell.variant(config)
     keys = {seed: make_key(cell.id, seed, config.steps, variant) for seed in config.seeds}
     rows = {seed: existing_rows.get(key) for seed, key in keys.items()}
@@ -51,13 +66,13 @@ def plan_cell(
         if left & set(began.seeds):
             for row in old:
                 if row.seed in began.seeds and row.start_commit == run.provenance.commit:
-                    raise RunError(f"the run in {path} made what is outdated ({row.outdated}); move it away")
+                    raise RunError(f"the run in {path} is outdated ({row.outdated}); move the folder away")
             wanted = config.replace(seeds=began.seeds)
             if name := differing_setting(wanted, began):  # the recipe of another version
                 was, now = began.settings().get(name), wanted.settings().get(name)
-                raise RunError(f"the run in {path} began with {name} = {was}, not {now}; move it away")
-            ours = began.replace(device=config.device, compile=config.compile)
-            runs.append(RunSpec(cell, ours, path, resume=True))
+                raise RunError(f"the run in {path} has {name} = {was}, not {now}; move the folder away")
+            resumed = began.replace(device=config.device, compile=config.compile)
+            runs.append(RunSpec(cell, resumed, path, resume=True))
             left -= set(began.seeds)
     if left:
         runs.append(new_run(cell, config, [seed for seed in config.seeds if seed in left], place))

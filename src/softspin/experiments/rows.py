@@ -1,7 +1,8 @@
-"""Result rows: one JSON object a line, appended as results come, each key once.
+"""Result rows: one JSON object per line, appended as runs end, with one result for each key.
 
-A row is a cell and a seed at a length of training and a variant of the recipe: its likelihood with error bars, or why
-there is none. One by code that was found wrong later says so as `outdated`: it stays, and its place is free again.
+The key of a row is its cell, seed, number of steps and variant of the recipe. The row has the test NLL with error bars,
+or the reason for a failure. A row whose code was later found to be wrong is marked as `outdated`: it stays in the file,
+and its key is free again.
 """
 
 from __future__ import annotations
@@ -18,32 +19,42 @@ from softspin.records import ResultRow
 
 
 class Key(NamedTuple):
-    """What a row is a result of."""
+    """Key of a result row."""
 
     cell: str
     seed: int
     steps: int
     variant: str
-    """As JSON with sorted keys."""
+    """Settings that differ from the recipe, as JSON with sorted keys."""
     outdated: str = ""
-    """What was wrong with the code, of a row that no longer counts as the result."""
+    """Error in the code that invalidates the row; empty if it is valid."""
 
 
 def make_key(cell: str, seed: int, steps: int, variant: Mapping[str, Any]) -> Key:
-    """The key of a result; the order in which a variant's settings were given does not matter."""
+    """Key of a result; the order of the settings in `variant` does not matter."""
     return Key(cell, seed, steps, json.dumps(variant, sort_keys=True))
 
 
 def key_of(row: ResultRow) -> Key:
-    """The key of a row."""
+    """Key of a row."""
     return make_key(row.cell or "", row.seed, row.steps, row.variant)._replace(outdated=row.outdated or "")
 
 
 def read_rows(path: Path, warn: Callable[[str], object] | None = None) -> list[ResultRow]:
-    """All rows of a file, in order; no file is no rows.
+    """Read all rows of a file.
 
-    A truncated last line is ignored, and reported to `warn`. Any other line that is no row is an error, and so is a
-    second result of the same key; a failed row may stand before the result of a retry.
+    A truncated last line is ignored. Any other line that is not a row is an error, and so is a second result of a
+    key. A failed row may precede the result of a retry.
+
+    Args:
+        path: The file; if it does not exist, there are no rows.
+        warn: Called with a message about a truncated last line.
+
+    Returns:
+        The rows, in the order of the file.
+
+    Raises:
+        RowsError: The file cannot be read, or is damaged.
     """
     try:
         content = path.read_bytes()
@@ -53,20 +64,31 @@ def read_rows(path: Path, warn: Callable[[str], object] | None = None) -> list[R
         raise RowsError(f"rows {path} cannot be read: {error.strerror}") from None
     kept = _whole(content)
     if len(kept) < len(content) and warn is not None:
-        warn(f"the last line of {path} was cut off ({len(content) - len(kept)} bytes) and does not count")
+        warn(f"the last line of {path} is truncated ({len(content) - len(kept)} bytes) and is ignored")
     return _parse(path, kept)
 
 
 def latest(rows: Iterable[ResultRow]) -> dict[Key, ResultRow]:
-    """The row that counts of each key: the last one, which is the result if there is one."""
+    """The valid row of each key: the last one, which is the result if there is one."""
     return {key_of(row): row for row in rows}
 
 
 def append_rows(path: Path, rows: Iterable[ResultRow]) -> list[ResultRow]:
-    """Append the rows whose keys have no result yet, in one piece, and return them. A cut-off last line is replaced."""
+    """Append rows in one write, except those whose keys have a result. A truncated last line is overwritten.
+
+    Args:
+        path: The file, created if missing.
+        rows: New rows.
+
+    Returns:
+        The rows that were appended.
+
+    Raises:
+        RowsError: The file cannot be written, or is damaged.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Two grids may share the file. The lock is a file beside it: on Windows nobody can read a locked file.
+        # Two grids may share the file. The lock is a separate file, because a locked file cannot be read on Windows.
         with path.open("a+b") as file, lock(path.with_name(f".{path.name}.lock")):
             return _append(path, file, rows)
     except OSError as error:
@@ -94,7 +116,7 @@ def _append(path: Path, file: BinaryIO, rows: Iterable[ResultRow]) -> list[Resul
 
 
 def _whole(content: bytes) -> bytes:
-    """Without a last line that was cut off; one that lacks only its newline is whole."""
+    """The content without a truncated last line; a last line that lacks only its newline is complete."""
     end = content.rfind(b"\n") + 1
     try:
         json.loads(content[end:])

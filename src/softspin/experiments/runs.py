@@ -1,6 +1,6 @@
-"""Runs of a grid: how one is trained, and how it becomes rows.
+"""Runs of a grid: training, and conversion of the results to rows.
 
-A run has one cell and several seeds, which train as its replicas, in a folder of its own.
+A run has one cell and several seeds, which train as its replicas, and its own folder.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from softspin.training.results import RUN, read_result, read_run
 from softspin.training.trainer import Callback, Trainer
 
 NOT_THE_CELLS_FAULT = (CheckpointError, DataError, DeviceError, JournalError, OutOfTimeError, RunError, OSError)
-"""What stops a grid, unless a file is damaged: the next cell would meet it as well, and this one can go on later."""
+"""Errors that stop a grid, unless a file is damaged: other cells would fail too, and this one can be resumed later."""
 
-MOST_LETTERS = 100
-"""In the name of a folder; a variant may have many settings."""
+MAX_FOLDER_NAME = 100
+"""Maximum length of a folder name; a variant may have many settings."""
 
 
 class RunSpec(NamedTuple):
@@ -55,36 +55,36 @@ class RunSpec(NamedTuple):
 
     @property
     def step(self) -> int:
-        """The step of its last checkpoint."""
-        with contextlib.suppress(DamagedError):  # the run will say so
+        """Step of its last checkpoint; 0 if there is none."""
+        with contextlib.suppress(DamagedError):  # reported when the run is resumed
             saved = self.resume and checkpoint.exists(self.folder, "last")
             return int(checkpoint.load_meta(self.folder, "last")["step"]) if saved else 0
         return 0
 
 
 def refresh(spec: RunSpec) -> RunSpec:
-    """The run as it is now: another process may have started it since it was planned."""
+    """Update `resume`: another process may have started the run since it was planned."""
     return spec._replace(resume=(spec.folder / RUN).exists())
 
 
 def new_run(cell: Cell, config: Config, seeds: Sequence[int], place: Path) -> RunSpec:
-    """A run that starts."""
+    """A new run of these seeds."""
     return RunSpec(cell, config.replace(seeds=tuple(seeds)), place / f"seeds-{seeds_text(seeds)}")
 
 
 def cell_folder(cell: Cell, config: Config, folder: Path) -> Path:
-    """Where the runs of a cell at a length and a variant are, in characters that no shell minds."""
+    """Folder for the runs of a cell with this number of steps and variant, in characters that need no shell quoting."""
     variant = ",".join(f"{name}={value}" for name, value in cell.variant(config).items())
     name = f"{config.steps}-{variant}" if variant else str(config.steps)
-    if len(name) > MOST_LETTERS:
-        name = f"{name[: MOST_LETTERS - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    if len(name) > MAX_FOLDER_NAME:
+        name = f"{name[: MAX_FOLDER_NAME - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
     method = cell.method.replace("#", "-sharp").replace("++", "-plusplus")
     parts = (cell.data, cell.structure, f"k{cell.k}", method, cell.sampler, name)
     return folder.joinpath(*(re.sub(r"[^A-Za-z0-9._=,-]+", "_", part) for part in parts))
 
 
 def seeds_text(seeds: Sequence[int]) -> str:
-    """Seeds as they are written on the command line.
+    """Seeds in the notation of the command line.
 
     >>> seeds_text([0, 1, 2, 4, 7, 8])
     '0-2,4,7-8'
@@ -101,12 +101,24 @@ def seeds_text(seeds: Sequence[int]) -> str:
 def train_run(
     spec: RunSpec, data: Dataset, *, callback: Callback | None = None, deadline: float | None = None
 ) -> list[ResultRow]:
-    """Train a run, or resume it: a row for each seed, or for those that failed.
+    """Train or resume a run.
 
-    After non-finite numbers there is one row, of the seed that had them; the folder is renamed, and the other seeds
-    have no row: see `remaining`. Any other failure is a row for each seed, and the folder stays as it is.
+    After non-finite numbers there is one row, for the seed that had them; the folder is renamed, and the other seeds
+    have no row, see `remaining`. Any other failure gives a failed row for each seed, and the folder is unchanged.
+
+    Args:
+        spec: The run.
+        data: Its data set.
+        callback: Called during training.
+        deadline: Value of `time.monotonic` after which training ends with a checkpoint.
+
+    Returns:
+        A row for each seed, or for those that failed.
+
+    Raises:
+        SoftspinError: An error that other cells would have too, such as a full disk or a missing device.
     """
-    _forget_the_last_run()
+    _free_memory()
     try:
         return [_finished(spec, row) for row in _results(spec, data, callback, deadline)]
     except TrainingError as error:
@@ -120,24 +132,24 @@ def train_run(
 
 
 def remaining(spec: RunSpec, rows: Iterable[ResultRow]) -> RunSpec | None:
-    """The seeds of a run that have no row, to rerun without the one that broke."""
+    """A new run of the seeds that have no row, after another seed had non-finite numbers; None if there are none."""
     have = {row.seed for row in rows}
     seeds = [seed for seed in spec.config.seeds if seed not in have]
     return new_run(spec.cell, spec.config, seeds, spec.folder.parent) if seeds else None
 
 
 def check_device(name: str) -> None:
-    """Raise if a device does no work any more; after some errors a GPU refuses all that follows."""
+    """Raise DeviceError if a device no longer works; after some errors a GPU rejects all further work."""
     device = find_device(name)
     try:
         torch.zeros(1, device=device).add_(1).item()
     except RuntimeError as error:
-        raise DeviceError(f"{device} does not work any more ({_line(error)}); call again to go on") from None
+        raise DeviceError(f"{device} no longer works ({_line(error)}); run the same command again to resume") from None
 
 
 def _results(spec: RunSpec, data: Dataset, callback: Callback | None, deadline: float | None) -> list[ResultRow]:
-    """What came out, with the commit that started the run: `result.json` of version 1 does not say."""
-    rows = read_result(spec.folder) if spec.resume else None  # there is one if a kill came before its rows
+    """Result of the run, with the commit that started it, which `result.json` of version 1 does not have."""
+    rows = read_result(spec.folder) if spec.resume else None  # exists if the grid was killed before it added the rows
     if rows is None:
         trainer = Trainer(spec.config, data, spec.folder, callback=callback)
         if deadline is not None:
@@ -182,13 +194,13 @@ def _now() -> str:
 
 
 def _line(error: Exception) -> str:
-    """An error on one line; the names of types that are not ours say more than their words."""
+    """An error on one line, with the name of its type, which is often more informative than the message."""
     text = " ".join(str(error).split())
     return text if isinstance(error, TrainingError) else f"{type(error).__name__}: {text}"
 
 
 def _set_aside(folder: Path) -> None:
-    """Rename a run that broke, so that it is not resumed."""
+    """Rename a run with non-finite numbers, so that it is not resumed."""
     number, away = 1, folder.with_name(f"broken-{folder.name}")
     while away.exists():
         number += 1
@@ -196,8 +208,8 @@ def _set_aside(folder: Path) -> None:
     folder.rename(away)
 
 
-def _forget_the_last_run() -> None:
-    """Memory of the GPU, and compiled code: torch gives up compiling one function for too many models."""
+def _free_memory() -> None:
+    """Free GPU memory and compiled code of the last run: torch limits how often one function is compiled."""
     gc.collect()
     if "torch._dynamo" in sys.modules:
         torch.compiler.reset()

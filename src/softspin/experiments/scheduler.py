@@ -1,7 +1,6 @@
-"""The scheduler of a grid: which run is next, what becomes of its rows, and when to stop.
+"""The scheduler of a grid: it passes runs to a launcher and stores their rows.
 
-It gives runs to a launcher, appends the rows that come back, and reruns the seeds of a broken run that have none. A
-listener receives what happens as typed events.
+After a run with non-finite numbers, the other seeds are run again. A listener receives typed events.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from softspin.records import ResultRow
 from softspin.training.results import read_result
 
 Outcome = Literal["done", "failed", "unfinished"]
-"""All results are there; some run failed; time was up, or runs were left to other processes."""
+"""All results exist; some run failed; or runs are left, because the time was up or other processes train them."""
 
 
 class Counts(NamedTuple):
-    """How far a grid is, in results: pairs of a cell and a seed."""
+    """Progress of a grid, in results: pairs of a cell and a seed."""
 
     wanted: int
     missing: int
@@ -34,20 +33,21 @@ class Counts(NamedTuple):
 
     @property
     def results(self) -> int:
-        """Those that are there."""
+        """Number of existing results."""
         return self.wanted - self.missing - self.failed
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something happened, after which the counts are these."""
+    """Base class of events."""
 
     counts: Counts
+    """Progress after the event."""
 
 
 @dataclass(frozen=True)
 class GridStarted(Event):
-    """There are runs to make."""
+    """The grid starts; there are runs to make."""
 
     runs: int
 
@@ -59,57 +59,65 @@ class RunStarted(Event):
     spec: RunSpec
     number: int
     total: int
-    """Runs that are known of by now, this one included."""
+    """Number of runs known so far, including this one."""
     step: int
+    """Step of the checkpoint from which it resumes; 0 for a new run."""
     trained_before: bool
-    """Whether only its rows are missing."""
+    """Whether training is finished and only the rows are missing."""
 
 
 @dataclass(frozen=True)
 class RunBusy(Event):
-    """Another process is training a run; it is left to that one."""
+    """Another process is training a run, which is skipped here."""
 
     spec: RunSpec
 
 
 @dataclass(frozen=True)
 class RunEnded(Event):
-    """A run has ended, well or not. Its rows are in the file, and follow as events."""
+    """A run has ended, with or without failures. Its rows are in the file, and follow as events."""
 
     spec: RunSpec
 
 
 @dataclass(frozen=True)
 class RowAdded(Event):
-    """A result, or why there is none."""
+    """A result, or a failure."""
 
     row: ResultRow
 
 
 @dataclass(frozen=True)
 class RerunQueued(Event):
-    """After one seed broke, the others are next, from the beginning."""
+    """After a failure of one seed, the other seeds are run again from the start."""
 
     spec: RunSpec
 
 
 @dataclass(frozen=True)
 class GridStopped(Event):
-    """It ends before all is done; the same call resumes from here."""
+    """The grid stops before all runs are done; the same call resumes it."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class GridEnded(Event):
-    """Every run was made."""
+    """All runs are done."""
 
 
 Listener = Callable[[Event], object]
 
 
 class Scheduler:
-    """The runs of a plan in their order."""
+    """Makes the runs of a plan, in order.
+
+    Args:
+        plans: Plan of each cell.
+        rows: File of result rows.
+        launcher: Where to train.
+        listener: Called with every event.
+    """
 
     def __init__(
         self, plans: Sequence[CellPlan], rows: Path, launcher: Launcher, listener: Listener | None = None
@@ -124,21 +132,24 @@ class Scheduler:
 
     @property
     def counts(self) -> Counts:
-        """How far it is."""
+        """Progress of the grid."""
         return Counts(self._wanted, len(self._missing), len(self._failed))
 
     def run(self, deadline: float | None = None) -> Outcome:
-        """Make all runs, and append their rows as each ends.
+        """Make all runs, and append the rows of each run when it ends.
 
         Args:
-            deadline: When `time.monotonic` has passed it, the current run ends with a checkpoint, and no other starts.
+            deadline: Value of `time.monotonic` after which the current run ends with a checkpoint and no other starts.
                 The first run always makes a step.
 
+        Returns:
+            "done", "failed" or "unfinished".
+
         Raises:
-            KeyboardInterrupt: After a checkpoint and an event.
-            SoftspinError: For what is not a cell's fault, such as a missing data set or a full disk.
+            KeyboardInterrupt: After Ctrl-C; a checkpoint was saved.
+            SoftspinError: An error that would stop all cells, such as a missing data set or a full disk.
         """
-        append_rows(self.rows, [])  # a file that cannot be written is found now, not after a day
+        append_rows(self.rows, [])  # fail now if the file cannot be written, not after the first run
         self.launcher.prepare(tuple(self.queue))
         if self.queue:
             self._emit(GridStarted(self.counts, len(self.queue)))
@@ -161,7 +172,7 @@ class Scheduler:
         return "failed" if self._failed else "done"
 
     def _next_runs(self, deadline: float | None) -> Iterator[RunSpec]:
-        """Runs, as a launcher asks for them."""
+        """Yield runs on demand of the launcher."""
         while self.queue:
             if self._started and deadline is not None and time.monotonic() >= deadline:
                 raise OutOfTimeError("out of time between two runs")

@@ -1,4 +1,4 @@
-"""How long a run will take, from what others took: rows of the same structure, or the benchmark of the GPU step."""
+"""Estimates of training time, from result rows of the same structure, or from the benchmark of the GPU step."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from softspin.errors import RowsError, SoftspinError
 from softspin.records import ResultRow
 
 BENCHMARK = Path("benchmarks", "results", "gpu_step.json")
-"""In a checkout."""
+"""File of the benchmark in a clone of the repository."""
 
 
 class Work(NamedTuple):
-    """What the time of a run depends on."""
+    """Settings on which the training time depends."""
 
     data: str
     structure: str
@@ -32,7 +32,7 @@ class Work(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """A measured run, or update."""
+    """Measured time of a run, or of an update."""
 
     work: Work
     seconds: float
@@ -40,15 +40,15 @@ class Timing(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """Seconds of training, without the evaluation at its end."""
+    """Estimated seconds of training, without the evaluation at the end."""
 
     seconds: float
     exact_match: bool
-    """Whether runs of exactly this work were measured; otherwise it is scaled from others."""
+    """Whether runs with the same settings were measured; otherwise the estimate is scaled from others."""
 
 
 def work_of(config: Config, variant: Mapping[str, Any]) -> Work:
-    """The work of a config."""
+    """Settings of a config on which the training time depends."""
     return Work(
         config.data, config.structure, config.method, config.sampler, config.importance_samples,
         len(config.replicas), config.steps, variant,
@@ -56,19 +56,30 @@ def work_of(config: Config, variant: Mapping[str, Any]) -> Work:
 
 
 def measured(rows: Iterable[ResultRow], benchmark: Path | None = None) -> list[Timing]:
-    """All measurements: of the rows that are results and, if that file is there, of the benchmark."""
+    """Collect measurements.
+
+    Args:
+        rows: Result rows; failed ones are ignored.
+        benchmark: Results of the benchmark of the GPU step; ignored if the file does not exist.
+
+    Returns:
+        All timings.
+
+    Raises:
+        RowsError: The file of the benchmark is invalid.
+    """
     found = []
     for row in rows:
         device = row.provenance.device
         if row.ok and row.config is not None and row.training_seconds is not None and device is not None:
-            with contextlib.suppress(SoftspinError):  # a config of another version says nothing of this one's times
+            with contextlib.suppress(SoftspinError):  # times of an incompatible version are not comparable
                 work = work_of(Config.from_dict(row.config), row.variant)
                 found.append(Timing(work, row.training_seconds, device))
     return found + (_benchmark(benchmark) if benchmark is not None and benchmark.is_file() else [])
 
 
 def _benchmark(path: Path) -> list[Timing]:
-    """Its cases are one update each, of the recipe's nets; those without compilation do not count."""
+    """Timings of the benchmark: one update of the recipe's networks each; uncompiled ones are ignored."""
     found = []
     try:
         for case in json.loads(path.read_text(encoding="utf-8")):
@@ -78,21 +89,29 @@ def _benchmark(path: Path) -> list[Timing]:
                 work = Work("", "2-nonlinear", "", sampler, what["samples"], what["replicas"], 1, variant)
                 found.append(Timing(work, case["ms"]["median"] / 1000, f"cuda {case['device']}"))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RowsError(f"{path} is not what the benchmark writes: {error!r}") from None
+        raise RowsError(f"{path} is not a result of the benchmark: {error!r}") from None
     return found
 
 
 def device_of(found: list[Timing], here: str) -> str | None:
-    """The device whose measurements count: this one, or else that of the latest; None if there are none."""
+    """The device whose timings are used: this one, or else that of the latest timing; None if there are none."""
     devices = [timing.device for timing in found]
     return here if here in devices else devices[-1] if devices else None
 
 
 def estimate(work: Work, found: Iterable[Timing]) -> Estimate | None:
-    """The time of a work, or None where nothing of its structure and variant was measured.
+    """Estimate the training time.
 
-    Time grows with steps in proportion, with samples and replicas at most so: each measurement of the method gives an
-    upper bound, and the least of them is taken. Other methods, and the benchmark, which has updates alone, only guide.
+    Time is proportional to steps, and grows at most proportionally with samples and replicas. Each timing of the same
+    method therefore gives an upper bound, and the lowest one is used. Other methods and the benchmark are used only if
+    there is no timing of the method.
+
+    Args:
+        work: Settings of the run.
+        found: Timings, see :func:`measured`.
+
+    Returns:
+        The estimate, or None if no run of the same structure and variant was measured.
     """
     found = [one for one in found if (one.work.structure, one.work.variant) == (work.structure, work.variant)]
     if same := [one.seconds for one in found if one.work == work]:

@@ -1,7 +1,7 @@
-"""One replica of a model as plain data: layers without batch norm, the RBM, how the bits are softened.
+"""One replica of a model as plain data: layers without batch norm, the RBM, and the smoothing.
 
-What the page computes with these is the model in evaluation mode. Centring of the image, batch norm and the decoder's
-constant are affine, so they are folded into the layers here, in float64; an affine layer and tanh are left.
+The page computes the model in evaluation mode. Centring of the image, batch norm and the constant of the decoder are
+affine, so they are folded into the layers, in float64. Only affine layers and tanh remain.
 """
 
 from __future__ import annotations
@@ -20,16 +20,28 @@ from softspin.nets import Affine
 
 
 def export(net: DiscreteVAE, replica: int) -> dict[str, Any]:
-    """All that a page needs to encode, decode and sample. The nets take bits and give logits."""
+    """Export one replica.
+
+    Args:
+        net: The model.
+        replica: Which replica, counted from 0.
+
+    Returns:
+        Plain data for a page to encode, decode and sample. The networks map bits to logits.
+
+    Raises:
+        SupportError: The page does not support the prior or the method, or a parameter is non-finite.
+        ConfigError: The page does not support the networks.
+    """
     prior = net.prior_parameters
     if not prior.two_sided:
-        raise SupportError("this model's prior is on a graph; the page knows priors with two sides (graph = none)")
+        raise SupportError("this model's prior is on a graph; the page supports only bipartite priors (graph = none)")
     mean = net.mean.double().cpu()
     *nets, decoder = net.nets
     encoder = []
     for one in nets:
         first, *rest = one.affine_layers(replica)
-        seen = first.weight[: len(mean)]  # the rows of the image; those of earlier bits are not centred
+        seen = first.weight[: len(mean)]  # the rows of the image; earlier bits are not centred
         encoder.append([Affine(first.weight, first.bias - mean @ seen), *rest])
     *before, last = decoder.affine_layers(replica)
     weight = prior.weight[replica].detach()
@@ -49,7 +61,7 @@ def export(net: DiscreteVAE, replica: int) -> dict[str, Any]:
 
 
 def packed_net(layers: Iterable[Affine]) -> list[dict[str, Any]]:
-    """Layers as plain data."""
+    """Layers of a network as plain data."""
     return [
         {
             "inputs": layer.weight.shape[0],
@@ -62,10 +74,19 @@ def packed_net(layers: Iterable[Affine]) -> list[dict[str, Any]]:
 
 
 def packed(values: Tensor) -> str:
-    """Numbers as text: float32, lowest byte first, row by row.
+    """Numbers as base64 text: little-endian float32 in row-major order.
 
-    Whole numbers of three bytes with a common step would save a quarter, and cost up to 1e-4 in the logits of a fully
-    trained model: its layers have a few weights hundreds of times larger than most.
+    Quantization to integers of three bytes would save a quarter of the size, but change the logits of a fully trained
+    model by up to 1e-4: a few weights are hundreds of times larger than most.
+
+    Args:
+        values: A tensor of any shape.
+
+    Returns:
+        The text.
+
+    Raises:
+        SupportError: A number is non-finite.
     """
     numbers = values.float().cpu().numpy()
     if not np.isfinite(numbers).all():
@@ -74,15 +95,15 @@ def packed(values: Tensor) -> str:
 
 
 def packed_bits(rows: Tensor) -> str:
-    """Binary images `(N, pixels)` as text, eight pixels a byte, the first the highest; each image starts a byte."""
+    """Binary images `(N, pixels)` as base64 text: eight pixels per byte, highest bit first; rows are padded."""
     return base64.b64encode(np.packbits(rows.cpu().numpy().astype(bool), axis=1).tobytes()).decode()
 
 
 def _smoothing(net: DiscreteVAE, replica: int) -> dict[str, Any]:
-    """The family with its settings; a trained width is one number for each bit."""
+    """Family and settings of the smoothing; a trained width is one number for each bit."""
     method = net.method
     if not isinstance(method, SmoothedMethod):
-        raise SupportError(f"the page shows soft bits; this model's method '{method.name}' has none")
+        raise SupportError(f"this model's method '{method.name}' has no soft bits, which the page needs")
     settings = {"epsilon": 0.05, "clamp": 0.0, **method.smoothing_settings}
     about = {"family": method.smoothing.name, "beta": method.beta[replica].item(), **settings}
     if (width := method.trained_width()) is not None:
@@ -91,7 +112,7 @@ def _smoothing(net: DiscreteVAE, replica: int) -> dict[str, Any]:
 
 
 def spread(count: int, wanted: int) -> Sequence[int]:
-    """At most `wanted` indices below `count`, evenly apart, so that data in the order of their kinds show all of them.
+    """At most `wanted` evenly spaced indices below `count`, so that data sorted by class show all classes.
 
     >>> spread(10, 4), spread(3, 4)
     ([0, 2, 5, 7], [0, 1, 2])

@@ -1,4 +1,4 @@
-"""What a visitor should know of the model, as text, from its config and its metadata."""
+"""Facts about a model for the page, as text, from its config and its metadata."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ Facts = list[tuple[str, str]]
 
 
 def headline(model: Model, replica: int) -> list[str]:
-    """The few words at the top of the page."""
+    """Short facts for the top of the page.
+
+    Args:
+        model: The model.
+        replica: Which replica, counted from 0.
+
+    Returns:
+        One text for each fact.
+    """
     config, metadata = model.config, model.metadata
     words = [config.method, config.structure, config.data, f"{config.shape.units} bits"]
     if metadata is None:
@@ -23,7 +31,15 @@ def headline(model: Model, replica: int) -> list[str]:
 
 
 def facts(model: Model, replica: int) -> Facts:
-    """All that stands at its end, as (what, value)."""
+    """All facts for the end of the page.
+
+    Args:
+        model: The model.
+        replica: Which replica, counted from 0.
+
+    Returns:
+        Pairs of a label and a value.
+    """
     config, metadata = model.config, model.metadata
     one, last = config.replicas[replica], len(config.replicas) - 1
     info = [
@@ -42,16 +58,16 @@ def facts(model: Model, replica: int) -> Facts:
             "Training",
             f"{config.steps:,} steps; this is the {metadata.which} checkpoint, step {metadata.steps[replica]:,}",
         ),
-        ("Made by", f"softspin {origin.softspin}, commit {_commits(metadata, replica)}, on {origin.device}"),
+        ("Trained by", f"softspin {origin.softspin}, commit {_commits(metadata, replica)}, on {origin.device}"),
     ]
     if not metadata.result:
-        return [*info, ("Test NLL", "not evaluated: training has not ended")]
+        return [*info, ("Test NLL", "not evaluated: training is not finished")]
     row = metadata.result[replica]
     return [
         *info,
-        ("Test NLL", f"{_nll(row)}, a standard error over images"),
+        ("Test NLL", f"{_nll(row)} (standard error over images)"),
         ("log Z", f"{log_z_text(row)}, by {row.log_z_method}"),
-        ("Behind it", "; ".join(detail_lines(row))),
+        ("Details", "; ".join(detail_lines(row))),
         ("Independent pixels", f"{number(row.baseline_nll)} nats"),
     ]
 
@@ -62,7 +78,7 @@ def _nll(row: ResultRow) -> str:
 
 
 def _commits(metadata: ModelRecord, replica: int) -> str:
-    """Of the start of training and of its end, where they differ."""
+    """Commits of the start and the end of training, if they differ."""
     end = metadata.result[replica].provenance.commit if metadata.result else None
     both = [metadata.provenance.commit, end]
     return " and ".join(dict.fromkeys(one for one in both if one)) or "unknown"

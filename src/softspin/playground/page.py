@@ -1,4 +1,4 @@
-"""The page: a template, its style and scripts, and a model, in one file that needs nothing else."""
+"""The page: template, style, scripts and model in one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -21,11 +21,26 @@ TEMPLATE = Path(__file__).with_name("template")
 SCRIPTS = (
     "numbers", "nets", "rbm", "softbit", "state", "paint", "drawing", "bits", "prior", "couplings", "density", "main",
 )  # fmt: skip
-"""In this order: each uses the ones before."""
+"""Scripts in the order of their dependencies."""
 
 
 def page(model: Model, images: Tensor, *, replica: int = 0, count: int = 24, unseen: bool = True) -> str:
-    """The page of one replica, with `count` of the binary images `(N, pixels)` to pick from; `unseen` in training?"""
+    """Build the page of one replica.
+
+    Args:
+        model: The model.
+        images: Binary images `(N, pixels)` for the visitor to select from.
+        replica: Which replica, counted from 0.
+        count: Number of images on the page.
+        unseen: Whether the images were not used in training.
+
+    Returns:
+        The page as HTML.
+
+    Raises:
+        SupportError: There is no such replica, or the page does not support the model.
+        ConfigError: The page does not support the networks.
+    """
     model.check_replica(replica)
     some = images[list(spread(len(images), count))]
     data = {**payload(model, some, replica), "unseen": unseen}
@@ -33,13 +48,13 @@ def page(model: Model, images: Tensor, *, replica: int = 0, count: int = 24, uns
         "title": html.escape(f"softspin: {', '.join(data['headline'][:3])}"),
         "style": _read("style.css"),
         "script": "\n".join(_read(f"{name}.js") for name in SCRIPTS),
-        "model": json.dumps(data, allow_nan=False).replace("<", "\\u003c"),  # no text in it can end the script
+        "model": json.dumps(data, allow_nan=False).replace("<", "\\u003c"),  # so no text can end the script element
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _read("page.html"))
 
 
 def payload(model: Model, images: Tensor, replica: int = 0) -> dict[str, Any]:
-    """Model, images and facts as plain data, with answers of PyTorch by which the page tests itself."""
+    """Model, images and facts as plain data, with results of PyTorch for the self-test of the page."""
     *others, width = model.shape
     return {
         "headline": headline(model, replica),
@@ -54,7 +69,7 @@ def payload(model: Model, images: Tensor, replica: int = 0) -> dict[str, Any]:
 
 
 def answers(model: Model, image: Tensor, replica: int) -> dict[str, Any]:
-    """What PyTorch makes of an image `(pixels,)`: logits given the most likely bits, pixels, energy and fields."""
+    """Results of PyTorch for an image `(pixels,)`: most likely bits and their logits, pixels, energy and fields."""
     net = model.net
     x = image.to(net.mean).expand(net.replicas, 1, -1)
     with evaluating(net):
@@ -64,7 +79,7 @@ def answers(model: Model, image: Tensor, replica: int) -> dict[str, Any]:
         for group, one in enumerate(net.encoder):
             before = [z[..., : group * net.bits_per_group]] if group else []
             logits.append(one(centred, *before)[replica, 0, 0, : net.bits_per_group])
-        prior = net.prior(validate=False)  # another replica may be broken; this one is checked where it is packed
+        prior = net.prior(validate=False)  # other replicas may be non-finite; this one is checked in `packed`
         return {
             "bits": packed_bits(z[replica, 0]),
             "logits": packed(torch.cat(logits)),

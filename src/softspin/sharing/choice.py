@@ -1,4 +1,4 @@
-"""One replica out of several, with its share of what is known, and with the reason for the choice: nobody hides it."""
+"""Selection of one replica out of several, with its metadata and the reason for the selection."""
 
 from __future__ import annotations
 
@@ -15,11 +15,24 @@ from softspin.records import ModelRecord
 def one_replica(
     net: DiscreteVAE, config: Config, record: ModelRecord, replica: int | Literal["best"]
 ) -> tuple[DiscreteVAE, Config, ModelRecord]:
-    """The replica of a number, or the best by validation NLL, as a model of its own."""
+    """Extract one replica as a separate model.
+
+    Args:
+        net: Networks and prior of all replicas.
+        config: Their config.
+        record: Their metadata.
+        replica: Number of the replica, or `"best"` for the lowest validation NLL.
+
+    Returns:
+        Networks, config and metadata of that replica.
+
+    Raises:
+        SharingError: The best replica is unknown, because there is no validation NLL.
+    """
     if replica == "best":
         number, why = _best(record.valid_nll), "the one with the lowest validation NLL"
     else:
-        number, why = replica, "asked for by its number"
+        number, why = replica, "selected by its number"
     seed, beta = config.replicas[number]
     grid = bool(config.betas)
     alone = config.replace(seeds=(seed,), betas=(), beta=beta if grid else config.beta)
@@ -39,5 +52,5 @@ def one_replica(
 def _best(valid_nll: Sequence[float | None]) -> int:
     known = [(nll, number) for number, nll in enumerate(valid_nll) if nll is not None]
     if not known:
-        raise SharingError("which replica is the best is not known: these parameters have no validation NLL")
+        raise SharingError("the best replica is unknown: these parameters have no validation NLL; give its number")
     return min(known)[1]

@@ -1,8 +1,8 @@
-"""A shared model on the disk.
+"""Files of a shared model.
 
-It is one safetensors file: the model's tensors, and in its header, as strict JSON, all that is known of them. A shared
-folder holds that file as `model.safetensors`, and for people the same JSON as `config.json` and a card, `README.md`.
-Reading runs no code from the file and follows no name in it.
+A shared model is one safetensors file with the tensors, and with the metadata as strict JSON in its header. A shared
+folder holds that file as `model.safetensors`, the same JSON as `config.json`, and a model card, `README.md`. Reading
+runs no code from the file and opens no path that it names.
 """
 
 from __future__ import annotations
@@ -22,61 +22,83 @@ from softspin.files import temporary_path, write_synced
 from softspin.model import DiscreteVAE, restore
 from softspin.records import ModelRecord
 from softspin.sharing.card import card
-from softspin.sharing.metadata import MOST_BYTES, from_text, to_text
+from softspin.sharing.metadata import MAX_BYTES, from_text, to_text
 from softspin.training.results import RUN
 
 TENSORS, DESCRIPTION, CARD = "model.safetensors", "config.json", "README.md"
 KEY = "softspin"
-"""Of the description among the header's metadata."""
+"""Key of the metadata in the header of the file."""
 
 
 def is_shared(path: Path) -> bool:
-    """Whether a path is that of a file, or of a folder with the file of a shared model."""
+    """Whether a path is a file, or a folder with the file of a shared model."""
     return path.is_file() or (path / TENSORS).is_file()
 
 
 def read(path: Path) -> tuple[DiscreteVAE, Config, ModelRecord]:
-    """Model, on the host, config and description; SharingError in one line where anything is not as it should be."""
+    """Read a shared model.
+
+    Args:
+        path: File or folder.
+
+    Returns:
+        Networks on the CPU, config and metadata.
+
+    Raises:
+        SharingError: The file is missing, damaged or inconsistent; one line.
+    """
     file = path / TENSORS if path.is_dir() else path
     try:
         with safe_open(file, framework="pt", device="cpu") as opened:
             text = (opened.metadata() or {}).get(KEY)
             if text is None:
-                raise SharingError(f"{file} is a safetensors file, but not of softspin: its header has no '{KEY}'")
+                raise SharingError(f"{file} is not a model of softspin: the header of the file has no '{KEY}'")
             record, config = from_text(text, file)
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
     except FileNotFoundError:
-        raise SharingError(f"there is no {file}") from None
+        raise SharingError(f"there is no file {file}") from None
     except (SafetensorError, OSError) as error:
-        raise SharingError(f"{file} is damaged, or no safetensors file: {_line(error)}") from None
+        raise SharingError(f"{file} is damaged, or not a safetensors file: {_line(error)}") from None
     try:
         net = restore(config, migrate_tensors(tensors, record.config), record.data.shape)
     except (ShapeError, SupportError) as error:
         raise SharingError(f"{file} does not fit its own config: {error}") from None
     if len(net.mean) != math.prod(record.data.shape):
-        raise SharingError(f"{file} has {len(net.mean)} pixels and images of shape {list(record.data.shape)}")
+        raise SharingError(f"{file} has {len(net.mean)} pixels, but images of shape {list(record.data.shape)}")
     if path.is_dir():
         _check_copy(path / DESCRIPTION, text)
     return net, config, dataclasses.replace(record, config=config.to_dict())
 
 
 def write(path: Path, net: DiscreteVAE, record: ModelRecord, *, overwrite: bool = False) -> list[Path]:
-    """Write a model to a file (a name that ends in .safetensors) or to a folder; what was written.
+    """Write a model to a file or to a folder.
 
-    What is there already is replaced only if told so, and a run never is; other files of a folder stay. Stopped at any
-    moment, the folder has the whole old model or the whole new one; what is for people may be missing, never another's.
+    Other files of a folder are kept. If the process is killed, the folder holds either the old model or the new one.
+    Its JSON and model card may then be missing, but never belong to another model.
+
+    Args:
+        path: File, if the name ends in `.safetensors`, else folder.
+        net: Networks and prior.
+        record: Metadata.
+        overwrite: Whether existing files are replaced; those of a run never are.
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        SharingError: The model cannot be shared, or the files exist or cannot be written.
     """
     if not all(part.rebuildable for part in net.nets):
         raise SharingError(
-            "a model with custom networks cannot be shared as a file, which holds no code; share the code, and "
-            "model.net.state_dict() by safetensors.torch.save_file"
+            "a model with custom networks cannot be shared as a file, because files hold no code; share the code, and "
+            "save model.net.state_dict() by safetensors.torch.save_file"
         )
     text = to_text(record)
     tensors = {name: value.detach().cpu().contiguous() for name, value in net.state_dict().items()}
     try:
-        restore(record.read_config(), tensors, record.data.shape)  # what could not be read is not written
+        restore(record.read_config(), tensors, record.data.shape)  # never write what could not be read
     except (ShapeError, SupportError) as error:
-        raise SharingError(f"this model is not what its config makes: {error}") from None
+        raise SharingError(f"this model does not fit its config: {error}") from None
     content = safetensors.torch.save(tensors, {"format": "pt", KEY: text})
     if path.suffix == ".safetensors":
         files = {path: content}
@@ -90,35 +112,35 @@ def write(path: Path, net: DiscreteVAE, record: ModelRecord, *, overwrite: bool 
 def _check_place(path: Path, overwrite: bool) -> None:
     single = path.suffix == ".safetensors"
     if path.is_dir() and single:
-        raise SharingError(f"{path} is a folder; give it another name, or the model's file one")
+        raise SharingError(f"{path} is a folder; give another name for the file")
     if path.is_file() and not single:
-        raise SharingError(f"{path} is a file; a model goes to a folder, or to a file that ends in .safetensors")
+        raise SharingError(f"{path} is a file; give a folder, or a file that ends in .safetensors")
     if (path / RUN).exists():
-        raise SharingError(f"{path} is the folder of a run; take another one")
+        raise SharingError(f"{path} is a run directory; give another folder")
     if not overwrite and path.exists() and (single or any(path.iterdir())):
-        raise SharingError(f"{path} exists already; take another name, or replace it: --overwrite, overwrite=True")
+        raise SharingError(f"{path} already exists; give another name, or replace it: --overwrite, overwrite=True")
 
 
 def _replace(path: Path, files: dict[Path, bytes]) -> None:
-    """All files beside their places first, then each into its own; after an error nothing is left beside them.
+    """Write all files to temporary paths, then rename them; after an error no temporary file is left.
 
-    The last of them is the model itself, which is replaced at once. The others tell of it: the old ones go before that,
-    the new ones come after it.
+    The last file is the model itself, which is replaced atomically. The others describe it: the old ones are deleted
+    before that, the new ones are renamed after it.
     """
-    halves = {file: temporary_path(file) for file in files}
+    temporary = {file: temporary_path(file) for file in files}
     made = not path.exists() and path.suffix != ".safetensors"
     try:
         next(iter(files)).parent.mkdir(parents=True, exist_ok=True)
         for file, content in files.items():
-            write_synced(halves[file], content)
+            write_synced(temporary[file], content)
         for file in [*files][:-1]:
             file.unlink(missing_ok=True)
         for file in reversed(files):
-            halves[file].replace(file)
+            temporary[file].replace(file)
     except BaseException as error:
         with contextlib.suppress(OSError):
-            for half in halves.values():
-                half.unlink(missing_ok=True)
+            for leftover in temporary.values():
+                leftover.unlink(missing_ok=True)
             if made:
                 path.rmdir()
         if isinstance(error, OSError):
@@ -127,10 +149,10 @@ def _replace(path: Path, files: dict[Path, bytes]) -> None:
 
 
 def _check_copy(path: Path, text: str) -> None:
-    """Raise if the description for people is not that of the tensors: someone has edited it, to no effect."""
+    """Raise if the separate JSON file differs from the metadata in the file: edits of it would have no effect."""
     try:
         with path.open("rb") as file:
-            same = json.loads(file.read(MOST_BYTES + 1)) == json.loads(text)
+            same = json.loads(file.read(MAX_BYTES + 1)) == json.loads(text)
     except FileNotFoundError:
         return
     except OSError as error:
@@ -138,7 +160,7 @@ def _check_copy(path: Path, text: str) -> None:
     except (ValueError, RecursionError):
         same = False
     if not same:
-        raise SharingError(f"{path} is not what {TENSORS} says of itself; put it back, or delete it")
+        raise SharingError(f"{path} differs from the metadata in {TENSORS}; restore or delete it")
 
 
 def _line(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""What a shared model says of itself. The file may come from anyone, so every part of it is checked."""
+"""Metadata of a shared model. Files may be untrusted, so every field is validated."""
 
 from __future__ import annotations
 
@@ -14,14 +14,24 @@ from softspin.errors import ConfigError, RecordError, SharingError, UnknownNameE
 from softspin.formatting import replica_name
 from softspin.records import PROVENANCE_FIELDS, ModelRecord, ResultRow, RunRecord
 
-MOST_BYTES = 10_000_000
-"""Of a description: thousands of replicas need less."""
+MAX_BYTES = 10_000_000
+"""Maximum size of the metadata; thousands of replicas need less."""
 
 
 def describe_checkpoint(
     run: RunRecord, which: str, meta: Mapping[str, Any], rows: Sequence[ResultRow] | None
 ) -> ModelRecord:
-    """The description of a run's checkpoint, from `run.json`, its meta and the result, which is of the best."""
+    """Metadata of a checkpoint.
+
+    Args:
+        run: Record of the run.
+        which: `"best"` or `"last"`.
+        meta: Meta data of the checkpoint.
+        rows: Result of the run, which is that of the best parameters; None if there is none.
+
+    Returns:
+        The metadata of a model with these parameters.
+    """
     last = {"step": meta["step"], "nll": None}
     each = meta["best"] if which == "best" else [last] * len(meta["best"])
     return ModelRecord(
@@ -36,25 +46,36 @@ def describe_checkpoint(
 
 
 def to_text(record: ModelRecord) -> str:
-    """The description as strict JSON, after the checks that its reader makes."""
+    """The metadata as strict JSON; raises SharingError if :func:`from_text` would reject it."""
     text = json.dumps(record.to_json(), indent=1, allow_nan=False)
     from_text(text, "this model")
     return text + "\n"
 
 
 def from_text(text: str | bytes, place: object) -> tuple[ModelRecord, Config]:
-    """A description and its config; SharingError, which names the place, unless all of it is as it should be."""
-    if len(text) > MOST_BYTES:
-        raise SharingError(f"{place} has a description of {len(text):,} bytes; at most {MOST_BYTES:,} are read")
+    """Read and validate metadata.
+
+    Args:
+        text: Strict JSON.
+        place: File or name for messages.
+
+    Returns:
+        Metadata and config.
+
+    Raises:
+        SharingError: The metadata are invalid.
+    """
+    if len(text) > MAX_BYTES:
+        raise SharingError(f"{place} has metadata of {len(text):,} bytes; at most {MAX_BYTES:,} are allowed")
     try:
         values = json.loads(text)
         _check_plain(values)
     except (ValueError, RecursionError) as error:
-        raise SharingError(f"{place} has a description that cannot be read: {error}") from None
+        raise SharingError(f"{place} has metadata that cannot be read: {error}") from None
     if not isinstance(values, dict) or not {"version", "format"} & values.keys():
-        raise SharingError(f"{place} has a description that is not softspin's")
+        raise SharingError(f"{place} has metadata that softspin did not write")
     if "version" not in values and values["format"] != 1:
-        raise SharingError(f"{place} has a description of format {str(values['format'])[:60]}; only 1 is known")
+        raise SharingError(f"{place} has metadata of format {str(values['format'])[:60]}; only format 1 is supported")
     try:
         record = ModelRecord.from_json(values, complete=True)
     except RecordError as error:
@@ -62,18 +83,18 @@ def from_text(text: str | bytes, place: object) -> tuple[ModelRecord, Config]:
         raise SharingError(f"{place}, written by softspin {by}, {error}") from None
     for name in PROVENANCE_FIELDS:
         if getattr(record.provenance, name) is None:
-            raise SharingError(f"{place} has no 'provenance.{name}'; it is not what softspin wrote")
+            raise SharingError(f"{place} has no 'provenance.{name}', which softspin always writes")
     config = _config(place, record)
     for name in ("steps", "valid_nll"):
         if (count := len(getattr(record, name))) != len(config.replicas):
-            raise SharingError(f"{place} has {count} '{name}' for {len(config.replicas)} replicas; there is one each")
+            raise SharingError(f"{place} has {count} '{name}' for {len(config.replicas)} replicas; expected one each")
     _check_rows(place, record, config)
     return record, config
 
 
 def _config(place: object, record: ModelRecord) -> Config:
-    if isinstance(record.config.get("graph"), str):  # which a config would look up
-        raise SharingError(f"{place} names a graph by a text; a shared model has the pairs themselves")
+    if isinstance(record.config.get("graph"), str):  # a config would open this path
+        raise SharingError(f"{place} has the name of a graph; a shared model must have the pairs of units")
     try:
         config = record.read_config()
     except (ConfigError, UnknownNameError) as error:
@@ -81,7 +102,7 @@ def _config(place: object, record: ModelRecord) -> Config:
             f"{place} was written by softspin {record.softspin}; this one, {__version__}, cannot use it: {error}"
         ) from None
     if config.data != file_name(config.data):
-        raise SharingError(f"{place} names data by a path, '{config.data}'; a shared model has a file's name at most")
+        raise SharingError(f"{place} has a path of data, '{config.data}'; a shared model may only have a file name")
     return config
 
 
@@ -90,26 +111,26 @@ def _check_rows(place: object, record: ModelRecord, config: Config) -> None:
     if rows is None:
         return
     if len(rows) != len(replicas):
-        raise SharingError(f"{place} does not have one row of results for each of {len(replicas)} replicas")
+        raise SharingError(f"{place} has {len(rows)} result rows for {len(replicas)} replicas; expected one each")
     for row, replica in zip(rows, replicas, strict=True):
         if not row.ok:
-            raise SharingError(f"{place} has a row of results that failed; a shared model has none")
+            raise SharingError(f"{place} has a failed result row; a shared model must not have any")
         if (missing := row.missing_part()) is not None:
-            raise SharingError(f"{place} has a row of results without '{missing}'; it is not what softspin wrote")
+            raise SharingError(f"{place} has a result row without '{missing}', which softspin always writes")
         if (row.seed, row.beta) != (replica.seed, replica.beta):
             raise SharingError(f"{place} has a result of {replica_name(row)} for {replica_name(replica)}")
 
 
 def file_name(data: str) -> str:
-    """The name of data without the folders before it, whichever way their slashes lean: those are nobody's business."""
+    """File name of a data path, with either kind of slash; the folders are private and not shared."""
     return Path(data.replace("\\", "/")).name
 
 
 def _check_plain(value: Any) -> None:
-    """Raise for non-finite numbers, and for characters that would move a terminal's cursor or break a line."""
+    """Raise for non-finite numbers, and for control characters, which could manipulate a terminal."""
     if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError("it has a number that is not finite")
+        raise ValueError("it has a non-finite number")
     if isinstance(value, str) and not value.isprintable():
-        raise ValueError(f"it has a text with control characters, {value[:60]!r}")
+        raise ValueError(f"it has a string with control characters, {value[:60]!r}")
     for one in [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ():
         _check_plain(one)

@@ -1,4 +1,4 @@
-"""Adam over all parameters as one table, a row for each replica, with everything that changes on the device."""
+"""Adam over all parameters as one table with a row for each replica; all state is on the device."""
 
 from __future__ import annotations
 
@@ -11,11 +11,20 @@ from torch import Tensor, nn
 class Adam:
     """Adam, with weight decay as a loss term: decay * w is part of the gradient.
 
-    With `corrected`, epsilon stands beside the root of the bias-corrected second moment, as in PyTorch; without, beside
-    that of the uncorrected one, as in the recipe, so that early steps are smaller.
+    The parameters, all `(R, ...)`, become views of one table `(R, P)`, so a step is a few operations however many
+    parameters there are. The parameters of a single replica may have any shape, as in ordinary modules.
 
-    The parameters, all `(R, ...)`, become views of one table `(R, P)`: a step is a few operations, however many there
-    are. Of a single replica they may have any shape, as those of an ordinary module do.
+    Args:
+        parameters: Parameters, each with its weight decay.
+        replicas: Number of replicas R.
+        beta1: Decay rate of the first moment.
+        beta2: Decay rate of the second moment.
+        epsilon: Added to the root of the second moment.
+        corrected: Whether epsilon is added to the root of the bias-corrected second moment, as in PyTorch. Otherwise
+            it is added to the uncorrected one, as in the recipe, so that early steps are smaller.
+
+    References:
+        Kingma, Ba (2015), Adam: A Method for Stochastic Optimization, arXiv:1412.6980.
     """
 
     def __init__(
@@ -43,18 +52,28 @@ class Adam:
         self.second = torch.zeros_like(self.value)
 
     def gradients(self) -> list[Tensor]:
-        """The gradients of all parameters, in their shapes, and none left behind."""
+        """Take the gradients of all parameters, and clear them.
+
+        Returns:
+            Gradients in the shapes of the parameters; zeros where there is none.
+        """
         taken = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
         for parameter in self.parameters:
             parameter.grad = None
         return taken
 
     def step(self, gradient: Tensor, rate: Tensor, number: Tensor) -> None:
-        """One step along the gradient `(R, P)`, of the scalar `rate`; `number` counts from 1."""
+        """Make one step.
+
+        Args:
+            gradient: Gradient `(R, P)`, without weight decay.
+            rate: Learning rate, a scalar.
+            number: Number of the step, counted from 1.
+        """
         gradient = gradient + self.decay * self.value
         self.first.lerp_(gradient, 1 - self.beta1)
         self.second.lerp_(gradient.square(), 1 - self.beta2)
-        # 1 - beta^t in float64: in float32, 1 - 0.999 has four digits.
+        # 1 - beta^t in float64: in float32, 1 - 0.999 has four significant digits.
         number = number.to(torch.float64)
         root = (1 - self.beta2**number).sqrt().to(rate.dtype)
         size = rate / (1 - self.beta1**number).to(rate.dtype)

@@ -1,4 +1,4 @@
-"""How an update is run: directly, with compiled stages, or replayed as one CUDA graph with a side stream."""
+"""Execution of an update: directly, with compiled stages, or as a replayed CUDA graph with a side stream."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from softspin.samplers import Sampler
 from softspin.training.update import Stages, Update
 
 EAGER_UPDATES = 3
-"""Updates that run before the graph is captured."""
+"""Number of updates that run eagerly before the graph is captured."""
 
 
 class CapturePlan(NamedTuple):
-    """What the parts of a model and the device allow."""
+    """Whether stages are compiled, and whether updates are captured in a CUDA graph."""
 
     compiled: bool
     captured: bool
@@ -30,7 +30,19 @@ class CapturePlan(NamedTuple):
 def plan_capture(
     config: Config, model: DiscreteVAE, sampler: type[Sampler] | Sampler, device: torch.device
 ) -> CapturePlan:
-    """Compile and capture on a GPU where every part can be; without Triton there is neither compiler nor kernel."""
+    """Decide how updates are run: compiled and captured on a GPU if every part supports it.
+
+    Without Triton, there is neither compiler nor kernel.
+
+    Args:
+        config: The setting `compile` is used.
+        model: The model, whose parts declare what they support.
+        sampler: Sampler, or its class.
+        device: The device of training.
+
+    Returns:
+        The plan.
+    """
     parts: list[type[Part] | Part] = [model.method, *model.nets, model.likelihood, model.prior_parameters, sampler]
     compilable = TRITON and all(part.compilable for part in parts)
     on_gpu = device.type == "cuda"
@@ -41,7 +53,12 @@ def plan_capture(
 
 
 class Runner:
-    """Makes updates, as planned."""
+    """Runs updates according to a plan.
+
+    Args:
+        update: State and stages of an update.
+        plan: Whether to compile and to capture.
+    """
 
     def __init__(self, update: Update, plan: CapturePlan) -> None:
         self.update = update
@@ -51,7 +68,7 @@ class Runner:
         self._eager_updates = 0
 
     def __call__(self) -> None:
-        """One update. Of a captured one the first run eagerly, so that all that they need is there."""
+        """Run one update. The first ones run eagerly before a capture, so that everything they need is allocated."""
         if self._side_stream is None:
             self.update.run(self.stages)
         elif self._graph is None and self._eager_updates < EAGER_UPDATES:
@@ -64,8 +81,8 @@ class Runner:
             self._graph.replay()
 
     def _capture(self) -> None:
-        # A finished engine is part of a reference cycle. Were it collected during the capture, the end of its graph
-        # would be one of this one's operations, which CUDA refuses, and the run would fail.
+        # A finished engine is part of a reference cycle. If it were collected during the capture, its graph would be
+        # destroyed inside the capture, which is a CUDA error.
         gc.collect()
         torch.cuda.synchronize(self.update.device)
         self._graph = torch.cuda.CUDAGraph()
@@ -77,7 +94,7 @@ class Runner:
 
     @contextlib.contextmanager
     def _on_side_stream(self) -> Iterator[None]:
-        """Work that a GPU may do at the same time as what follows, until it is waited for."""
+        """Run the block on a side stream, concurrently with what follows, until `_join`."""
         assert self._side_stream is not None
         self._side_stream.wait_stream(torch.cuda.current_stream(self.update.device))
         with torch.cuda.stream(self._side_stream):
@@ -89,11 +106,12 @@ class Runner:
 
 
 def compiled_stages(update: Update) -> Stages:
-    """The stages through torch.compile."""
+    """The stages of an update, compiled by torch.compile."""
     return Stages(
         moments=torch.compile(update.moments),
         next_batch=torch.compile(update.next_batch),
-        # torch would put the rows of a sum over bits into one warp: 0.26 ms for the soft bits' densities at K = 25.
+        # With persistent reductions, torch puts each row of a sum over bits into one warp: 0.26 ms for the densities of
+        # the soft bits at K = 25.
         bound=torch.compile(update.bound, options={"triton.persistent_reductions": False}),
         descend=torch.compile(update.descend),
     )

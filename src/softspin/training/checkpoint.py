@@ -1,9 +1,9 @@
-"""Checkpoints that survive a kill at any moment: tensors in safetensors, everything else in JSON, never a pickle.
+"""Crash-safe checkpoints: tensors in safetensors, everything else in JSON, no pickles.
 
-A checkpoint `last` is two files. `last-<token>.safetensors` holds the tensors and is never written twice;
-`last.json` names it, with its size and SHA-256, and is replaced in one atomic step once the tensors are on the
-disk. Whoever reads `last.json` therefore finds either the old pair or the new one. Files that it does not name
-are what a killed save left behind; the next save deletes them.
+A checkpoint `last` is two files. `last-<token>.safetensors` holds the tensors and is never overwritten. `last.json` has
+its name, size and SHA-256, and is replaced atomically once the tensors are on the disk. A reader of `last.json`
+therefore finds either the old pair or the new one. Files that it does not name were left by a killed save; the next
+save deletes them.
 """
 
 from __future__ import annotations
@@ -29,17 +29,23 @@ from softspin.errors import CheckpointError, ConfigError, DamagedError
 from softspin.files import sync_folder, write_synced
 
 FORMAT = 1
-"""Version of the layout of both files; raised when an older softspin could not read a newer checkpoint."""
+"""Version of the layout of both files; increased if an older softspin cannot read newer checkpoints."""
 
 _TOKEN = "[0-9a-f]{16}"
 Folder = str | os.PathLike[str]
 
 
 def save(folder: Folder, name: str, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
-    """Replace the checkpoint `name` in a folder (made if missing) by these tensors and this plain data, atomically.
+    """Write a checkpoint, atomically replacing the previous one of the same name.
 
-    Tensors of any device, shape and dtype; meta is what strict JSON can hold, so neither NaN nor infinity.
-    Raises CheckpointError where the disk does not take it; the checkpoint before is then still there.
+    Args:
+        folder: Folder, created if missing.
+        name: Name of the checkpoint: letters, digits and underscores.
+        tensors: Tensors of any device, shape and dtype, by name.
+        meta: Plain data for strict JSON, so neither NaN nor infinity.
+
+    Raises:
+        CheckpointError: The files cannot be written; the previous checkpoint is then unchanged.
     """
     folder = Path(folder)
     host = {key: one.detach().cpu().clone(memory_format=torch.contiguous_format) for key, one in tensors.items()}
@@ -52,10 +58,10 @@ def save(folder: Folder, name: str, tensors: Mapping[str, Tensor], meta: Mapping
         folder.mkdir(parents=True, exist_ok=True)
         write_synced(file, content, exclusive=True)
         write_synced(fresh, text, exclusive=True)
-        sync_folder(folder)  # both names are on the disk before one file says that the other is there
+        sync_folder(folder)  # both files are on the disk before the manifest refers to the tensors
         os.replace(fresh, manifest)
     except BaseException as error:
-        if not _holds(manifest, text):  # Ctrl-C may come just after the replacement
+        if not _holds(manifest, text):  # Ctrl-C may arrive just after the replacement
             _delete((file, fresh))
         if isinstance(error, OSError):
             raise _unwritable(folder, name, error) from error
@@ -65,10 +71,17 @@ def save(folder: Folder, name: str, tensors: Mapping[str, Tensor], meta: Mapping
 
 
 def load(folder: Folder, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors, on the host, and meta of the checkpoint `name`; runs no code from the files.
+    """Read a checkpoint. Runs no code from the files.
 
-    Of an earlier version, the tensors have the names that they have now. Raises CheckpointError where it is missing,
-    damaged, or of another format.
+    Args:
+        folder: Run directory.
+        name: Name of the checkpoint, such as `"best"` or `"last"`.
+
+    Returns:
+        Tensors by name, on the CPU, and the meta data. Tensors of an earlier version get their current names.
+
+    Raises:
+        CheckpointError: The checkpoint is missing, damaged, or of another format.
     """
     manifest = _read_manifest(Path(folder), name)
     while True:
@@ -76,7 +89,7 @@ def load(folder: Folder, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
             content = (Path(folder) / manifest["tensors"]).read_bytes()
             break
         except OSError as error:
-            # A run that is still going may have replaced the pair since its manifest was read.
+            # Another process may have replaced the pair since the manifest was read.
             again = _read_manifest(Path(folder), name)
             if again == manifest:
                 raise _unreadable(folder, name, manifest["tensors"], error) from None
@@ -96,19 +109,38 @@ def load(folder: Folder, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def load_meta(folder: Folder, name: str) -> dict[str, Any]:
-    """The meta alone, without reading the tensors."""
+    """Read only the meta data of a checkpoint.
+
+    Args:
+        folder: Run directory.
+        name: Name of the checkpoint.
+
+    Returns:
+        The meta data.
+
+    Raises:
+        CheckpointError: The checkpoint is missing, damaged, or of another format.
+    """
     meta: dict[str, Any] = _read_manifest(Path(folder), name)["meta"]
     return meta
 
 
 def exists(folder: Folder, name: str) -> bool:
-    """Whether a checkpoint of that name was ever completed; it may still be damaged."""
+    """Whether a checkpoint exists; it may be damaged.
+
+    Args:
+        folder: Run directory.
+        name: Name of the checkpoint.
+
+    Returns:
+        True if its manifest exists.
+    """
     return os.path.exists(_manifest_path(Path(folder), name))
 
 
 def _manifest_path(folder: Path, name: str) -> Path:
     if not re.fullmatch(r"[A-Za-z0-9_]+", name):
-        raise CheckpointError(f"a checkpoint cannot be called '{name}'; use letters, digits and underscores")
+        raise CheckpointError(f"invalid checkpoint name '{name}'; use letters, digits and underscores")
     return folder / f"{name}.json"
 
 
@@ -121,12 +153,12 @@ def _manifest(file: str, content: bytes, meta: Mapping[str, Any]) -> bytes:
         "sha256": hashlib.sha256(content).hexdigest(),
         "meta": dict(meta),
     }
-    body = json.loads(json.dumps(body, allow_nan=False))  # as it will be read, with texts for all keys
+    body = json.loads(json.dumps(body, allow_nan=False))  # as it will be read, with string keys
     return json.dumps({**body, "seal": _seal(body)}, indent=1, allow_nan=False).encode()
 
 
 def _seal(body: Mapping[str, Any]) -> str:
-    """A digest of the manifest's other entries, so that a change to meta does not pass unseen either."""
+    """Digest of the other entries of the manifest, so that changes to meta are detected too."""
     return hashlib.sha256(json.dumps(body, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
@@ -144,7 +176,7 @@ def _read_manifest(folder: Path, name: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise _damaged(folder, name, f"{path.name} is not JSON") from None
     if not isinstance(manifest, dict) or "format" not in manifest:
-        raise _damaged(folder, name, f"{path.name} is not a checkpoint's")
+        raise _damaged(folder, name, f"{path.name} is not the manifest of a checkpoint")
     if manifest["format"] != FORMAT:
         raise CheckpointError(
             f"checkpoint '{name}' in {folder} was written by softspin {manifest.get('softspin')} with format "
@@ -153,12 +185,12 @@ def _read_manifest(folder: Path, name: str) -> dict[str, Any]:
     seal = manifest.pop("seal", None)
     try:
         sealed = seal == _seal(manifest)
-    except ValueError:  # NaN, which we never write
+    except ValueError:  # NaN, which is never written
         sealed = False
     if not sealed:
         raise _damaged(folder, name, f"{path.name} does not have the SHA-256 that was written")
     if not re.fullmatch(rf"{name}-{_TOKEN}\.safetensors", str(manifest.get("tensors"))):
-        raise _damaged(folder, name, f"{path.name} names no file of its own")
+        raise _damaged(folder, name, f"{path.name} names no tensor file of this checkpoint")
     if type(manifest.get("size")) is not int or not isinstance(manifest.get("meta"), dict):
         raise _damaged(folder, name, f"{path.name} lacks a size or meta")
     return manifest
@@ -178,18 +210,18 @@ def _delete(paths: Iterable[Path]) -> None:
 
 
 def _leftovers(folder: Path, name: str, current: Path) -> list[Path]:
-    """What earlier saves of this name left: the tensors before, and the files of a save that was killed."""
+    """Files of earlier saves of this name: the previous tensors, and what killed saves left."""
     own = re.compile(rf"{name}-{_TOKEN}\.(safetensors|json)")
     return [path for path in folder.glob(f"{name}-*") if path != current and own.fullmatch(path.name)]
 
 
 def _unwritable(folder: Path, name: str, error: OSError) -> CheckpointError:
-    before = "the one before is intact" if exists(folder, name) else "there was none before"
+    before = "the previous one is intact" if exists(folder, name) else "there was no previous one"
     return CheckpointError(f"checkpoint '{name}' could not be written to {folder}: {error.strerror}; {before}")
 
 
 def _unreadable(folder: Folder, name: str, file: str, error: OSError) -> CheckpointError:
-    """A file that was written and is gone is damage; one that the system does not let us read may be whole."""
+    """A missing file is damage; one that the system does not allow us to read may be intact."""
     why = f"{file} cannot be read: {error.strerror}"
     if isinstance(error, FileNotFoundError):
         return _damaged(folder, name, why)
@@ -197,4 +229,4 @@ def _unreadable(folder: Folder, name: str, file: str, error: OSError) -> Checkpo
 
 
 def _damaged(folder: Folder, name: str, what: str) -> DamagedError:
-    return DamagedError(f"checkpoint '{name}' in {folder} is damaged: {what}; to begin anew, move the folder away")
+    return DamagedError(f"checkpoint '{name}' in {folder} is damaged: {what}; to start over, move the folder away")

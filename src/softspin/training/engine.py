@@ -1,4 +1,4 @@
-"""Training step by step: what an update is (`update`), how it is run (`capture`) and what it reports (`record`)."""
+"""The training engine: updates (`update`), how they are run (`capture`) and their running means (`record`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,18 @@ from softspin.training.update import Update
 
 
 class Engine:
-    """A run between two steps, and :meth:`step`, which makes one."""
+    """State of training, and :meth:`step`, which makes one update of all replicas.
+
+    Args:
+        config: Settings of the run.
+        model: The model to train; moved to the device.
+        data: Training images.
+        device: Device of training.
+        sampler: Custom sampler; needed if and only if the config has `sampler = custom`.
+
+    Raises:
+        ConfigError: Sampler and config do not fit together.
+    """
 
     def __init__(
         self,
@@ -30,12 +41,12 @@ class Engine:
     ) -> None:
         if (config.sampler == CUSTOM) != (sampler is not None):
             raise ConfigError(
-                f"sampler = {config.sampler} and {'a' if sampler else 'no'} custom sampler; "
-                "give one by softspin.fit(config, sampler=...), which sets sampler = custom"
+                f"sampler = {config.sampler}, but {'a' if sampler else 'no'} custom sampler was given; "
+                "use softspin.fit(config, sampler=...), which sets sampler = custom"
             )
         if sampler is not None and not isinstance(sampler, Sampler):
             what = f"the class {sampler.__name__}" if isinstance(sampler, type) else f"a {type(sampler).__name__}"
-            raise ConfigError(f"sampler = {what} is not an object of a class derived from softspin.samplers.Sampler")
+            raise ConfigError(f"sampler = {what} is not an instance of a subclass of softspin.samplers.Sampler")
         kind: type[Sampler] | Sampler = SAMPLERS.get(config.sampler) if sampler is None else sampler
         plan = plan_capture(config, model, kind, device)
         chosen = kind if isinstance(kind, Sampler) else kind.build(config, compiled=plan.compiled)
@@ -46,7 +57,7 @@ class Engine:
         self.steps = 0
 
     def step(self) -> None:
-        """One update of all replicas."""
+        """Make one update of all replicas."""
         if self.steps % self.update.steps_per_epoch == 0:
             self._shuffle()
         self.model.method.before_step(self.steps, self.update.prior)
@@ -58,37 +69,61 @@ class Engine:
 
     @torch.no_grad()
     def set_log_z(self, value: Tensor) -> None:
-        """A better value of log Z `(R,)`, at the current parameters; the sampler continues from there."""
+        """Replace the estimate of log Z at the current parameters; the sampler continues from it.
+
+        Args:
+            value: log Z of each replica, `(R,)`.
+        """
         self.update.log_z.copy_(value)
         self.update.keep_sampler_state(self.update.sampler.set_log_z(self.update.sampler_state, value))
 
     @torch.no_grad()
     def correct_log_z(self, value: Tensor, since: int) -> None:
-        """As :meth:`set_log_z`, and correct the means recorded since the last report; log Z was set at step `since`."""
+        """Like :meth:`set_log_z`; also corrects the means recorded since the last report.
+
+        Args:
+            value: log Z of each replica, `(R,)`.
+            since: Step at which log Z was last set.
+        """
         error = value.to(self.record.sums) - self.update.log_z
         kl_weight = self.update.schedules.warmup(self.update.step_counter)
         self.record.correct_log_z(error, kl_weight, since, self.steps)
         self.set_log_z(value)
 
     def report(self) -> dict[str, Tensor]:
-        """Means over the steps since the last report, `(R,)` each, by name."""
+        """Means over the steps since the last report; resets them.
+
+        Returns:
+            Means `(R,)` by name.
+        """
         return self.record.report(self.steps)
 
     def state(self) -> dict[str, Tensor]:
-        """Everything that the next step depends on, by name."""
+        """Everything that the next step depends on.
+
+        Returns:
+            Tensors by name, for a checkpoint.
+        """
         return self.update.state()
 
     @torch.no_grad()
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Continue from a state that :meth:`state` gave."""
+        """Continue from a state.
+
+        Args:
+            state: What :meth:`state` returned.
+
+        Raises:
+            CheckpointError: Names or shapes are not those of this run.
+        """
         own = self.state()
         if state.keys() != own.keys():
             odd = sorted(state.keys() ^ own.keys())[0]
-            raise CheckpointError(f"the checkpoint and this run do not have the same parts; '{odd}' is in one only")
+            raise CheckpointError(f"the checkpoint and this run have different tensors; '{odd}' is in only one of them")
         for name, value in own.items():
             if value.shape != state[name].shape:
-                came, wanted = tuple(state[name].shape), tuple(value.shape)
-                raise CheckpointError(f"'{name}' has shape {came} in the checkpoint, this run's is {wanted}")
+                stored, expected = tuple(state[name].shape), tuple(value.shape)
+                raise CheckpointError(f"'{name}' has shape {stored} in the checkpoint; this run needs {expected}")
             value.copy_(state[name])
         self.record.load(state)
         self.steps = int(self.update.step_counter)

@@ -1,7 +1,7 @@
-"""The journal of a run: one JSON object a line, appended as training goes, whole lines only.
+"""The metrics log of a run, `journal.jsonl`: one JSON object per line, appended during training.
 
-Write the lines of a step before its checkpoint. A run resumed from that checkpoint then drops what came after it,
-writes it anew, and its journal equals that of a run that was never stopped, but for wall times.
+Write the lines of a step before its checkpoint. A run that resumes from that checkpoint then drops later lines and
+writes them again, so its log equals that of an uninterrupted run except for wall times.
 """
 
 from __future__ import annotations
@@ -20,7 +20,13 @@ NAME = "journal.jsonl"
 
 
 class Journal:
-    """Appends lines; made by :meth:`open`, closed by :meth:`close` or at the end of a `with`."""
+    """Metrics log that is open for appending; create it by :meth:`open`, as a context manager or with :meth:`close`.
+
+    Args:
+        path: The file.
+        file: The open file.
+        board: TensorBoard's writer, or None.
+    """
 
     def __init__(self, path: Path, file: BinaryIO, board: Any) -> None:
         self.path = path
@@ -29,15 +35,25 @@ class Journal:
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str], step: int | None = None, tensorboard: bool = False) -> Journal:
-        """The journal in a folder (made if missing), to go on after a step; None starts it anew.
+        """Open the metrics log of a run. Lines of later steps and a truncated last line are removed.
 
-        Lines of later steps and a half-written last line are cut off. With `tensorboard`, numbers go to
-        `folder/tensorboard` as well.
+        Args:
+            folder: Run directory, created if missing.
+            step: Step after which to append; None starts an empty log.
+            tensorboard: Whether numbers also go to `folder/tensorboard`.
+
+        Returns:
+            The open log.
+
+        Raises:
+            JournalError: The file cannot be written.
+            DamagedError: A line is not an object with a step.
+            MissingExtraError: TensorBoard is not installed.
         """
         path = Path(folder) / NAME
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            # Lines stand in the order of their steps, so what goes is a tail, cut off by one call that needs no space.
+            # Lines are in the order of their steps, so one truncation, which needs no disk space, removes later ones.
             lines = [] if step is None or not path.exists() else _lines(path, path.read_bytes())
             keep = sum(len(raw) for raw, line in lines if step is not None and line["step"] <= step)
             board = _board(path.parent / "tensorboard", step) if tensorboard else None
@@ -48,15 +64,22 @@ class Journal:
             raise _unwritable(path, error) from error
 
     def write(self, line: Mapping[str, Any]) -> None:
-        """Append a line, which must have a `step`. NaN and infinity become null; tensors and arrays become lists."""
+        """Append a line. NaN and infinity become null; tensors and arrays become lists.
+
+        Args:
+            line: Values by name, with an integer `step`.
+
+        Raises:
+            JournalError: There is no `step`, or the file cannot be written.
+        """
         entry = plain(line)
         if type(entry.get("step")) is not int:
-            raise JournalError(f"a line of the journal needs an integer 'step', not {entry.get('step')!r}")
+            raise JournalError(f"a line of the metrics log needs an integer 'step', not {entry.get('step')!r}")
         raw = json.dumps(entry, allow_nan=False).encode() + b"\n"
         try:
-            # One unbuffered call a line: a killed process leaves whole lines, except where the disk is full.
+            # One unbuffered call per line: a killed process leaves complete lines, unless the disk is full.
             if self._file.write(raw) != len(raw):
-                raise JournalError(f"journal {self.path} cannot be written: the disk took half a line")
+                raise JournalError(f"metrics log {self.path} cannot be written: only part of a line was written")
         except OSError as error:
             raise _unwritable(self.path, error) from error
         if self._board is not None:
@@ -65,7 +88,7 @@ class Journal:
             self._board.flush()
 
     def close(self) -> None:
-        """Close the files; nothing is pending, for every line was written at once."""
+        """Close the files. Every line was already written."""
         self._file.close()
         if self._board is not None:
             self._board.close()
@@ -80,18 +103,29 @@ class Journal:
 
 
 def read(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """All whole lines of a run's journal, in order; a line that is just being written is left out."""
+    """Read the metrics log of a run.
+
+    Args:
+        folder: Run directory.
+
+    Returns:
+        All complete lines, in order.
+
+    Raises:
+        JournalError: The log is missing or cannot be read.
+        DamagedError: A line is not an object with a step.
+    """
     path = Path(folder) / NAME
     try:
         return [line for _, line in _lines(path, path.read_bytes())]
     except FileNotFoundError:
-        raise JournalError(f"no {NAME} in {path.parent}; is it a run's folder?") from None
+        raise JournalError(f"no {NAME} in {path.parent}; is it a run directory?") from None
     except OSError as error:
-        raise JournalError(f"journal {path} cannot be read: {error.strerror}") from error
+        raise JournalError(f"metrics log {path} cannot be read: {error.strerror}") from error
 
 
 def _lines(path: Path, content: bytes) -> list[tuple[bytes, dict[str, Any]]]:
-    """Whole lines, raw and parsed; what follows the last newline was not finished."""
+    """Complete lines, raw and parsed; what follows the last newline is incomplete."""
     lines = []
     for number, raw in enumerate(content.split(b"\n")[:-1], 1):
         try:
@@ -100,15 +134,15 @@ def _lines(path: Path, content: bytes) -> list[tuple[bytes, dict[str, Any]]]:
             line = None
         if not isinstance(line, dict) or type(line.get("step")) is not int:
             raise DamagedError(
-                f"journal {path} is damaged: line {number} is not an object with a step; the run can go on without it, "
-                "once it is deleted"
+                f"metrics log {path} is damaged: line {number} is not an object with a step; delete the file, and the "
+                "run can be resumed without it"
             )
         lines.append((raw + b"\n", line))
     return lines
 
 
 def plain(value: Any) -> Any:
-    """As strict JSON can hold it: tensors and arrays are lists, paths are text, NaN and infinity are null."""
+    """Convert for strict JSON: tensors and arrays to lists, paths to strings, NaN and infinity to null."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, float):
@@ -121,7 +155,7 @@ def plain(value: Any) -> Any:
 
 
 def _scalars(value: Any, tag: str = "") -> list[tuple[str, float]]:
-    """Numbers with their path, `bound/0` being the first replica's; words and null have no curve."""
+    """Numbers with their path, such as `bound/0` for the first replica; strings and null are left out."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return [(tag, value)] if tag != "step" else []
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -129,20 +163,20 @@ def _scalars(value: Any, tag: str = "") -> list[tuple[str, float]]:
 
 
 def summary_writer() -> Any:
-    """TensorBoard's writer, which is an extra."""
+    """TensorBoard's SummaryWriter; raises MissingExtraError if it is not installed."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise MissingExtraError(
-            "TensorBoard's files need tensorboard; install it with: pip install 'softspin[tensorboard]'"
+            "TensorBoard logs need the package tensorboard; install it with: pip install 'softspin[tensorboard]'"
         ) from None
     return SummaryWriter
 
 
 def _board(folder: Path, step: int | None) -> Any:
-    # What an earlier run, or a part of this one that is done again, wrote from here on is hidden.
+    # Hide later values that an earlier run, or this one before it was resumed, wrote.
     return summary_writer()(str(folder), purge_step=0 if step is None else step + 1)
 
 
 def _unwritable(path: Path, error: OSError) -> JournalError:
-    return JournalError(f"journal {path} cannot be written: {error.strerror}")
+    return JournalError(f"metrics log {path} cannot be written: {error.strerror}")

@@ -1,4 +1,4 @@
-"""A run among other processes: one at a time in a folder, and Ctrl-C that waits for the step."""
+"""The lock of a run directory, and deferred handling of Ctrl-C."""
 
 from __future__ import annotations
 
@@ -13,12 +13,23 @@ from softspin import files
 from softspin.errors import BusyError, RunError
 
 LOCK = "lock"
-STOPPING = "stopping once this step is done and saved, its validation included; Ctrl-C again stops at once, unsaved"
+STOPPING = "stopping after this step, its validation and a checkpoint; Ctrl-C again stops at once, without saving"
 
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """The folder (made if missing), for this process alone: two would overwrite each other's checkpoints."""
+    """Lock a run directory, created if missing: two processes would overwrite each other's checkpoints.
+
+    Args:
+        folder: Run directory.
+
+    Yields:
+        None.
+
+    Raises:
+        BusyError: Another process is training there.
+        RunError: The folder cannot be written.
+    """
     with contextlib.ExitStack() as held:
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -31,16 +42,26 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def is_training(folder: Path) -> bool:
-    """Whether a process is at work in a folder now."""
+    """Whether a process is training in a folder now.
+
+    Args:
+        folder: Run directory.
+
+    Returns:
+        True if its lock is held.
+    """
     return files.is_locked(folder / LOCK)
 
 
 @contextlib.contextmanager
 def interrupts_wait() -> Iterator[list[int]]:
-    """The first Ctrl-C is only noted in the list, so that an update is never cut in two; a second one stops at once.
+    """Defer the first Ctrl-C, so that an update is never interrupted; a second one raises KeyboardInterrupt.
 
-    It is answered by a line on stderr: a validation that is under way may take minutes. Outside of the main thread,
-    where Python lets nobody handle signals, this does nothing.
+    The first one prints a line to stderr, because a validation may take minutes. This does nothing outside of the main
+    thread, where Python does not allow signal handlers.
+
+    Yields:
+        A list that gets an entry at the first Ctrl-C.
     """
     noted: list[int] = []
     if threading.current_thread() is not threading.main_thread():
@@ -51,7 +72,7 @@ def interrupts_wait() -> Iterator[list[int]]:
         if noted:
             raise KeyboardInterrupt
         noted.append(number)
-        with contextlib.suppress(OSError, RuntimeError):  # stderr may be closed, or in the middle of a line
+        with contextlib.suppress(OSError, RuntimeError):  # stderr may be closed, or in use by the interrupted code
             print(STOPPING, file=sys.stderr, flush=True)
 
     before = signal.signal(signal.SIGINT, note)

@@ -1,4 +1,4 @@
-"""What the steps of a run report: running means, the first step that was not finite, and log Z's correction."""
+"""Running means of a run's metrics, the first non-finite step, and the correction for log Z."""
 
 from __future__ import annotations
 
@@ -8,31 +8,48 @@ import torch
 from torch import Tensor
 
 TERMS = ("bound", "reconstruction", "kl", "sampler", "gradient")
-"""What a step reports: three parts of the bound; the sampler's quality, see :meth:`softspin.samplers.Sampler.quality`;
-the norm of the gradient.
+"""Metrics of a step: bound, reconstruction and KL; the quality of the sampler, see
+:meth:`softspin.samplers.Sampler.quality`; the norm of the gradient.
 
-Bound and KL are as good as log Z is: estimated by the sampler (pa), whose errors add up, or left as it is (others),
-until it is annealed, see :meth:`Record.correct_log_z`."""
+Bound and KL are as accurate as log Z. Between two AIS estimates, log Z is tracked by the sampler (pa), whose errors
+accumulate, or kept constant (other samplers). :meth:`Record.correct_log_z` corrects the means afterwards."""
 
 
 class Record:
-    """Sums over the steps since the last report, on the device, for R replicas."""
+    """Sums of metrics over the steps since the last report, on the device.
+
+    Args:
+        replicas: Number of replicas R.
+        device: Device of the sums.
+    """
 
     def __init__(self, replicas: int, device: torch.device) -> None:
         self.sums = torch.zeros(replicas, len(TERMS), dtype=torch.float64, device=device)
         self.first_nonfinite = torch.full((replicas, len(TERMS)), -1, dtype=torch.int64, device=device)
-        """The first step at which each term was not finite, or -1."""
+        """The first step at which each term was non-finite, or -1."""
         self.reported = 0
-        """The step of the last report."""
+        """Step of the last report."""
 
     def add(self, terms: Tensor, step: Tensor) -> None:
-        """The terms `(R, 5)` of a step; nothing is read on the host."""
+        """Add the terms of a step, without synchronizing with the host.
+
+        Args:
+            terms: Terms `(R, 5)`, in the order of `TERMS`.
+            step: Number of the step, a scalar.
+        """
         self.sums += terms
         first = (self.first_nonfinite < 0) & ~torch.isfinite(terms)
         self.first_nonfinite.copy_(torch.where(first, step, self.first_nonfinite))
 
     def correct_log_z(self, error: Tensor, kl_weight: Tensor, since: int, step: int) -> None:
-        """Correct the means for an error of log Z `(R,)`, assuming that it grew linearly since step `since`."""
+        """Correct the means for an error of log Z, assuming that it grew linearly.
+
+        Args:
+            error: Error of log Z at the current step, `(R,)`.
+            kl_weight: Weight of the KL in the bound.
+            since: Step at which log Z was last correct.
+            step: Current step.
+        """
         first = max(since, self.reported)
         share = ((first + step) / 2 - since) / max(step - since, 1)
         total = (step - first) * share * error.to(self.sums)
@@ -40,7 +57,14 @@ class Record:
         self.sums[:, TERMS.index("kl")] += total
 
     def report(self, step: int) -> dict[str, Tensor]:
-        """Means over the steps since the last report, `(R,)` each, by the names in `TERMS`."""
+        """Means over the steps since the last report; resets the sums.
+
+        Args:
+            step: Current step.
+
+        Returns:
+            Means `(R,)` by the names in `TERMS`.
+        """
         count = max(step - self.reported, 1)
         means = (self.sums / count).cpu()
         self.sums.zero_()
@@ -48,7 +72,7 @@ class Record:
         return {name: means[:, i] for i, name in enumerate(TERMS)}
 
     def state(self) -> dict[str, Tensor]:
-        """What a checkpoint keeps."""
+        """Tensors for a checkpoint, by name."""
         return {
             "sums": self.sums,
             "first_nonfinite": self.first_nonfinite,
@@ -56,5 +80,5 @@ class Record:
         }
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Continue from what a checkpoint kept; the tensors are already copied."""
+        """Restore the host state from a checkpoint; the tensors are already copied."""
         self.reported = int(state["reported"])

@@ -1,4 +1,4 @@
-"""What a run writes beside its checkpoints: `run.json`, what it is, and `result.json`, what came out."""
+"""The files of a run beside its checkpoints: `run.json` (config, data, provenance) and `result.json` (test result)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,17 @@ RUN, RESULT = "run.json", "result.json"
 def result_rows(
     model: DiscreteVAE, data: Dataset, config: Config, progress: Callable[[int], None] | None = None
 ) -> list[ResultRow]:
-    """The test likelihood of every replica, with its error bars; `progress` counts the images."""
+    """Evaluate a model on the test set.
+
+    Args:
+        model: The model.
+        data: Data set with test images.
+        config: Settings of the evaluation and of the run.
+        progress: Called with the number of images that were evaluated.
+
+    Returns:
+        A row for each replica: its NLL with error bars.
+    """
     seeds = [replica.seed for replica in config.replicas]
     log_z = log_z_for(model, temperatures=config.test_temperatures, chains=config.test_chains, seed=seeds)
     found = evaluate(model, data.test, log_z=log_z, samples=config.test_samples, seed=seeds, progress=progress)
@@ -46,7 +56,17 @@ def result_rows(
 
 
 def exact_result_rows(model: DiscreteVAE, data: Dataset, config: Config, log_z: LogZ) -> list[ResultRow]:
-    """The exact NLL of every replica, by a sum over all states; the standard error is over images alone."""
+    """Exact NLL on the test set, by a sum over all states; the standard error is over images.
+
+    Args:
+        model: The model, small enough for enumeration.
+        data: Data set with test images.
+        config: Settings of the run.
+        log_z: log Z of the prior.
+
+    Returns:
+        A row for each replica.
+    """
     return _rows(model, data, config, exact_nll(model, data.test), log_z, [{}] * model.replicas)
 
 
@@ -58,7 +78,7 @@ def _rows(
     log_z: LogZ,
     numbers: Sequence[Mapping[str, Any]],
 ) -> list[ResultRow]:
-    """A row for each replica: what it was, its NLL and log Z, and the other numbers of its evaluation."""
+    """A row for each replica: settings, NLL, log Z, and the other numbers of its evaluation."""
     baseline = float(bernoulli_nll(data.train, data.test).nll)
     origin = provenance(model.mean.device)
     return [
@@ -92,27 +112,36 @@ def _rows(
 
 
 def finite(value: Tensor) -> float | None:
-    """A number, or None where JSON has none."""
+    """The value as a float; None if it is non-finite, which JSON cannot represent."""
     number = float(value)
     return number if abs(number) < float("inf") else None
 
 
 def check_checkpoint(config: Config, meta: Mapping[str, Any], folder: Path) -> None:
-    """Raise unless the checkpoint with this meta was made with the config of its run."""
+    """Raise unless a checkpoint was written with the config of its run.
+
+    Args:
+        config: Config of the run.
+        meta: Meta data of the checkpoint.
+        folder: Run directory.
+
+    Raises:
+        RunError: A setting differs.
+    """
     stored = meta.get("config", {})
-    if version_of(stored) == 1:  # version 1 let a resumed run change this, and wrote it to the checkpoint alone
+    if version_of(stored) == 1:  # in version 1, a resumed run could change this, only in the checkpoint
         stored = {**stored, "tf32": config.tf32}
     theirs = Config.from_dict(stored)
     if name := differing_setting(config, theirs):
-        ours, other = config.settings().get(name), theirs.settings().get(name)
+        own, other = config.settings().get(name), theirs.settings().get(name)
         raise RunError(
-            f"{folder / RUN} has {name} = {ours}, but its checkpoint has {other}; a run continues as it began, so "
+            f"{folder / RUN} has {name} = {own}, but its checkpoint has {other}; settings of a run cannot change, so "
             "restore that value"
         )
 
 
 def describe(data: Dataset) -> DataRecord:
-    """Which data."""
+    """Record of a data set."""
     return DataRecord(
         name=data.name,
         shape=tuple(data.shape),
@@ -124,12 +153,22 @@ def describe(data: Dataset) -> DataRecord:
 
 
 def read_run(folder: Path) -> RunRecord:
-    """What a run is, from its folder: its config, data and provenance."""
+    """Read `run.json`: config, data and provenance of a run.
+
+    Args:
+        folder: Run directory.
+
+    Returns:
+        The record.
+
+    Raises:
+        RunError: The file is missing or invalid.
+    """
     path = folder / RUN
     try:
         values = _read_json(path)
     except FileNotFoundError:
-        raise RunError(f"no run in {folder}: there is no {RUN}") from None
+        raise RunError(f"no run in {folder}: there is no {RUN}; give a run directory") from None
     try:
         run = RunRecord.from_json(values)
     except RecordError as error:
@@ -144,7 +183,17 @@ def read_run(folder: Path) -> RunRecord:
 
 
 def read_result(folder: Path) -> list[ResultRow] | None:
-    """The rows of a run that has ended; None if it has not."""
+    """Read `result.json`: the test result of a run.
+
+    Args:
+        folder: Run directory.
+
+    Returns:
+        A row for each replica; None if the run is not finished.
+
+    Raises:
+        RunError: The file is invalid.
+    """
     path = folder / RESULT
     try:
         rows = _read_json(path)
@@ -170,7 +219,7 @@ def _read_json(path: Path) -> Any:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Replace a JSON file in one step, and not before it is on the disk."""
+    """Atomically replace a JSON file; raises RunError if it cannot be written."""
     try:
         files.write_json(path, content)
     except OSError as error:

@@ -1,8 +1,8 @@
-"""The loop around the engine: reports, validation, checkpoints, and the end of a run.
+"""The training loop: reports, validation, checkpoints, and the test result.
 
-A run is a folder: `run.json` (what it is), `journal.jsonl` (how it goes), checkpoints `last` and `best`, `result.json`
-(what came out) and pictures. Killed at any moment, it goes on from `last`; on a CPU, bit for bit as if nothing had
-happened, unless custom networks draw from torch's global generator.
+A run is a folder: `run.json` (config, data, provenance), `journal.jsonl` (metrics log), checkpoints `last` and `best`,
+`result.json` (test result) and plots. A run that was killed resumes from `last`. On a CPU, the resumed run is equal bit
+for bit to an uninterrupted one, unless custom networks draw from torch's global generator.
 """
 
 from __future__ import annotations
@@ -38,21 +38,40 @@ from softspin.training.results import RESULT, RUN, check_checkpoint, describe, r
 AIS_REPORT_INTERVAL = 100
 """Minimum report interval that triggers AIS; below it the drift of log Z is negligible."""
 REPORT_AIS = {"temperatures": 200, "chains": 256}
-"""Its settings: half a nat low for trained priors of 400 bits, for the work of one or two updates."""
+"""Settings of that AIS run: it underestimates log Z by half a nat for trained priors of 400 bits, and costs as much as
+one or two updates."""
 
 
 class Callback(Protocol):
-    """Who wants to see a run go by."""
+    """Object that is called during training."""
 
     def report(self, line: Mapping[str, Any]) -> None:
-        """A line of the journal was written."""
+        """Called after a line was written to the metrics log.
+
+        Args:
+            line: The line: `step`, `kind` (`"train"` or `"valid"`), and metrics by name.
+        """
 
     def step(self, step: int) -> None:
-        """A step was made."""
+        """Called after every step.
+
+        Args:
+            step: Number of steps made so far.
+        """
 
 
 class Trainer:
-    """One run, in one folder."""
+    """Trains a model in a run directory; :func:`softspin.fit` is the shorter way.
+
+    Args:
+        config: Settings of the run.
+        data: Data set.
+        folder: Run directory, created if missing.
+        model: The model to train; None builds that of the config.
+        sampler: Custom sampler of the negative phase; the config then has `sampler = custom`.
+        callback: Called during training.
+        tensorboard: Whether the metrics also go to `folder/tensorboard`.
+    """
 
     def __init__(
         self,
@@ -68,24 +87,39 @@ class Trainer:
         self.config, self.data, self.folder = config, data, Path(folder)
         self.callback, self.tensorboard = callback, tensorboard
         if tensorboard:
-            summary_writer()  # a missing extra is known before there is a run
+            summary_writer()  # a missing extra is an error before the run is created
         self.device = find_device(config.device)
-        provenance(self.device)  # reads the commit now, and keeps it: a checkout may move while this trains
+        provenance(self.device)  # caches the commit now: the working tree may change during training
         model = build(config, data.spec) if model is None else model
         self.engine = Engine(config, model, data, self.device, sampler)
         self.seeds = [replica.seed for replica in config.replicas]
         self.best: list[dict[str, Any] | None] = [None] * model.replicas
-        """Of each replica: step and validation NLL."""
+        """Step and validation NLL of the best parameters of each replica."""
         self.best_model: dict[str, Tensor] = {}
-        """The parameters at those steps, each replica's row from its own."""
+        """The best parameters; the row of each replica is from its own best step."""
         self.seconds = 0.0
         self.deadline = math.inf
-        """When `time.monotonic` says so, training ends as after Ctrl-C, with a checkpoint, in an OutOfTimeError."""
+        """Value of `time.monotonic` at which training saves a checkpoint and raises OutOfTimeError."""
 
     # The run ------------------------------------------------------------------------------------------
 
     def train(self, *, resume: bool = False) -> list[ResultRow]:
-        """Train to the end, or go on from the last checkpoint; the rows of the result, one for each replica."""
+        """Train to the end, and evaluate the best parameters on the test set.
+
+        Args:
+            resume: Resume the run in the folder from its last checkpoint.
+
+        Returns:
+            A row for each replica: its test NLL with error bars.
+
+        Raises:
+            RunError: The folder already holds a run and `resume` is false, or holds none that can be resumed.
+            BusyError: Another process is training in the folder.
+            CheckpointError: The checkpoint is damaged, or cannot be written.
+            TrainingError: A metric became non-finite.
+            OutOfTimeError: The deadline has passed; a checkpoint was saved.
+            KeyboardInterrupt: After Ctrl-C; a checkpoint was saved.
+        """
         with locked(self.folder):
             self._open(resume)
             with Journal.open(self.folder, self.engine.steps if resume else None, self.tensorboard) as journal:
@@ -93,7 +127,7 @@ class Trainer:
             return self._finish()
 
     def _open(self, resume: bool) -> None:
-        """Write what the run is, or read where it was."""
+        """Write `run.json`, or load the last checkpoint."""
         is_run = (self.folder / RUN).exists()
         if resume:
             if not is_run:
@@ -103,14 +137,14 @@ class Trainer:
                 self._load()
             elif (self.folder / RESULT).exists():
                 raise RunError(
-                    f"the run in {self.folder} is finished, and its checkpoint 'last' is gone; it cannot go on"
+                    f"the run in {self.folder} is finished, but its checkpoint 'last' is missing; it cannot be resumed"
                 )
             return
         if is_run:
             raise RunError(f"{self.folder} already holds a run; resume it, or give another folder")
         for name in (NAME, RESULT, "last.json", "best.json"):
             if (self.folder / name).exists():
-                raise RunError(f"{self.folder} holds a {name} of something else; give another folder")
+                raise RunError(f"{self.folder} holds a {name}, but no {RUN}; give another folder")
         run = RunRecord(config=self.config.to_dict(), data=describe(self.data), provenance=provenance(self.device))
         write_json(self.folder / RUN, run.to_json())
 
@@ -129,20 +163,20 @@ class Trainer:
                 if step % every.evaluate == 0 or step == last:
                     self._write(journal, self._validate())
                 late = step < last and time.monotonic() >= self.deadline
-                stop = bool(waiting)  # asked once: what comes after this has no checkpoint yet
+                stop = bool(waiting)  # read once: a later Ctrl-C would not have a checkpoint
                 if step % every.checkpoint == 0 or step == last or stop or late:
                     self._save()
                 if stop:
                     raise KeyboardInterrupt
                 if late:
                     raise OutOfTimeError(f"out of time at step {step:,} of {last:,}, with a checkpoint")
-            if waiting:  # since the last step
+            if waiting:  # Ctrl-C after the last step
                 raise KeyboardInterrupt
 
     def _step(self) -> None:
         try:
             self.engine.step()
-        except SupportError:  # the samplers of the CPU refuse NaN: say where it came from
+        except SupportError:  # CPU samplers reject NaN: report where it came from
             self._check(self.engine.record.first_nonfinite.cpu())
             raise
         except RuntimeError as error:
@@ -177,26 +211,26 @@ class Trainer:
             where = f"the last good checkpoint is at step {checkpoint.load_meta(self.folder, 'last')['step']}"
         return TrainingError(
             f"training broke at step {step}: {what} of the replica with seed {seed} is not finite; {where}. "
-            "A smaller rate or beta may help",
+            "A smaller learning_rate or beta may help",
             seed,
         )
 
     @property
     def _log_z_set(self) -> int:
-        """The step before this one at which log Z was last annealed; at the very first it is known."""
+        """The last step before this one at which log Z was estimated by AIS; at step 0 it is exact."""
         every, step = self.config.intervals, self.engine.steps
         times = [every.evaluate, *([every.report] if every.report >= AIS_REPORT_INTERVAL else [])]
         return max((step - 1) // time * time for time in times)
 
     def _log_z(self, temperatures: int, chains: int) -> LogZ:
-        """At the current parameters, annealed forward, or exact where that is possible."""
+        """log Z at the current parameters, by forward AIS, or exact if that is possible."""
         model, own = self.engine.model, self.seeds
         return log_z_for(model, temperatures=temperatures, chains=chains, seed=own, sandwich=False)
 
     # Validation and the result ------------------------------------------------------------------------
 
     def _validate(self) -> dict[str, Any]:
-        """Refresh log Z, estimate the validation NLL, keep the best of each replica."""
+        """Update log Z, estimate the validation NLL, and keep the best parameters of each replica."""
         config, model = self.config, self.engine.model
         self._check(self.engine.record.first_nonfinite.cpu())
         log_z = self._log_z(config.validation_temperatures, config.validation_chains)
@@ -212,7 +246,7 @@ class Trainer:
             before = self.best[replica]
             if before is None or value < before["nll"]:
                 self.best[replica] = {"step": self.engine.steps, "nll": value}
-                if len(nll) == 1:  # the modules of a single replica may be ordinary ones, without a row for each
+                if len(nll) == 1:  # the modules of a single replica may have no replica dimension
                     self.best_model = state
                 for name, rows in state.items():
                     if len(nll) > 1 and model.is_replicated(name):
@@ -228,7 +262,7 @@ class Trainer:
         }
 
     def _finish(self) -> list[ResultRow]:
-        """The best model on the test set, written to `result.json`."""
+        """Evaluate the best model on the test set and write `result.json`."""
         config, model = self.config, self.engine.model
         model.load_state_dict(self.best_model)
         start_commit, rows = read_run(self.folder).provenance.commit, []
@@ -250,7 +284,7 @@ class Trainer:
     # Checkpoints --------------------------------------------------------------------------------------
 
     def _save(self) -> None:
-        self._check(self.engine.record.first_nonfinite.cpu())  # what is on the disk is good
+        self._check(self.engine.record.first_nonfinite.cpu())  # non-finite parameters are never saved
         meta = {
             "step": self.engine.steps, "seconds": self.seconds, "best": self.best, "config": self.config.to_dict(),
         }  # fmt: skip
@@ -259,7 +293,7 @@ class Trainer:
         checkpoint.save(self.folder, "last", self.engine.state(), meta)
 
     def _check_same(self) -> None:
-        """Raise unless the run in the folder is of this config and this data."""
+        """Raise unless the run in the folder has this config and these data."""
         run = read_run(self.folder)
         if run.data.fingerprint != self.data.fingerprint:
             raise RunError(
@@ -269,8 +303,8 @@ class Trainer:
         if name := differing_setting(self.config, theirs):
             raise RunError(
                 f"the run in {self.folder} has {name} = {theirs.settings().get(name)}, not "
-                f"{self.config.settings().get(name)}; a run continues as it began, so resume it with its own config or "
-                "train in another folder"
+                f"{self.config.settings().get(name)}; settings of a run cannot change; resume it with its own config "
+                "or train in another folder"
             )
 
     def _load(self) -> None:
@@ -279,7 +313,7 @@ class Trainer:
         self.engine.load(tensors)
         self.seconds, self.best = meta["seconds"], meta["best"]
         if any(best is not None for best in self.best):
-            # `best` is saved before `last`; killed between the two, it is ahead, and says of what step it is.
+            # `best` is saved before `last`. After a kill between the two, `best` is newer, and has its own step.
             self.best_model, meta = checkpoint.load(self.folder, "best")
             self.best = meta["best"]
 

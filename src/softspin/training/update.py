@@ -1,8 +1,8 @@
-"""The maths of one training update: batch, samples of the prior, gradient, Adam.
+"""One training update: batch, samples of the prior, gradient, Adam.
 
-All that changes lives in tensors on the device, under the names that a checkpoint has them: parameters, batch-norm
-statistics, Adam's moments, the sampler's state, the random numbers' state, the step counter. What a replica draws comes
-from its own seed, so its result does not depend on the others.
+All state is in tensors on the device, named as in a checkpoint: parameters, batch-norm statistics,
+Adam's moments, the sampler state, the RNG state, the step counter. Each replica draws random numbers from its own seed,
+so its result does not depend on the other replicas.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from softspin.training.schedules import Schedules
 
 
 class Stages(NamedTuple):
-    """The parts of an update that are plain torch: each can be replaced by a compiled twin."""
+    """The stages of an update that are plain torch; each can be replaced by a compiled version."""
 
     moments: Callable[[Tensor], NegativePhase]
     next_batch: Callable[[], tuple[Tensor, Tensor]]
@@ -40,7 +40,15 @@ class Stages(NamedTuple):
 
 
 class Update:
-    """The state of training between two updates, and :meth:`run`, which makes one."""
+    """State of training, and :meth:`run`, which makes one update.
+
+    Args:
+        config: Settings of the run.
+        model: The model to train; moved to the device.
+        data: Training images.
+        device: Device of training.
+        sampler: Sampler of the negative phase.
+    """
 
     def __init__(
         self, config: Config, model: DiscreteVAE, data: Dataset, device: torch.device, sampler: Sampler
@@ -78,7 +86,7 @@ class Update:
 
     @property
     def stages(self) -> Stages:
-        """As they are, to be run directly."""
+        """The stages without compilation."""
         return Stages(self.moments, self.next_batch, self.bound, self.descend)
 
     def run(
@@ -87,7 +95,13 @@ class Update:
         side_stream: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
         join: Callable[[], None] = lambda: None,
     ) -> None:
-        """One update. The sampler may run on a side stream, until `join` waits for it."""
+        """Make one update.
+
+        Args:
+            stages: Plain or compiled stages.
+            side_stream: Context in which the sampler runs.
+            join: Waits for the side stream.
+        """
         with side_stream():
             quality = self.sample()
             moments = stages.moments(self.sampler.samples(self.sampler_state))
@@ -106,19 +120,29 @@ class Update:
                 self.log_z.copy_(log_z)
 
     def moments(self, z: Tensor) -> NegativePhase:
-        """The negative phase from the sampler's states."""
+        """Negative phase from samples `(R, chains, D)` of the prior."""
         return negative_phase(self.prior(), z)
 
     def next_batch(self) -> tuple[Tensor, Tensor]:
-        """The next images `(R, batch, features)` of every replica as they are stored, and the weight of the KL."""
-        place = self.step_counter % self.steps_per_epoch * self.batch_size
-        place = place + torch.arange(self.batch_size, device=self.device)
-        return self.train_images[self.order[:, place]], self.schedules.warmup(self.step_counter)
+        """The next stored images `(R, batch, features)` of every replica, and the weight of the KL."""
+        index = self.step_counter % self.steps_per_epoch * self.batch_size
+        index = index + torch.arange(self.batch_size, device=self.device)
+        return self.train_images[self.order[:, index]], self.schedules.warmup(self.step_counter)
 
     def bound(
         self, rows: Tensor, binarization_noise: Tensor | None, uniforms: Tensor, kl_weight: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """What to minimise, and the terms `(R, 3)`; grey images become bits by uniforms of their shape."""
+        """Loss and terms of the bound.
+
+        Args:
+            rows: Stored images `(R, batch, features)`.
+            binarization_noise: Uniforms of the same shape, which binarize grey levels; None for binary images.
+            uniforms: Uniforms for the posterior samples.
+            kl_weight: Weight of the KL.
+
+        Returns:
+            The loss, a scalar, and bound, reconstruction and KL `(R, 3)`.
+        """
         x = (rows if binarization_noise is None else binarization_noise < rows).to(torch.float32)
         prior = self.model.prior(self.log_z, validate=False)
         terms = self.model.method.objective(self.model, x, uniforms, prior, kl_weight)
@@ -126,7 +150,7 @@ class Update:
         return terms.loss.sum(), torch.stack(terms[1:], dim=-1).detach()
 
     def _check_terms(self, terms: Terms) -> None:
-        """Raise unless a method returned what it must; of shapes alone, so nothing is read on the host."""
+        """Raise unless a method returned valid terms; only shapes are checked, so the device is not synchronized."""
         name = self.model.method.name
         if not isinstance(terms, Terms):
             raise ShapeError(f"the objective of '{name}' returned {type(terms).__name__}; it must return Terms")
@@ -138,11 +162,19 @@ class Update:
     def descend(
         self, gradients: list[Tensor], moments: NegativePhase, kl_weight: Tensor, terms: Tensor, quality: Tensor
     ) -> None:
-        """Adam's step, the record, and the counters."""
+        """Make Adam's step, record the terms, and advance the counters.
+
+        Args:
+            gradients: Gradients of the loss, in the order of Adam's parameters.
+            moments: Negative phase.
+            kl_weight: Weight of the KL.
+            terms: Terms of the bound `(R, 3)`.
+            quality: Quality of the sampler `(R,)`.
+        """
         # log Z enters every bound with the weight of the KL, and its gradient is the negative phase.
         for parameter, moment in self.model.prior_parameters.log_z_gradients(moments):
-            place = next(i for i, own in enumerate(self.adam.parameters) if own is parameter)
-            gradients[place] = gradients[place] + kl_weight * moment
+            index = next(i for i, own in enumerate(self.adam.parameters) if own is parameter)
+            gradients[index] = gradients[index] + kl_weight * moment
         gradient = torch.cat([g.reshape(len(terms), -1) for g in gradients], dim=1)
         norm = gradient.square().sum(-1, keepdim=True).sqrt()
         self.adam.step(gradient, self.schedules.learning_rate(self.step_counter), self.step_counter + 1)
@@ -151,28 +183,28 @@ class Update:
         self.step_counter += 1
 
     def prior(self) -> Boltzmann:
-        """The prior at the current parameters, as the sampler sees it."""
+        """The prior at the current parameters, without gradients, for the sampler."""
         return self.model.prior_parameters.detached(self.log_z)
 
     def shuffle(self, epoch: int) -> None:
-        """A new order of the images for each replica, a function of its key and the epoch."""
+        """Shuffle the images of each replica; the order is a function of its key and the epoch."""
         now = torch.stack([self.rng_state[:, 0], torch.full_like(self.rng_state[:, 1], epoch)], dim=-1)
         self.order.copy_(noise(now, (len(self.train_images),), DrawDomain.SHUFFLE).argsort(dim=-1))
 
     @torch.no_grad()
     def sample(self) -> Tensor:
-        """Move the sampler to the current parameters; how well it moved, `(R,)`."""
+        """Make a step of the sampler at the current parameters; returns its quality `(R,)`."""
         state, info = self.sampler.step(self.sampler_state, self.prior(), self.config.sweeps)
         self.keep_sampler_state(state)
         return self.sampler.quality(info)
 
     def keep_sampler_state(self, state: object) -> None:
-        """Write a new sampler state over the old one: a captured graph finds it where it was."""
+        """Copy a new sampler state into the tensors of the old one, which a captured graph uses."""
         for old, new in zip(self.sampler_state, state, strict=True):  # type: ignore[call-overload]
             old.copy_(new)
 
     def state(self) -> dict[str, Tensor]:
-        """Everything that the next step depends on, by name."""
+        """Everything that the next step depends on: tensors by name."""
         own = {
             "adam.first": self.adam.first,
             "adam.second": self.adam.second,
@@ -187,7 +219,7 @@ class Update:
 
 
 def check_replica_dimension(model: DiscreteVAE) -> None:
-    """Raise unless each parameter and buffer of several replicas has a row for each; one replica may have any shape."""
+    """Raise unless every parameter and buffer has a replica dimension; a single replica needs none."""
     for name, value in model.state_dict().items():
         if model.replicas > 1 and model.is_replicated(name) and value.shape[:1] != (model.replicas,):
             raise ShapeError(
@@ -198,7 +230,7 @@ def check_replica_dimension(model: DiscreteVAE) -> None:
 
 @contextlib.contextmanager
 def tf32(allowed: bool) -> Iterator[None]:
-    """Float32 products on a GPU with ten bits of mantissa, where allowed; the setting is restored afterwards."""
+    """Allow TF32 matrix products (10 bits of mantissa) on a GPU, or not; the setting is restored afterwards."""
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = allowed
     try:

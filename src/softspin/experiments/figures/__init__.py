@@ -1,12 +1,12 @@
-"""The numbers behind the paper's figures, one file per question; `softspin.report.figures` draws them.
+"""The numbers in the figures of the paper; `softspin.report.figures` plots them.
 
-`one_bit` has no model in it, `training` trains the models of Fig. 2, `mean_field` and `gradients` are what is measured
-on them, `arrays` is how numbers are stored together with where they come from.
+`one_bit` computes the figures without a model. `training` trains the models of Fig. 2, on which `mean_field` and
+`gradients` are measured. `arrays` stores the numbers with their provenance.
 """
 
 TRAINED = ("fig2a", "fig2b", "fig2c")
-"""Those that train models."""
+"""Figures that need training."""
 NAMES = ("fig1", *TRAINED, "appendix")
-"""In the order of the paper."""
+"""All figures, in the order of the paper."""
 
 __all__ = ["NAMES", "TRAINED"]

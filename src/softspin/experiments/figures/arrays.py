@@ -1,4 +1,4 @@
-"""Arrays of a figure in one file, with a record of where they come from. Without that record nobody draws them."""
+"""Files with the arrays of a figure and their provenance; arrays without provenance are not plotted."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ Values = Mapping[str, NDArray[Any]]
 
 
 class Arrays(NamedTuple):
-    """What a file holds."""
+    """Content of a file."""
 
     values: dict[str, NDArray[Any]]
     meta: dict[str, Any]
-    """`figure`, `command`, `softspin`, `commit`, `torch`, `device`, `date`, `config`; `steps` and `steps_done` where
-    models were trained; `marks`, what is not as in the paper, in words for the picture's title."""
+    """`figure`, `command`, `softspin`, `commit`, `torch`, `device`, `date`, `config`; `steps` and `steps_done` if
+    models were trained; `marks`: differences from the paper, as text for the title of the plot."""
 
 
 def about(figure: str, command: str, device: torch.device, config: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-    """The record of arrays that are made here and now, by a commit that others can look up."""
+    """Provenance of arrays that this process computes; raises FigureError if the commit is unknown."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     origin = provenance(device)
     if origin.commit is None:
@@ -48,7 +48,7 @@ def place(folder: Path, figure: str) -> Path:
 
 
 def save(folder: Path, values: Values, meta: Mapping[str, Any]) -> Path:
-    """Replace the arrays of the figure that `meta` names, in one step."""
+    """Atomically replace the file of the figure that `meta` names."""
     path = place(folder, meta["figure"])
     record = np.array(json.dumps(meta, allow_nan=False))
     try:
@@ -60,11 +60,11 @@ def save(folder: Path, values: Values, meta: Mapping[str, Any]) -> Path:
 
 
 PARTIAL = "partial"
-"""A folder beside arrays that have got further than those which are being made."""
+"""Subfolder for new arrays while the existing ones are from more training steps."""
 
 
 def steps_done(folder: Path, figure: str) -> int:
-    """How far the training behind a figure's arrays has got; 0 where there are none, or none that could be drawn."""
+    """Training steps of the stored arrays of a figure; 0 if there are none, or none that can be plotted."""
     try:
         done = load(folder, figure).meta.get("steps_done")
     except FigureError:
@@ -73,16 +73,16 @@ def steps_done(folder: Path, figure: str) -> int:
 
 
 def load(folder: Path, figure: str) -> Arrays:
-    """The arrays of a figure. Runs no code from the file; refuses numbers whose commit or config is unknown."""
+    """Read the arrays of a figure. Runs no code from the file; rejects arrays of unknown commit or config."""
     path = place(folder, figure)
     try:
         with np.load(path, allow_pickle=False) as file:
             values = {name: file[name] for name in file.files}
         meta = json.loads(str(values.pop("meta")))
     except FileNotFoundError:
-        raise FigureError(f"no arrays {path}; make them with: softspin figure {figure} --compute") from None
+        raise FigureError(f"no arrays {path}; compute them with: softspin figure {figure} --compute") from None
     except KeyError:
-        raise FigureError(f"{path} does not say where its numbers come from: it has no 'meta'") from None
+        raise FigureError(f"{path} has no provenance: the array 'meta' is missing") from None
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise FigureError(f"{path} cannot be read: {error}") from None
     if not isinstance(meta, dict) or meta.get("figure") != figure:
@@ -90,7 +90,6 @@ def load(folder: Path, figure: str) -> Arrays:
     for part in ("commit", "config"):
         if not meta.get(part):
             raise FigureError(
-                f"{path} does not say of what {part} its numbers are; make them anew in a clone: "
-                f"softspin figure {figure} --compute"
+                f"{path} does not record its {part}; compute it again in a clone: softspin figure {figure} --compute"
             )
     return Arrays(values, meta)

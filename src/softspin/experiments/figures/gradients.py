@@ -1,4 +1,4 @@
-"""The noise of the gradient in the logits of q, as training meets it: Fig. 2c."""
+"""Variance of the gradient with respect to the logits of q during training: Fig. 2c of the paper."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from softspin.model import DiscreteVAE
 
 
 class GradientNoise(NamedTuple):
-    """Variances of g = d bound(x) / d logit, of one image's bound and one bit; nats squared."""
+    """Variances of g = d bound(x) / d logit, for the bound of one image and one bit; in squared nats."""
 
     variance: Tensor
-    """Over the noise alone, at fixed image and parameters; mean over images and bits, `(R,)`."""
+    """Variance over the noise, at fixed image and parameters; mean over images and bits, `(R,)`."""
     error: Tensor
     """Its standard error over images, `(R,)`."""
     groups: Tensor
     """The variance in each group of bits, `(R, G)`."""
     total: Tensor
-    """Of all g about their common mean: over noise, images and bits, `(R,)`."""
+    """Variance of g over noise, images and bits, `(R,)`."""
 
 
 def gradient_noise(
@@ -33,11 +33,21 @@ def gradient_noise(
     *,
     kl_weight: Tensor,
 ) -> GradientNoise:
-    """The noise of g over `draws` draws `uniforms(i)` `(R, 2, 1, batch, D)`, for images `(R, batch, pixels)`.
+    """Measure the variance of g.
 
-    The bound is that of training with K = 1: the KL at its warm-up weight, batch norm as the model's mode says. g is
-    the whole derivative: of an early group it includes the way through the later groups' nets. With batch statistics
-    an image's logit also moves the bounds of its neighbours; that is in it, as it is in training.
+    The bound is that of training with K = 1: the KL has its warm-up weight, and batch norm depends on the mode of the
+    model. g is the total derivative: for an early group it includes the path through the networks of later groups. With
+    batch statistics, the logit of an image also changes the bounds of other images; g includes this, as in training.
+
+    Args:
+        model: The model.
+        x: Images `(R, batch, pixels)`.
+        uniforms: Noise of draw i, `(R, 2, 1, batch, D)`.
+        draws: Number of draws.
+        kl_weight: Weight of the KL.
+
+    Returns:
+        The variances.
     """
     count = x.shape[1]
     prior = model.prior(torch.zeros(model.replicas, device=x.device), validate=False)  # log Z is a constant
@@ -48,7 +58,7 @@ def gradient_noise(
             terms = model.method.objective(model, x, uniforms(number), prior, kl_weight)
             each = torch.autograd.grad(terms.bound.sum() * count, kept)
             gradient = torch.cat([g[:, 0, :, : model.bits_per_group] for g in each], dim=-1).to(torch.float64)
-            if number == 0:  # a point to measure from, so that no digits cancel
+            if number == 0:  # subtract the first gradient, to avoid cancellation
                 first, mean, squares = gradient, torch.zeros_like(gradient), torch.zeros_like(gradient)
             mean = mean + (gradient - first) / draws
             squares = squares + (gradient - first).square() / draws
@@ -65,7 +75,7 @@ def gradient_noise(
 
 @contextmanager
 def _outputs(nets: nn.ModuleList) -> Iterator[list[Tensor]]:
-    """What the nets give while this is open, in order: the logits, as parts of the graph."""
+    """Collect the outputs of the networks, in order: the logits, with their autograd graph."""
     kept: list[Tensor] = []
 
     def keep(net: nn.Module, inputs: Any, out: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""How far the mean field is from p(z|zeta), the machine that is given soft bits: Fig. 2a and 2b."""
+"""KL between the mean field and p(z | zeta), the Boltzmann machine given soft bits: Fig. 2a and 2b of the paper."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from softspin.samplers.log_z import exact, sandwich
 from softspin.smoothing import SoftBits
 
 EXACT = 12
-"""Units to list (of an RBM its smaller side) up to which log Z is enumerated; there are hundreds at a time."""
+"""Maximum number of enumerated units (of an RBM, its smaller side) for an exact log Z; hundreds run at once."""
 CERTAIN = 30.0
-"""Log odds that no neighbour can change: the unit is what its soft bit says, but for e^-30."""
+"""Log odds beyond which neighbours cannot change a unit: it equals its soft bit with probability 1 - e^-30."""
 
 
 class KL(NamedTuple):
-    """KL(m || p(z|zeta)) and 95% limits, `(len(steps), *replicas, n)`, float64; the limits are those of log Z."""
+    """KL(m || p(z | zeta)) and its 95% bounds `(len(steps), *replicas, n)`, float64; the bounds follow from log Z."""
 
     value: Tensor
     lower: Tensor
@@ -40,18 +40,31 @@ def mean_field_kl(
     chains: int,
     enumerate_upto: int = EXACT,
 ) -> KL:
-    """KL of the mean field after each number of `steps`, for soft bits `(*replicas, n, D)`.
+    """KL of the mean field after each number of iterations.
 
-    KL = log Z(zeta) - [H(m) - E(m) + b.m], with Z(zeta) of the machine whose biases are a + b(zeta). That is annealed
-    in both directions, starting from the mean field itself: it is so close that the weights hardly differ.
+    KL = log Z(zeta) - [H(m) - E(m) + b.m], where Z(zeta) is that of the Boltzmann machine with biases a + b(zeta). Z is
+    estimated by AIS in both directions, with the mean field as base distribution: it is so close that the importance
+    weights hardly differ.
+
+    Args:
+        boltzmann: The prior.
+        bits: Soft bits `(*replicas, n, D)`.
+        steps: Numbers of mean-field iterations.
+        seed: Seed of the random numbers.
+        temperatures: Annealing temperatures.
+        chains: Annealed chains.
+        enumerate_upto: Maximum number of enumerated units for an exact log Z.
+
+    Returns:
+        KL and its bounds.
     """
     bias = boltzmann.bias.to(torch.float64)
     precise = boltzmann.with_parameters(bias, boltzmann.couplings.to(torch.float64))
-    # Evidence of hundreds of nats says no more than this much does, and would cost the annealing its digits.
-    reach = precise.coupling_strength() + bias.abs() + CERTAIN
+    # Log odds of hundreds of nats have the same effect as this limit, but would cost precision in AIS.
+    limit = precise.coupling_strength() + bias.abs() + CERTAIN
     odds = bits.log_odds.to(torch.float64)
-    odds = torch.minimum(torch.maximum(odds, -reach[..., None, :]), reach[..., None, :])
-    # The machine that is annealed has biases in the bits' own precision; the bound is to be of that one.
+    odds = torch.minimum(torch.maximum(odds, -limit[..., None, :]), limit[..., None, :])
+    # AIS uses biases in the precision of the bits; the bound must be for the same biases.
     bias = bias[..., None, :]
     odds = (bias + odds).to(bits.zeta).to(torch.float64) - bias
     evidence = SoftBits(bits.zeta, torch.zeros_like(odds), odds)
@@ -65,7 +78,7 @@ def mean_field_kl(
     else:
         rough = given.with_parameters(given.bias.to(bits.zeta), given.couplings.to(bits.zeta))
         with warnings.catch_warnings():
-            # Of thousands of machines a few cross by chance; their limits then cover both directions.
+            # Among thousands of estimates, a few forward and reverse ones cross by chance; the bounds then cover both.
             warnings.simplefilter("ignore", SandwichWarning)
             log_z = sandwich(rough, seed=seed, temperatures=temperatures, chains=chains, base=fields[-1].to(bits.zeta))
     return KL(log_z.value - bounds, log_z.lower - bounds, log_z.upper - bounds)

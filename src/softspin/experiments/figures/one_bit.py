@@ -1,4 +1,4 @@
-"""One soft bit at q = 1/2: inverse CDFs and their slopes (Fig. 1), closeness against gradient noise (the appendix)."""
+"""One soft bit at q = 1/2: inverse CDFs and slopes (Fig. 1), closeness to bits and gradient variance (appendix)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INVERSE_CDFS: dict[str, tuple[float, ...]] = {
     "un_exp": (16, 20, 30, 40),
     "power": (15, 20, 30, 40),
 }
-"""Smoothings of Fig. 1 and their beta: the values among which the authors chose for their models."""
+"""Smoothings of Fig. 1 with their beta: the values that the authors considered for their models."""
 POINTS = 2001
 CLOSENESS: dict[str, tuple[float, ...]] = {"exp": tuple(range(8, 16)), "power": tuple(range(10, 90, 10))}
 """Smoothings of the appendix figure and their beta, as the paper lists them."""
@@ -27,17 +27,36 @@ DRAWS = 1_000_000
 
 
 def slope(smoothing: Smoothing, location: Location) -> Tensor:
-    """d zeta/d q at q = 1/2 = (R(zeta|0) - R(zeta|1)) / q(zeta), Eq. 11 of the paper, without cancellation."""
+    """Slope d zeta / d q at q = 1/2 = (R(zeta|0) - R(zeta|1)) / q(zeta), without cancellation.
+
+    Args:
+        smoothing: The smoothing.
+        location: Locations of the soft bits.
+
+    Returns:
+        Slopes, in the shape of the soft bits.
+
+    References:
+        Vahdat, Andriyash, Macready (2018), DVAE#: Discrete Variational Autoencoders with Relaxed Boltzmann Priors,
+        arXiv:1805.07445, Eq. 11.
+    """
     bits = smoothing.to_soft_bits(location)
     log_density = mixture_log_prob(torch.zeros_like(bits.zeta), bits.log_r0, bits.log_r1)
     return torch.exp(smoothing.cdf_difference(location).log() - log_density)
 
 
 def inverse_cdfs(betas: dict[str, tuple[float, ...]] = INVERSE_CDFS, points: int = POINTS) -> dict[str, NDArray[Any]]:
-    """`rho` `(points,)`; of each smoothing `NAME_beta` `(B,)`, `NAME_zeta` and `NAME_slope` `(B, points)`.
+    """Inverse CDFs of each smoothing and their slopes, for Fig. 1.
 
-    The points lie closest around rho = 1/2, where zeta crosses from one mode to the other: an exponential at beta = 16
+    The points are densest around rho = 1/2, where zeta moves from one mode to the other: an exponential with beta = 16
     does so within 0.001.
+
+    Args:
+        betas: Values of beta for each smoothing.
+        points: Number of points.
+
+    Returns:
+        `rho` `(points,)`; for each smoothing `NAME_beta` `(B,)`, `NAME_zeta` and `NAME_slope` `(B, points)`.
     """
     ends = torch.linspace(-1, 1, points, dtype=torch.float64)
     rho = (0.5 + 0.5 * ends**3).clamp(1e-6, 1 - 1e-6)
@@ -57,9 +76,16 @@ def inverse_cdfs(betas: dict[str, tuple[float, ...]] = INVERSE_CDFS, points: int
 def closeness(
     betas: dict[str, tuple[float, ...]] = CLOSENESS, draws: int = DRAWS, seed: int = 0
 ) -> dict[str, NDArray[Any]]:
-    """Of each smoothing `NAME_beta`, and from draws of q(zeta) at q = 1/2, each with its standard error `(B,)`:
+    """Closeness to bits and gradient variance of each smoothing, from draws of q(zeta) at q = 1/2, for the appendix.
 
-    `NAME_distance`, the mean of |zeta - z| with z the bit nearest to zeta; `NAME_variance`, that of d zeta/d q.
+    Args:
+        betas: Values of beta for each smoothing.
+        draws: Number of draws.
+        seed: Seed of the random numbers.
+
+    Returns:
+        For each smoothing `NAME_beta`; `NAME_distance`, the mean of |zeta - z| with z the bit nearest to zeta;
+        `NAME_variance`, the variance of d zeta / d q; both with their standard errors `NAME_..._error`; all `(B,)`.
     """
     generator = torch.Generator().manual_seed(seed)
     arrays: dict[str, NDArray[Any]] = {}
@@ -69,7 +95,7 @@ def closeness(
             smoothing = smoothing_family(name)(float(beta))
             u = open_uniform((2, draws), dtype=torch.float64, generator=generator)
             location = smoothing.draw_location(u[0] < Q, u[1])
-            # Measured from 0 on both sides: 1 - zeta would have rounded where zeta is near 1.
+            # The distance is measured from mode 0 for both modes: 1 - zeta would be rounded if zeta is near 1.
             distance = smoothing.to_soft_bits(Location(location.coordinate, torch.zeros_like(location.mode))).zeta
             found.append(torch.stack([*_mean(distance), *_variance(slope(smoothing, location))]))
         columns = torch.stack(found, dim=-1)

@@ -1,7 +1,7 @@
-"""Fig. 2: models trained as the paper trained them, with a look at mean field and gradients now and then.
+"""Fig. 2: models trained as in the paper, with measurements of mean field and gradients at regular intervals.
 
-All models of one method train at once, a replica for each beta, and the methods step by step beside each other. What
-is measured is measured on a copy of the parameters, with random numbers of its own: training does not notice.
+The models of one method train together, a replica for each beta, and all methods train in lockstep. Measurements use a
+copy of the parameters and separate random numbers, so they do not affect training.
 """
 
 from __future__ import annotations
@@ -34,40 +34,48 @@ from softspin.training.process import interrupts_wait
 from softspin.training.record import TERMS
 
 STEPS, BATCH = 100_000, 1000
-"""The paper's, for these figures."""
+"""Training steps and batch size of the paper for these figures."""
 BETAS: dict[str, dict[str, tuple[float, ...]]] = {
     "fig2a": {"dvae#-power": (30,)},
     "fig2b": {"dvae#-exp": (8, 10, 12, 16), "dvae#-power": (15, 20, 30, 40)},
     "fig2c": {"dvae#-exp": (10,), "dvae#-power": (30,)},
 }
-"""What each figure trains. Fig. 2b: the values among which the authors chose; 2c as the paper says; 2a, the best."""
+"""Methods and beta of each figure. Fig. 2b: values that the authors considered; 2c: as in the paper; 2a: the best."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measuring:
-    """How often and how finely to measure."""
+    """Number and precision of measurements."""
 
     points: int = 50
-    """Looks, evenly over the steps."""
+    """Number of measurements, at equal intervals."""
     zetas: int = 40
-    """Soft bits at each look, of as many training images (Fig. 2b)."""
+    """Soft bits of each measurement, one for each of as many training images (Fig. 2b)."""
     draws: int = 64
     """Draws of the noise for each image of a batch (Fig. 2c)."""
     iterations: int = 10
-    """Of the mean field (Fig. 2a)."""
+    """Mean-field iterations (Fig. 2a)."""
     curves: int = 12
-    """Soft bits of Fig. 2a; the first is the figure's."""
+    """Soft bits of Fig. 2a; the figure shows the first."""
     temperatures: int = 500
+    """Annealing temperatures of Fig. 2b."""
     final_temperatures: int = 10_000
-    """Of the annealing of Fig. 2b, and of Fig. 2a. With 500 the 95% interval of a KL of 0.5 was 0.005 wide."""
+    """Annealing temperatures of Fig. 2a. With 500, the 95% interval of a KL of 0.5 was 0.005 wide."""
     chains: int = 500
+    """Annealed chains."""
 
 
 MEASURING = Measuring()
 
 
 class Probe:
-    """One method in training, and a copy of its model to measure on, in training mode like itself."""
+    """Training of one method, and a copy of its model for measurements, also in training mode.
+
+    Args:
+        config: Settings of the run, with a replica for each beta.
+        data: Data set.
+        device: Device of training.
+    """
 
     def __init__(self, config: Config, data: Dataset, device: torch.device) -> None:
         self.config = config
@@ -77,28 +85,28 @@ class Probe:
         self.rng_state = init_rng_state(config.seeds[0], 1, domain=KeyDomain.FIGURES, device=device)
 
     def step(self) -> None:
-        """One update."""
+        """Make one update."""
         try:
             self.engine.step()
-        except SupportError:  # the samplers of the CPU refuse NaN: say where it came from
+        except SupportError:  # CPU samplers reject NaN: report where it came from
             self.check()
             raise
 
     def look(self) -> Tensor:
-        """Copy the parameters as they are, and take a batch of random training images, `(R, batch, pixels)`."""
+        """Copy the current parameters, and draw a batch of random training images `(R, batch, pixels)`."""
         engine, update = self.engine, self.engine.update
         self.twin.load_state_dict(engine.model.state_dict())
         self.rng_state = torch.stack(
             [self.rng_state[:, 0], torch.full_like(self.rng_state[:, 1], engine.steps << 20)], dim=-1
         )
-        places = noise(self.rng_state, (len(update.train_images),), DrawDomain.FIGURE_IMAGES)[0].argsort()
-        index = places[: update.batch_size]
+        order = noise(self.rng_state, (len(update.train_images),), DrawDomain.FIGURE_IMAGES)[0].argsort()
+        index = order[: update.batch_size]
         rows = update.train_images[index]
         x = noise(self.rng_state, rows.shape, DrawDomain.FIGURE_BINARIZATION)[0] < rows if update.binarizes else rows
         return x.to(torch.float32).expand(self.twin.replicas, *rows.shape)
 
     def uniforms(self, number: int) -> Tensor:
-        """The noise of one draw, the same for every beta: what differs is not the luck."""
+        """The noise of one draw, shared by all beta (common random numbers)."""
         now = torch.stack([self.rng_state[:, 0], self.rng_state[:, 1] + number], dim=-1)
         drawn = noise(now, (2, 1, self.engine.update.batch_size, self.twin.units), DrawDomain.FIGURE_POSTERIOR)
         return drawn.expand(self.twin.replicas, *drawn.shape[1:])
@@ -107,30 +115,30 @@ class Probe:
         """KL of the mean field for the soft bits of the first images, `(len(steps), R, zetas)`."""
         with torch.no_grad():
             method = self.twin.method
-            assert isinstance(method, SmoothedMethod), "the figures are of methods with soft bits"
+            assert isinstance(method, SmoothedMethod), "the methods of the figures have soft bits"
             soft = method.infer(self.twin, x, self.uniforms(0)).joined
         few = type(soft)(*(part[:, 0, :zetas] for part in soft))
         boltzmann = self.twin.prior(validate=False)
         return mean_field_kl(boltzmann, few, steps, seed=self.engine.steps, temperatures=temperatures, chains=chains)
 
     def gradients(self, x: Tensor, draws: int) -> GradientNoise:
-        """The noise of the gradient, of the bound as it stands at this step."""
+        """Variance of the gradient of the bound at this step."""
         update = self.engine.update
         return gradient_noise(
             self.twin, x, self.uniforms, draws, kl_weight=update.schedules.warmup(update.step_counter)
         )
 
     def check(self) -> None:
-        """Stop at a number that is not one."""
-        broken = self.engine.record.first_nonfinite.cpu()
-        if bool((broken >= 0).any()):
-            step = int(broken[broken >= 0].min())
-            term = TERMS[int((broken == step).any(0).nonzero()[0])]
+        """Raise TrainingError if a term became non-finite."""
+        first = self.engine.record.first_nonfinite.cpu()
+        if bool((first >= 0).any()):
+            step = int(first[first >= 0].min())
+            term = TERMS[int((first == step).any(0).nonzero()[0])]
             raise TrainingError(f"training {self.config.method} broke at step {step + 1}: '{term}' is not finite")
 
 
 class Point(NamedTuple):
-    """One look at all methods; arrays have a row for each replica of each."""
+    """One measurement of all methods; arrays have a row for each replica of each method."""
 
     step: int
     kl: list[NDArray[Any]]
@@ -151,18 +159,37 @@ def compute(
     measuring: Measuring = MEASURING,
     say: Callable[[str], None] = print,
 ) -> Literal["done", "out of time", "interrupted"]:
-    """Train what these figures need, once for all of them, and store their arrays at every look.
+    """Train the models of these figures, once for all of them, and store the arrays after every measurement.
 
-    Arrays that have got further stay until these have got as far; so long these go to a folder `partial` beside them.
-    Ends after `minutes`, or at Ctrl-C, with what there is, marked as such; how it ended.
+    Existing arrays of more training steps are kept until the new ones have as many; until then, new ones are written to
+    the subfolder `partial`. After `minutes`, or at Ctrl-C, training ends; the stored arrays are marked as incomplete.
+
+    Args:
+        names: Figures to compute.
+        folder: Folder of the arrays.
+        command: Command line for the provenance.
+        steps: Training steps.
+        device: `"auto"`, `"cpu"` or `"cuda"`.
+        minutes: Time limit.
+        settings: `key=value` texts that override the config.
+        measuring: Number and precision of measurements.
+        say: Called with progress messages.
+
+    Returns:
+        How training ended.
+
+    Raises:
+        FigureError: Existing arrays are from more than `steps` steps.
+        ConfigError: A setting is invalid, or fixed by the figure.
+        TrainingError: A metric became non-finite.
     """
     configs = _configs(names, steps, device, settings)
     stored = {name: arrays.steps_done(folder, name) for name in names}
     for name, done in stored.items():
         if done > steps:
             raise FigureError(
-                f"{arrays.place(folder, name)} is of {done:,} steps, more than {steps:,}; keep it, and put shorter "
-                "ones elsewhere: --arrays FOLDER"
+                f"{arrays.place(folder, name)} is of {done:,} steps, more than {steps:,}; write shorter ones to "
+                "another folder: --arrays FOLDER"
             )
     where, data = find_device(device), load(configs[0].data)
     chosen = {"training": [config.to_dict() for config in configs], "measuring": asdict(measuring)}
@@ -177,7 +204,7 @@ def compute(
         marks = _marks(steps, done, data.name, settings)
         for name, about in origin.items():
             if name == "fig2a" and not over and len(points) > 1:
-                continue  # it is of the model at the end; at the first look, to know what it costs
+                continue  # it needs only the final model; it is computed once at the start to measure its cost
             values = _curves(probes, measuring) if name == "fig2a" else _history(name, probes, points)
             partial = arrays.place(folder / arrays.PARTIAL, name)
             behind = done < stored[name]
@@ -185,7 +212,7 @@ def compute(
             if not behind:
                 partial.unlink(missing_ok=True)
             elif over:
-                kept = f"{arrays.place(folder, name)} stays, of {stored[name]:,} steps"
+                kept = f"{arrays.place(folder, name)}, of {stored[name]:,} steps, is kept"
                 say(f"{kept}; the new one, of {done:,}: {partial}")
 
     with interrupts_wait() as waiting:
@@ -206,7 +233,7 @@ def compute(
 
 
 def _configs(names: Sequence[str], steps: int, device: str, settings: Sequence[str]) -> list[Config]:
-    """A run for each method: all beta that any of the figures asks for."""
+    """A config for each method, with all beta of the figures."""
     wanted: dict[str, set[float]] = {}
     for name in names:
         for method, betas in BETAS[name].items():
@@ -220,13 +247,13 @@ def _configs(names: Sequence[str], steps: int, device: str, settings: Sequence[s
         config = own.with_settings(settings)
         for key in ("method", "beta", "betas", "seeds", "steps", "importance_samples", "device"):
             if getattr(config, key) != getattr(own, key):
-                raise ConfigError(f"'{key}' is the figure's own choice here; --set may change any other setting")
+                raise ConfigError(f"'{key}' is fixed by the figure; --set may change other settings")
         configs.append(config)
     return configs
 
 
 def _marks(steps: int, done: int, data: str, settings: Sequence[str]) -> list[str]:
-    """What is not as in the paper, in words."""
+    """Differences from the paper, as text."""
     marks = [] if steps == STEPS else [f"{steps:,} steps instead of {STEPS:,}"]
     if done < steps:
         marks.append(f"stopped after {done:,} of {steps:,} steps")
@@ -249,7 +276,7 @@ def _measure(names: Sequence[str], probes: Sequence[Probe], how: Measuring) -> P
 
 
 def _joined(each: Sequence[Sequence[Tensor]]) -> list[NDArray[Any]]:
-    """The same quantities of all methods, one method's replicas after another's."""
+    """Concatenate the quantities of all methods along the replicas."""
     return [torch.cat(parts).cpu().numpy() for parts in zip(*each, strict=True)]
 
 
@@ -260,7 +287,7 @@ def _replicas(probes: Sequence[Probe]) -> dict[str, NDArray[Any]]:
 
 
 def _history(name: str, probes: Sequence[Probe], points: Sequence[Point]) -> dict[str, NDArray[Any]]:
-    """Arrays over the looks so far, `(looks, replicas, ...)`."""
+    """Arrays over the measurements so far, `(measurements, replicas, ...)`."""
     attribute, fields = {"fig2b": ("kl", KL._fields), "fig2c": ("noise", GradientNoise._fields)}[name]
     columns = zip(*(getattr(point, attribute) for point in points), strict=True)
     named = {f"{attribute}_{field}": np.stack(column) for field, column in zip(fields, columns, strict=True)}
@@ -268,7 +295,7 @@ def _history(name: str, probes: Sequence[Probe], points: Sequence[Point]) -> dic
 
 
 def _curves(probes: Sequence[Probe], how: Measuring) -> dict[str, NDArray[Any]]:
-    """KL against the iterations of the mean field, `(curves, iterations)`, for the model that Fig. 2a is of."""
+    """KL against mean-field iterations, `(curves, iterations)`, for the model of Fig. 2a."""
     ((method, (beta,)),) = BETAS["fig2a"].items()
     probe = next(probe for probe in probes if probe.config.method == method)
     replica = [one.beta for one in probe.config.replicas].index(beta)
@@ -280,7 +307,7 @@ def _curves(probes: Sequence[Probe], how: Measuring) -> dict[str, NDArray[Any]]:
 
 
 def _line(point: Point, steps: int, seconds: float) -> str:
-    """How it goes."""
+    """Progress message."""
     texts = [f"step {point.step:,} of {steps:,}"]
     if point.kl:
         texts.append("KL " + " ".join(f"{value:.3f}" for value in point.kl[0].mean(-1)))

@@ -1,4 +1,4 @@
-"""Launchers: where the runs of a grid are trained. The scheduler gives them runs, and takes rows."""
+"""Launchers train the runs of a grid: they take runs from the scheduler and return rows."""
 
 from __future__ import annotations
 
@@ -14,21 +14,35 @@ class Finished(NamedTuple):
 
     spec: RunSpec
     rows: list[ResultRow] | None
-    """Of each seed, or of those that failed; None if another process is training it."""
+    """Rows of all seeds, or of those that failed; None if another process is training the run."""
 
 
 class Launcher(Protocol):
-    """What trains runs: this process, or others."""
+    """Trains runs, in this process or elsewhere."""
 
     def prepare(self, specs: Sequence[RunSpec]) -> None:
-        """Raise now for what would stop all of these runs later, such as a missing data set."""
+        """Raise early for errors that would stop all runs, such as a missing data set.
+
+        Args:
+            specs: The planned runs.
+        """
 
     def launch(self, specs: Iterable[RunSpec], deadline: float | None = None) -> Iterator[Finished]:
-        """Train runs, and yield each as it ends, in any order.
+        """Train runs, and yield each when it ends, in any order.
 
-        Take the next run only when it can start: the scheduler may put others before it until then. A run that is past
-        the deadline, by `time.monotonic`, ends with a checkpoint in an OutOfTimeError.
+        Take the next run only when it can start: the scheduler may insert other runs before it until then.
+
+        Args:
+            specs: Runs, on demand.
+            deadline: Value of `time.monotonic` after which a run ends with a checkpoint and an OutOfTimeError.
+
+        Returns:
+            Runs that have ended.
         """
 
     def check(self, spec: RunSpec) -> None:
-        """Raise if the device of a failed run does no more work, so that the next ones would fail too."""
+        """Raise if the device of a failed run no longer works, so that all further runs would fail.
+
+        Args:
+            spec: The failed run.
+        """

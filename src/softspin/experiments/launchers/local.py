@@ -1,4 +1,4 @@
-"""Runs in this process, one after another."""
+"""Launcher that trains in this process, one run after another."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from softspin.training.trainer import Callback
 
 
 class ThisProcess:
-    """A launcher that trains each run here, to its end, before the next one."""
+    """Launcher that trains in this process, one run after another.
+
+    Args:
+        callback: Called during training.
+    """
 
     def __init__(self, callback: Callback | None = None) -> None:
         self.callback = callback
@@ -34,5 +38,5 @@ class ThisProcess:
                 yield Finished(spec, rows)
 
     def check(self, spec: RunSpec) -> None:
-        """Raise if the device of a run does no more work."""
+        """Raise if the device of a run no longer works."""
         check_device(spec.config.device)

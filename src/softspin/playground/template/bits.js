@@ -1,9 +1,9 @@
-// The bits as squares to flip and to hold, and a closer look at one of them.
+// The bits as squares that can be flipped and clamped, and details of one of them.
 
 const cells = [];
-let hovered = null; // the bit under the mouse, looked at for as long as it is there
-let pondering = 0; // the timer of the search for the bits that matter most,
-let pondered = ""; // and the bits that it was for
+let hovered = null; // the bit under the mouse, which replaces the selected one
+let pondering = 0; // the timer of the search for the bits with the largest effect,
+let pondered = ""; // and the bits for which it was made
 
 const looked = () => (hovered === null ? state.unit : hovered);
 
@@ -48,7 +48,7 @@ function cell(unit) {
   return button;
 }
 
-// Only what has changed is written: 400 squares at ten pictures a second are many.
+// Only changes are written: 400 squares at ten frames per second are expensive.
 function showCells() {
   cells.forEach((one, unit) => {
     const on = state.bits[unit] === 1;
@@ -59,7 +59,7 @@ function showCells() {
     one.seen = seen;
     const { button } = one;
     button.setAttribute("aria-pressed", String(on));
-    const words = `${nameOf(unit)} ${on ? "on" : "off"}, ${state.chanceOf} = ${chance}${held ? ", held" : ""}`;
+    const words = `${nameOf(unit)} = ${on ? 1 : 0}, ${state.chanceOf} = ${chance}${held ? ", clamped" : ""}`;
     button.setAttribute("aria-label", words);
     button.classList.toggle("held", held);
     button.classList.toggle("looked", unit === state.unit);
@@ -67,7 +67,7 @@ function showCells() {
   });
   ["left", "right"].forEach((side) => {
     const all = unitsOf(side).every((unit) => state.held[unit]);
-    $(`hold-${side}`).textContent = all ? "Release side" : "Hold side";
+    $(`hold-${side}`).textContent = all ? "Unclamp side" : "Clamp side";
   });
 }
 
@@ -75,29 +75,29 @@ function showPictures() {
   const { height, width } = model;
   ["picture", "small-picture"].forEach((id) => paint($(id), state.pixels, height, width));
   const changedBits = state.bits.reduce((sum, bit, unit) => sum + (bit !== state.encoded[unit] ? 1 : 0), 0);
-  const bits = changedBits === 1 ? "1 bit is not as the encoder gave it." : `${changedBits} bits are not as the encoder gave them.`;
-  const words = changedBits ? bits : "Straight from your image's bits.";
+  const bits = changedBits === 1 ? "1 bit differs from the encoder's." : `${changedBits} bits differ from the encoder's.`;
+  const words = changedBits ? bits : "From the bits of your image.";
   $("picture-words").textContent = words;
 }
 
 function showLooked() {
   const unit = looked();
   const [effect] = effects(model, state.bits, [unit]);
-  // It shows where; the words say how much.
+  // The picture is normalized; the text has the size of the effect.
   const most = effect.reduce((sofar, value) => Math.max(sofar, Math.abs(value)), 0.05);
   paint($("effect"), effect.map((value) => value / most), model.height, model.width, true);
   const group = model.groups > 1 ? ` (group ${Math.floor(unit / model.bits) + 1})` : "";
-  const whose = state.chanceOf === "q" ? "encoder's q" : "chance given the other side";
+  const whose = state.chanceOf === "q" ? "encoder's q =" : "p given the other side =";
   const name = document.createElement("strong");
   name.textContent = nameOf(unit);
-  const words = `${group} is ${state.bits[unit] ? "on" : "off"}${state.held[unit] ? " and held" : ""}; ${whose} `
-    + `${state.chance[unit].toFixed(2)}. A flip changes ${inkOf(effect).toFixed(1)} pixels' worth of ink.`;
+  const words = `${group} is ${state.bits[unit]}${state.held[unit] ? " and clamped" : ""}; ${whose} `
+    + `${state.chance[unit].toFixed(2)}. A flip changes pixel probabilities by ${inkOf(effect).toFixed(1)} in total.`;
   $("bit-words").replaceChildren(name, words);
   $("flip").textContent = `Flip ${nameOf(state.unit)}`;
-  $("hold").textContent = `${state.held[state.unit] ? "Release" : "Hold"} ${nameOf(state.unit)}`;
+  $("hold").textContent = `${state.held[state.unit] ? "Unclamp" : "Clamp"} ${nameOf(state.unit)}`;
 }
 
-// All effects of a large model take some tenths of a second: they wait until nothing moves, and go in slices.
+// The effects of all bits of a large model take some tenths of a second: they are computed in slices, when idle.
 function ponder() {
   const bits = state.bits.join("");
   if (bits === pondered && !chain.running) return;
@@ -115,14 +115,14 @@ function ponder() {
   pondering = setTimeout(slice, 400);
 }
 
-// Buttons that flip these bits. Where one of the last had the focus, the one in its place has it now.
+// Buttons that flip these bits. If one of the previous buttons had the focus, the new one at its position gets it.
 function offer(units, sizes) {
   const box = $("most");
   const focused = Array.from(box.children).indexOf(document.activeElement);
   box.replaceChildren(...units.map((unit) => {
     const button = document.createElement("button");
     Object.assign(button, { type: "button", className: "chip", textContent: nameOf(unit) });
-    button.title = `Flip ${nameOf(unit)}: changes ${sizes[unit].toFixed(1)} pixels' worth of ink`;
+    button.title = `Flip ${nameOf(unit)}: changes pixel probabilities by ${sizes[unit].toFixed(1)} in total`;
     button.addEventListener("click", () => { state.unit = unit; flip([unit]); });
     return button;
   }));

@@ -36,7 +36,7 @@ function signed(value) {
   return `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(2)}`;
 }
 
-// Most couplings are small beside the largest, so the colour goes with the root; the legend shows it.
+// Most couplings are small compared to the largest, so colours are on a square-root scale; the legend shows it.
 function shade(value) {
   return Math.sign(value) * Math.sqrt(Math.abs(value));
 }
@@ -69,8 +69,8 @@ function showHeat() {
   const { left, right, weight } = model.rbm;
   const { rows, columns, most } = heat;
   const canvas = $("heat");
-  const scale = Math.max(1, Math.floor(600 / Math.max(left, right))); // so that a frame around one square can be seen
-  const key = `${$("order").value} ${css("paper")}`; // painted anew where these change
+  const scale = Math.max(1, Math.floor(600 / Math.max(left, right))); // so that a frame around one square is visible
+  const key = `${$("order").value} ${css("paper")}`; // repainted if these change
   if (heat.image?.key !== key) {
     const values = new Float32Array(left * right);
     rows.forEach((i, row) => columns.forEach((j, column) => {
@@ -90,9 +90,9 @@ function showHeat() {
   context.strokeRect(at(heat.column, right), at(heat.row, left), scale + 4, scale + 4);
   const [i, j] = [rows[heat.row], columns[heat.column]];
   const value = weight[i * right + j];
-  const words = `L${i} and R${j}: coupling ${signed(value)}. With all other bits fixed, one being on `
+  const words = `L${i} and R${j}: coupling ${signed(value)}. With all other bits fixed, setting one to 1 `
     + `multiplies the odds of the other by e^${signed(value)} = ${Math.exp(value).toPrecision(3)}.`;
-  if ($("heat-words").textContent !== words) $("heat-words").textContent = words; // read aloud when it changes, only then
+  if ($("heat-words").textContent !== words) $("heat-words").textContent = words; // screen readers announce every write
 }
 
 views.push(showHeat);

@@ -1,8 +1,8 @@
 // One soft bit: the two densities and their mixture, for any beta, q and family.
 
 const soft = { family: "", beta: 1, chance: 0.5, shift: 0, of: null };
-const SOFTEST = 0.5; // as far as the slider goes, above the family's own limit
-const SHARPEST = 400; // 1/width² of the thinnest shifted Gaussian
+const SOFTEST = 0.5; // minimum of the slider, above the lower limit of the family
+const SHARPEST = 400; // 1/width² of the narrowest shifted Gaussian
 
 function startDensity() {
   $("family").append(...Object.entries(FAMILIES).map(([name, { title }]) => new Option(title, name)));
@@ -12,7 +12,7 @@ function startDensity() {
   $("own").addEventListener("click", () => { soft.of = null; changed(); });
 }
 
-// The slider is in log beta, from a little above the lowest that the family allows.
+// The slider is in log beta, from slightly above the lower limit of the family.
 function ends() {
   return [Math.log(SOFTEST + FAMILIES[soft.family].lowest), Math.log(Math.max(SHARPEST, 2 * model.smoothing.beta))];
 }
@@ -22,7 +22,7 @@ function betaAt(share) {
   return Math.exp(low + share * (high - low));
 }
 
-// As the bit that is looked at is in the model, until a slider is moved.
+// Use the values of the selected bit in the model, until a slider is moved.
 function adopt() {
   const { smoothing } = model;
   const key = `${state.unit},${state.q[state.unit]}`;
@@ -59,7 +59,7 @@ function drawDensity(given, family) {
   const [lowest, highest] = [-2, 2.3]; // powers of ten
   const x = (zeta) => frame.left + ((zeta - from) / (to - from)) * (frame.right - frame.left);
   const y = (density) => {
-    const power = Math.max(lowest - 1, Math.min(highest, Math.log10(density))); // what is lower yet is cut off
+    const power = Math.max(lowest - 1, Math.min(highest, Math.log10(density))); // lower values are clipped
     return frame.bottom - ((power - lowest) / (highest - lowest)) * (frame.bottom - frame.top);
   };
   context.strokeStyle = css("line");
@@ -98,7 +98,7 @@ function drawDensity(given, family) {
   if (family.spike) spike(context, x(0), frame);
 }
 
-// Point masses are not densities: an arrow at 0 that says how much lies there.
+// Point masses are not densities: an arrow at 0, labelled with the mass.
 function spike(context, at, frame) {
   context.strokeStyle = css("blue");
   context.fillStyle = css("blue");
@@ -115,7 +115,7 @@ function spike(context, at, frame) {
   context.textAlign = "left";
   const share = (1 - soft.chance).toFixed(2);
   const words = `point mass at 0: all of r(ζ|0), ${share} of the mixture`;
-  context.fillText(words, at + 14, frame.top + 12, frame.right - at - 14); // narrower letters where a phone has no room
+  context.fillText(words, at + 14, frame.top + 12, frame.right - at - 14); // condensed on narrow screens
 }
 
 views.push(showDensity);

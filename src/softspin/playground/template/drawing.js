@@ -1,10 +1,10 @@
-// The image: drawn by mouse, finger or keyboard, or picked from the test set.
+// The image: drawn by mouse, touch or keyboard, or selected from the test set.
 
 let pen = Math.max(1, Math.round(Math.min(model.height, model.width) / 6) / 2);
-let last = null; // where the pen was, in pixels of the image
+let last = null; // the last position of the pen, in pixels of the image
 let cursor = null; // of the keyboard
 
-// Ink, or its absence, along a line from one point to another; the pixels under both ends are always part of it.
+// Set pixels along a line from one point to another; the pixels under both ends are always included.
 function stroke(image, from, to, thickness, value) {
   const { height, width } = model;
   const [dx, dy] = [to.x - from.x, to.y - from.y];
@@ -35,7 +35,7 @@ function ink(from, to) {
   setImage(image);
 }
 
-// Which test image is shown, if it is one.
+// Mark the test image that is shown, if any.
 function mark(button) {
   Array.from($("strip").children).forEach((one) => one.setAttribute("aria-pressed", String(one === button)));
 }

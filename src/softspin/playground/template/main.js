@@ -1,12 +1,12 @@
-// What is known of the model, the page's test of itself, and the start.
+// Facts about the model, the self-test of the page, and the start.
 
 function tell() {
   const { headline, facts, units } = model;
-  $("lead").textContent = `A trained model, running in this page. It writes an image as ${units} bits, and paints an image `
-    + "from any bits. Draw something, flip bits, or let it dream.";
+  $("lead").textContent = `A trained discrete VAE that runs in this page. It encodes an image as ${units} bits, and decodes bits `
+    + "to an image. Draw something, flip bits, or sample from its prior.";
   const element = (name, text) => Object.assign(document.createElement(name), { textContent: text });
-  $("strip-words").textContent = model.unseen ? "Test images, which the model was not trained on."
-    : "Images of other data than the model's; it may have been trained on some of them.";
+  $("strip-words").textContent = model.unseen ? "Test images, not used in training."
+    : "Images of another data set than the model's; some of them may have been used in training.";
   $("headline").append(...headline.map((text) => element("li", text)));
   $("facts").append(...facts.flatMap(([what, value]) => [element("dt", what), element("dd", value)]));
 }
@@ -28,7 +28,7 @@ function largestDifference() {
 function showCheck() {
   const difference = largestDifference();
   const verdict = difference < 1e-4 ? "agrees with PyTorch" : "does NOT agree with PyTorch";
-  $("check").textContent = `Checked as this page opened: its arithmetic ${verdict} on the first test image; `
+  $("check").textContent = `Self-test of this page: its arithmetic ${verdict} on the first test image; `
     + `largest difference ${difference.toExponential(1)}.`;
 }
 
@@ -44,7 +44,7 @@ mark($("strip").firstChild);
 setImage(model.images[0]);
 window.addEventListener("resize", changed);
 
-// For tests, and for whoever opens the console.
+// For tests, and for the console.
 window.softspin = {
   model, state, families: Object.keys(FAMILIES), encode, decode, effects, fields, energy, sweep, uniforms, logDensities,
   mixtureDensity, largestDifference,

@@ -4,7 +4,7 @@ function sigmoid(x) {
   return 1 / (1 + Math.exp(-x));
 }
 
-// x W + b, W row by row as (inputs, outputs); most inputs are bits, and zeros cost nothing.
+// x W + b, with W row-major (inputs, outputs); most inputs are bits, and zeros are skipped.
 function affine(layer, x) {
   const { inputs, outputs, weight } = layer;
   const out = Float64Array.from(layer.bias);
@@ -16,7 +16,7 @@ function affine(layer, x) {
   return out;
 }
 
-// The rest of a net, from what its first layer gave.
+// The remaining layers of a network, from the output of its first layer.
 function finish(net, first) {
   return net.slice(1).reduce((hidden, layer) => affine(layer, hidden.map(Math.tanh)), first);
 }
@@ -25,8 +25,8 @@ function runNet(net, x) {
   return finish(net, affine(net[0], x));
 }
 
-// Group after group: the net of a group sees the image and the bits of the groups before. `choose(logit, unit)` gives
-// each bit. The Gaussian integral's nets have a second half of outputs, from which the shift of each soft bit comes.
+// Group after group: the network of a group gets the image and the bits of earlier groups. `choose(logit, unit)` returns
+// each bit. The networks of the Gaussian integral have a second half of outputs, for the shift of each soft bit.
 function encode(model, image, choose) {
   const logits = new Float64Array(model.units);
   const shift = new Float64Array(model.units);
@@ -50,12 +50,12 @@ function mostLikely(logit) {
   return logit > 0 ? 1 : 0;
 }
 
-// The probability of ink in each pixel.
+// The probability that each pixel is 1.
 function decode(model, bits) {
   return runNet(model.decoder, bits).map(sigmoid);
 }
 
-// For each bit asked for: ink with the bit on less ink with it off, pixel by pixel, all other bits as they are.
+// For each requested bit: pixel probabilities with the bit 1 minus those with the bit 0, all other bits fixed.
 function effects(model, bits, asked) {
   const [layer] = model.decoder;
   const first = affine(layer, bits);

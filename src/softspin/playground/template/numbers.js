@@ -1,11 +1,11 @@
-// Numbers out of text, and random ones.
+// Decoding of packed numbers, and random numbers.
 
-// Float32, lowest byte first, as every machine with a browser has them.
+// Little-endian float32, the native order of all platforms with a browser.
 function unpack(data) {
   return new Float32Array(Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0)).buffer);
 }
 
-// Rows of bits, eight a byte, the first the highest; each row starts a byte.
+// Rows of bits, eight per byte, most significant bit first; each row starts a new byte.
 function unpackBits(data, rows, columns) {
   const text = atob(data);
   const stride = Math.ceil(columns / 8);
@@ -13,7 +13,7 @@ function unpackBits(data, rows, columns) {
     Uint8Array.from({ length: columns }, (_, i) => (text.charCodeAt(row * stride + (i >> 3)) >> (7 - (i & 7))) & 1));
 }
 
-// The model as the page carries it, with arrays in the place of text.
+// The payload of the page, with arrays instead of text.
 function unpackModel(payload) {
   const net = (layers) => layers.map((layer) => ({ ...layer, weight: unpack(layer.weight), bias: unpack(layer.bias) }));
   const { rbm, smoothing, check, height, width } = payload;
@@ -37,7 +37,7 @@ function unpackModel(payload) {
   };
 }
 
-// Uniforms in (0, 1) from a seed, by Marsaglia's xorshift of 128 bits: what Math.random gives cannot be repeated.
+// Uniforms in (0, 1) from a seed, by Marsaglia's 128-bit xorshift; Math.random cannot be seeded.
 function uniforms(seed) {
   let [a, b, c, d] = [seed | 0, 0x6c078965, 0x3c6ef372, 0x1b873593];
   const next = () => {
@@ -48,6 +48,6 @@ function uniforms(seed) {
     a = t ^ a ^ (a >>> 19);
     return ((a >>> 0) + 0.5) / 4294967296;
   };
-  for (let i = 0; i < 20; i++) next(); // near seeds become unlike each other
+  for (let i = 0; i < 20; i++) next(); // decorrelates similar seeds
   return next;
 }

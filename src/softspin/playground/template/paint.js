@@ -1,4 +1,4 @@
-// Numbers as colours on a canvas, in the colours of the page: light or dark, blue and orange.
+// Numbers as colours on a canvas, in the light or dark colours of the page.
 
 let palette = null;
 
@@ -40,14 +40,14 @@ function paint(canvas, values, height, width, signed = false) {
   context.putImageData(image, 0, 0);
 }
 
-// A picture fills its place, in width or in height; very flat or tall ones are stretched until they can be seen.
+// A picture fills its container in width or height; very flat or tall ones are stretched to be visible.
 function shapePicture(canvas) {
   const ratio = Math.max(1 / 3, Math.min(12, model.width / model.height));
   canvas.style.aspectRatio = ratio;
   canvas.style.width = `${100 * Math.min(1, ratio)}%`;
 }
 
-// A canvas as sharp as the screen, and as large as its place: for lines and text. Units are CSS pixels.
+// A canvas in the resolution of the screen and the size of its container, for lines and text. Units are CSS pixels.
 function plotting(canvas, height) {
   const ratio = window.devicePixelRatio || 1;
   const width = canvas.clientWidth;
@@ -59,7 +59,7 @@ function plotting(canvas, height) {
   return { context, width };
 }
 
-// A button with a picture on it.
+// A button with a picture.
 function thumbnail(values, label, onPick) {
   const button = document.createElement("button");
   const canvas = document.createElement("canvas");
@@ -74,7 +74,7 @@ function thumbnail(values, label, onPick) {
   return button;
 }
 
-// One stop of the tab key for all the children; arrows go from one to the next, also up and down where they wrap.
+// One tab stop for all children; arrow keys move between them, also up and down if they wrap.
 function roving(box, onMove = () => {}) {
   const items = () => Array.from(box.children);
   box.addEventListener("focusin", (event) => {

@@ -1,4 +1,4 @@
-// The chain of the prior: one step, or step after step, and what it passes on its way.
+// The Gibbs chain of the prior: single steps or continuous sampling, and its history.
 
 const FRAMES = 12;
 const chain = { running: false, timer: 0, shown: 0, energies: [], pace: 1 };
@@ -22,7 +22,7 @@ function setRunning(on) {
   else changed();
 }
 
-// Ten pictures a second, or one for those who asked for less motion; every tenth is kept.
+// Ten frames per second, or one with reduced motion; every tenth is kept.
 function tick() {
   advance(calm.matches || chain.shown % 10 === 0);
   chain.timer = setTimeout(tick, calm.matches ? 1000 : 100);
@@ -39,7 +39,7 @@ function keepFrame() {
   const bits = state.bits.slice();
   const { chance, steps } = state;
   const film = $("film");
-  $("film-words").textContent = "The latest first. Pick one to go back to its bits.";
+  $("film-words").textContent = "The latest first. Select one to restore its bits.";
   const button = thumbnail(decode(model, bits), `Sample at step ${steps}`, () => {
     setRunning(false);
     Object.assign(state, { bits: bits.slice(), chance, chanceOf: "p", steps });
@@ -55,12 +55,12 @@ function keepFrame() {
 function showWords() {
   const held = state.held.reduce((sum, one) => sum + one, 0);
   const { temperature } = state;
-  const kind = temperature === 1 ? "the model's own" : temperature < 1 ? "likelier bits" : "wilder bits";
+  const kind = temperature === 1 ? "as trained" : temperature < 1 ? "more likely states" : "more random states";
   $("temperature-value").textContent = `${temperature.toFixed(2)}, ${kind}`;
   $("pace-value").textContent = chain.pace;
-  const which = held ? `${held} of ${model.units} bits held` : "No bit is held";
+  const which = held ? `${held} of ${model.units} bits clamped` : "No bit is clamped";
   const now = energy(model.rbm, state.bits).toFixed(1);
-  $("prior-words").textContent = `${which}. Step ${state.steps}, energy ${now} (the lower, the more likely).`;
+  $("prior-words").textContent = `${which}. Step ${state.steps}, energy ${now} (lower is more likely).`;
   $("release").disabled = held === 0;
 }
 

@@ -24,8 +24,8 @@ function energy(rbm, z) {
   return total;
 }
 
-// One Gibbs sweep, in place: the right side given the left, then the left given the right. Bits that are held stay.
-// At a temperature T it samples e^(-E/T). Gives the probabilities that it drew from.
+// One Gibbs sweep, in place: the right side given the left, then the left given the right. Clamped bits do not change.
+// At a temperature T it samples e^(-E/T). Returns the probabilities that it sampled from.
 function sweep(rbm, z, { temperature = 1, held = [], random }) {
   const chance = new Float64Array(z.length);
   for (const ofRight of [true, false]) {
@@ -45,7 +45,7 @@ function strongestPairs({ right, weight }, count) {
   return order.slice(0, count).map((at) => ({ left: Math.floor(at / right), right: at % right, coupling: weight[at] }));
 }
 
-// Units of each side by the sum of their couplings' sizes, the strongest first.
+// Units of each side by the sum of the absolute values of their couplings, the largest first.
 function strongestFirst({ left, right, weight }) {
   const sums = [new Float64Array(left), new Float64Array(right)];
   weight.forEach((value, at) => {

@@ -1,5 +1,5 @@
-// r(zeta|z): one bit made continuous, for each family. A component is written from its own mode, as a function of the
-// distance to it; r(zeta|1) is the mirror image of r(zeta|0).
+// r(zeta|z): one relaxed bit, for each family. A component is a function of the distance to its mode;
+// r(zeta|1) is the mirror image of r(zeta|0).
 
 const HALF_LOG_TAU = 0.5 * Math.log(2 * Math.PI);
 
@@ -54,7 +54,7 @@ const FAMILIES = {
   },
 };
 
-// [log r(zeta|0), log r(zeta|1)]. A spike's densities are with respect to a point mass at 0 plus length on (0, 1].
+// [log r(zeta|0), log r(zeta|1)]. The densities of a spike are with respect to a point mass at 0 plus length on (0, 1].
 function logDensities(given, zeta) {
   const family = FAMILIES[given.family];
   if (family.spike) return zeta > 0 ? [-Infinity, family.log(1 - zeta, given)] : [0, -Infinity];
@@ -62,7 +62,7 @@ function logDensities(given, zeta) {
   return [family.log(centred, given), family.log(1 - centred, given)];
 }
 
-// (1 - q) r(zeta|0) + q r(zeta|1): what the encoder's soft bit follows.
+// (1 - q) r(zeta|0) + q r(zeta|1): the distribution of the encoder's soft bit.
 function mixtureDensity(given, q, zeta) {
   const [log0, log1] = logDensities(given, zeta);
   return (1 - q) * Math.exp(log0) + q * Math.exp(log1);

@@ -1,5 +1,5 @@
-// What the visitor is looking at. Everything acts on one set of bits: the encoder writes them, clicks flip them, the
-// chain moves them. Views are told once a frame.
+// The state of the page. Everything acts on one set of bits: the encoder writes them, clicks flip them, the chain
+// samples them. Views are updated once per frame.
 
 const $ = (id) => document.getElementById(id);
 const model = unpackModel(JSON.parse($("model").textContent));
@@ -9,22 +9,22 @@ const calm = matchMedia("(prefers-reduced-motion: reduce)");
 const state = {
   image: new Uint8Array(model.pixels),
   bits: new Uint8Array(model.units),
-  encoded: new Uint8Array(model.units), // the bits as the encoder gave them
-  q: new Float64Array(model.units), // the encoder's probability of each bit to be on
-  chance: new Float64Array(model.units), // the probability that the bits were drawn with,
-  chanceOf: "q", // the encoder's, "q", or the chain's given the other side, "p"
+  encoded: new Uint8Array(model.units), // the bits from the encoder
+  q: new Float64Array(model.units), // the encoder's probability that each bit is 1
+  chance: new Float64Array(model.units), // the probability with which each bit was sampled:
+  chanceOf: "q", // "q" of the encoder, or "p" of the chain given the other side
   shift: new Float64Array(model.units),
   held: new Uint8Array(model.units),
-  pixels: new Float64Array(model.pixels), // the picture from the bits
-  unit: 0, // the bit that is looked at
-  steps: 0, // of the chain since it left the encoder's bits
+  pixels: new Float64Array(model.pixels), // the image decoded from the bits
+  unit: 0, // the selected bit
+  steps: 0, // of the chain since the bits of the encoder
   temperature: 1,
 };
 
 const views = [];
 let waiting = false;
 
-// Tell the views at the next frame that something has changed.
+// Update the views at the next frame.
 function changed() {
   if (waiting) return;
   waiting = true;
@@ -64,7 +64,7 @@ function look(unit) {
   changed();
 }
 
-// Steps of the chain from the present bits.
+// Steps of the chain from the current bits.
 function dream(count) {
   const { temperature, held } = state;
   for (let i = 0; i < count; i++) state.chance = sweep(model.rbm, state.bits, { temperature, held, random });
@@ -79,7 +79,7 @@ function scatter() {
   changed();
 }
 
-// Names: L0, L1, ... R0, R1, ...; the number counts within the side.
+// Names: L0, L1, ... R0, R1, ...; numbers count within a side.
 function nameOf(unit) {
   return unit < model.rbm.left ? `L${unit}` : `R${unit - model.rbm.left}`;
 }
