@@ -132,7 +132,7 @@ def wait_for_a_checkpoint() -> None:
 @pytest.mark.parametrize(
     ("commit", "why"),
     [
-        (None, "this is no git checkout, so its commit is unknown"),
+        (None, "its commit is unknown, as this is neither a git clone nor a wheel built from one"),
         ("abc+", "the code has changes that are not committed"),
     ],
 )

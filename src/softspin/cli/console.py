@@ -28,7 +28,7 @@ def warn_of_rejection() -> None:
     """Warn if a report would reject what is made now."""
     current = commit()
     if current is None:
-        warn("softspin report will reject what is made now: this is no git checkout, so its commit is unknown")
+        warn("softspin report will reject what is made now: its commit is unknown, as this is neither a git clone nor a wheel built from one")
     elif current.endswith("+"):
         warn("softspin report will reject what is made now: the code has changes that are not committed")
 

@@ -38,7 +38,10 @@ def figure(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Any setting of that training.", show_default=False),
     ] = None,
-    source: Annotated[Path, typer.Option("--arrays", help="Folder of the arrays.")] = Path("experiments/figures"),
+    source: Annotated[
+        Path | None,
+        typer.Option("--arrays", help="Folder of the arrays.", show_default=f"{arrays.COMPUTED}, else the package's"),
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder of the pictures.")] = Path("docs/figures"),
     json: Json = False,
 ) -> None:
@@ -53,6 +56,7 @@ def figure(
             raise typer.BadParameter("it is about computing, and needs --compute", param_hint=option)
     ending = "done"
     if compute:
+        source = source or arrays.COMPUTED
         warn_of_rejection()
         command = f"softspin {shlex.join(sys.argv[1:])}"
         for name in (name for name in chosen if name not in TRAINED):
@@ -74,7 +78,7 @@ def figure(
         raise typer.Exit(130 if ending == "interrupted" else NOT_FINISHED)
 
 
-def _info(name: str, source: Path, paths: list[Path]) -> dict[str, Any]:
+def _info(name: str, source: Path | None, paths: list[Path]) -> dict[str, Any]:
     found = arrays.load(source, name)
     return {"figure": name, "written": paths, "caption": caption(found), "meta": found.meta}
 

@@ -12,7 +12,8 @@ from softspin.cli.options import Json
 from softspin.cli.runs import write_text
 from softspin.errors import RowsError
 from softspin.experiments.cells import find_table, read_cells
-from softspin.experiments.rows import read_rows
+from softspin.experiments.figures.arrays import COMPUTED
+from softspin.experiments.rows import DEFAULT_ROWS, find_rows, read_rows
 from softspin.report.claims import OUTCOMES
 from softspin.report.content import Report, gather
 from softspin.report.markdown import markdown
@@ -22,10 +23,11 @@ from softspin.report.page import page
 def report(
     out: Annotated[Path, typer.Option(help="The page, one HTML file.")] = Path("report.html"),
     results: Annotated[Path, typer.Option(help="The same as Markdown.")] = Path("docs/results.md"),
-    rows: Annotated[Path, typer.Option(help="Result rows of a grid.")] = Path("experiments/rows.jsonl"),
-    source: Annotated[Path, typer.Option("--arrays", help="Folder of the figures' arrays.")] = Path(
-        "experiments/figures"
-    ),
+    rows: Annotated[Path | None, typer.Option(help="Result rows of a grid.", show_default=DEFAULT_ROWS)] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option("--arrays", help="Folder of the figures' arrays.", show_default=f"{COMPUTED}, else the package's"),
+    ] = None,
     pictures: Annotated[Path, typer.Option(help="Folder of their pictures, for the Markdown.")] = Path("docs/figures"),
     json: Json = False,
 ) -> None:
@@ -36,6 +38,7 @@ def report(
     """
     if out.resolve() == results.resolve():
         raise typer.BadParameter("it is the file of --results too", param_hint="--out")
+    rows = find_rows() if rows is None else rows
     if not rows.is_file():
         raise RowsError(f"no rows {rows}; make them with softspin grid, or give another file: --rows FILE")
     tables = {name: read_cells(find_table(name)) for name in ("table1", "table2")}

@@ -16,6 +16,9 @@ from softspin.errors import RecordError, RowsError
 from softspin.files import lock
 from softspin.records import ResultRow
 
+DEFAULT_ROWS = "experiments/rows.jsonl if it exists, else rows.jsonl"
+"""What `find_rows` does, for the help of commands."""
+
 
 class Key(NamedTuple):
     """What a row is a result of."""
@@ -27,6 +30,12 @@ class Key(NamedTuple):
     """As JSON with sorted keys."""
     outdated: str = ""
     """What was wrong with the code, of a row that no longer counts as the result."""
+
+
+def find_rows() -> Path:
+    """The default file of rows: `experiments/rows.jsonl` if it exists, as in a clone, else `rows.jsonl`."""
+    path = Path("experiments", "rows.jsonl")
+    return path if path.is_file() else Path("rows.jsonl")
 
 
 def make_key(cell: str, seed: int, steps: int, variant: Mapping[str, Any]) -> Key:

@@ -172,7 +172,7 @@ def _origin(row: ResultRow) -> tuple[str, ...]:
     return commits, *(text or "unknown" for text in known)
 
 
-def gather(tables: dict[str, list[Cell]], rows: Iterable[ResultRow], arrays: Path) -> Report:
+def gather(tables: dict[str, list[Cell]], rows: Iterable[ResultRow], arrays: Path | None) -> Report:
     """Judge the rows by the two tables, and draw the arrays of a folder."""
     cells = {cell.id: cell for each in tables.values() for cell in each}
     results = sort_rows(rows, cells)
@@ -193,7 +193,7 @@ def gather(tables: dict[str, list[Cell]], rows: Iterable[ResultRow], arrays: Pat
     return Report(tables, results, shown, judged, pictures(arrays, NAMES))
 
 
-def pictures(folder: Path, names: Sequence[str]) -> list[Picture]:
+def pictures(folder: Path | None, names: Sequence[str]) -> list[Picture]:
     """The figures that have arrays of known origin, and why others are not there."""
     found = []
     for name in names:
