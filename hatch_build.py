@@ -21,6 +21,7 @@ class CommitHook(BuildHookInterface):  # type: ignore[type-arg]
     """Add the record to what is built."""
 
     PLUGIN_NAME = "custom"
+    folder: tempfile.TemporaryDirectory[str] | None = None
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Write the record to a temporary folder, so that the source tree stays as it is."""
@@ -37,6 +38,11 @@ class CommitHook(BuildHookInterface):  # type: ignore[type-arg]
             return
         inside = "src/softspin" if self.target_name == "sdist" else "softspin"
         build_data["force_include"][str(path)] = f"{inside}/{STAMP}"
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Remove the temporary folder."""
+        if self.folder is not None:
+            self.folder.cleanup()
 
 
 def read_git(root: Path) -> dict[str, str | bool] | None:

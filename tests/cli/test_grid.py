@@ -205,7 +205,7 @@ def test_a_cut_off_last_line_is_told_and_its_result_found_again(call: Call) -> N
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["grid", "table9"], "unknown table 'table9'; known: own"),
+        (["grid", "table9"], "unknown table 'table9'; did you mean 'table"),
         (["grid", "no.toml"], "table no.toml cannot be read: No such file or directory"),
         (["grid", "own", "--only", "k2"], f"no cell matches 'k2'; the first of 2 is called {POWER}"),
         (["grid", "own", "--seeds", "3-1"], "seeds = '3-1' is not possible"),

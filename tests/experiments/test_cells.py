@@ -71,7 +71,7 @@ def test_the_script_makes_the_committed_files(tmp_path: Path) -> None:
         (tmp_path / f"{number}.csv").write_text(
             "\n".join(["dataset,structure,k,method,sampler,nll,std", *lines]) + "\n"
         )
-    words = [TABLES / "make_cells.py", tmp_path / "1.csv", tmp_path / "2.csv", "--out", tmp_path]
+    words = [ROOT / "experiments" / "make_cells.py", tmp_path / "1.csv", tmp_path / "2.csv", "--out", tmp_path]
     subprocess.run([sys.executable, *map(str, words)], check=True)
     for name in ("table1.toml", "table2.toml"):
         assert (tmp_path / name).read_bytes() == (TABLES / name).read_bytes()

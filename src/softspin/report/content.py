@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from softspin.errors import FigureError
+from softspin.errors import FigureError, MissingExtraError
 from softspin.experiments.cells import Cell
 from softspin.experiments.figures import NAMES
 from softspin.experiments.figures.arrays import Arrays, load, place
@@ -207,6 +207,6 @@ def pictures(folder: Path | None, names: Sequence[str]) -> list[Picture]:
             figure = compose(stored)
             wide = figure.get_size_inches()[0] > WIDE
             found.append(Picture(name, stored, picture(figure, "svg"), bool(wide), caption(stored)))
-        except FigureError as error:
+        except (FigureError, MissingExtraError) as error:
             found.append(Picture(name, None, b"", False, f"Not shown: {error}"))
     return found
