@@ -99,3 +99,11 @@ def test_the_record_of_a_build(tmp_path: Path, text: str, commit: str | None) ->
     (tmp_path / "_build.json").write_text(text)
     assert _built_from(tmp_path / "_build.json") == commit
     assert _built_from(tmp_path / "none.json") is None
+
+
+def test_one_version_everywhere() -> None:
+    version = softspin.__version__
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"\n## {version}" in (ROOT / "CHANGELOG.md").read_text()
+    (ruff,) = [line for line in (ROOT / "constraints.txt").read_text().split() if line.startswith("ruff==")]
+    assert f"rev: v{ruff.removeprefix('ruff==')}\n" in (ROOT / ".pre-commit-config.yaml").read_text()

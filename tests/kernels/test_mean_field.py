@@ -35,6 +35,7 @@ def test_the_kernel_is_the_loop(n: int, m: int, rows: int) -> None:
         torch.testing.assert_close(got.double(), by_hand(evidence, bias, weight, steps), rtol=1e-5, atol=2e-5)
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(INTERPRETED, reason="operators on tensors of a GPU need a GPU")
 def test_the_relaxation_takes_it_on_a_gpu() -> None:
     bias, weight = boltzmann(3, 40, 24)

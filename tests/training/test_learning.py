@@ -44,6 +44,7 @@ def mnist() -> Dataset:
         pytest.skip("binarized MNIST is not here; $SOFTSPIN_DATA names the folder that has it")
 
 
+@pytest.mark.data
 def test_binarized_mnist_in_a_few_seconds(mnist: Dataset) -> None:
     """350 steps of a small model, on the first 500 test images with 100 importance samples.
 
