@@ -91,7 +91,9 @@ def test_train_resume_evaluate_save_load_card(
         assert "R. J. Williams" in card
 
 
-@toys
+@pytest.mark.parametrize(  # part of a cell, or a variant of it
+    "kind", [kind if kind in ("method", "net") else pytest.param(kind, marks=pytest.mark.slow) for kind in TOYS]
+)
 def test_grid_and_report(kind: str, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     own = {"method": "dvae#-power", "sampler": "pcd"} | (

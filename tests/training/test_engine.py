@@ -422,7 +422,14 @@ def test_no_image_is_left_without_a_batch() -> None:
 
 
 @with_torch_warnings
-@pytest.mark.parametrize("method", ["dvae-spike_exp", "dvae#-gauss_int", "dvae#-power"])  # one of each kind of prior
+@pytest.mark.parametrize(  # one of each kind of prior
+    "method",
+    [
+        pytest.param("dvae-spike_exp", marks=pytest.mark.slow),
+        pytest.param("dvae#-gauss_int", marks=pytest.mark.slow),
+        "dvae#-power",
+    ],
+)
 def test_the_compiled_parts_are_whole_graphs_that_do_what_the_functions_do(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
