@@ -15,7 +15,8 @@ from softspin.evaluation import bernoulli_nll, evaluate, exact_nll, log_z_for
 def test_bars_and_stripes_to_their_entropy(steps: int, nats: float) -> None:
     """The exact NLL of the discrete model, minus the entropy of the data.
 
-    Over seeds 0 to 11 it was 0.009 to 0.059, 0.022 on average; 0.10 to 0.40 after 300 steps. With one sample instead of ten the bound is looser:
+    Over seeds 0 to 11 it was 0.009 to 0.059, 0.022 on average; 0.10 to 0.40 after 300 steps. With one sample instead
+    of ten the bound is looser:
     0.27 to 0.34 after three times as many steps at a third of the rate.
     """
     config = Config(
