@@ -9,17 +9,29 @@ export OMP_PROC_BIND ?= true
 
 # Two processes of one thread each, as most tests are too small to share two threads; bound, both would sit on one core.
 # The GPU kernels are tested on the CPU, by Triton's interpreter; `make test-gpu` runs them on the GPU itself.
-.PHONY: demo test test-gpu docs format clean
+.PHONY: demo check test test-all test-gpu coverage docs format clean
 
 # About two minutes on two cores; each run has a folder of its own, runs/demo, runs/demo-2, ...
 demo: $(READY)
 	$(BIN)/softspin demo
 
-test: $(READY)
+PYTEST := OMP_PROC_BIND=false OMP_NUM_THREADS=1 TRITON_INTERPRET=1 $(BIN)/pytest -n 2 --dist worksteal
+
+check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	OMP_PROC_BIND=false OMP_NUM_THREADS=1 TRITON_INTERPRET=1 $(BIN)/pytest -n 2 --dist worksteal
+
+# All tests but those marked as slow, which repeat at larger size what others show.
+test: check
+	$(PYTEST) -m 'not slow'
+
+test-all: check
+	$(PYTEST)
+
+# A summary on the terminal, and each line in htmlcov/index.html.
+coverage: $(READY)
+	$(PYTEST) -m 'not slow' --cov --cov-report=term --cov-report=html
 
 test-gpu: $(READY)
 	$(BIN)/pytest tests/kernels tests/samplers tests/training/test_methods_on_gpu.py

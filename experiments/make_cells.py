@@ -1,4 +1,4 @@
-"""Cells from the paper's results: the two tables as CSV in, `table1.toml` and `table2.toml` out, beside this file.
+"""Cells from the paper's results: the two tables as CSV in, `table1.toml` and `table2.toml` out.
 
     python experiments/make_cells.py TABLE1.csv TABLE2.csv
 
@@ -12,6 +12,7 @@ import csv
 from pathlib import Path
 
 from softspin import paper
+from softspin.experiments.cells import PAPER_TABLES
 
 HEAD = """\
 # The cells of the paper's {title}: what to train, with the authors' beta, and the test NLL and its standard deviation
@@ -40,7 +41,7 @@ def main() -> None:
     """Write both files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", nargs=2, type=Path, metavar="CSV")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent)
+    parser.add_argument("--out", type=Path, default=PAPER_TABLES)
     options = parser.parse_args()
     for number, path in enumerate(options.tables, 1):
         (options.out / f"table{number}.toml").write_text(cells(path, f"Table {number}"), encoding="utf-8")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 import torch
 from gpu import TORCH_WARNINGS
@@ -15,7 +17,19 @@ def distributions_check_their_values() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where there is a GPU, a run of any test may be compiled; torch then warns of itself."""
+    """Skip tests whose device or browser is missing.
+
+    Where there is a GPU, a run of any test may be compiled; torch then warns of itself.
+    """
+    missing = {}
+    if not torch.cuda.is_available():
+        missing["gpu"] = pytest.mark.skip(reason="needs a GPU")
+    if shutil.which("chromedriver") is None:
+        missing["browser"] = pytest.mark.skip(reason="no chromedriver: install chromium and chromium-driver")
+    for item in items:
+        for name, skip in missing.items():
+            if item.get_closest_marker(name):
+                item.add_marker(skip)
     if torch.cuda.is_available():
         for item in items:
             for mark in TORCH_WARNINGS:

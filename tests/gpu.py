@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import pytest
-import torch
 
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+needs_gpu = pytest.mark.gpu
+"""Skipped by `conftest.py` where there is no GPU."""
 
 TORCH_WARNINGS = [
     pytest.mark.filterwarnings("ignore:.torch.jit.script_method:DeprecationWarning"),

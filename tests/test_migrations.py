@@ -141,11 +141,11 @@ def test_a_version_from_the_future_is_an_error() -> None:
 COUNT = """
 import json, sys
 from pathlib import Path
-from softspin.experiments.cells import read_cells
+from softspin.experiments.cells import find_table, read_cells
 from softspin.experiments.rows import read_rows
 from softspin.report.results import sort_rows
 root = Path(sys.argv[1])
-cells = {cell.id: cell for name in ("table1", "table2") for cell in read_cells(root / f"experiments/{name}.toml")}
+cells = {cell.id: cell for name in ("table1", "table2") for cell in read_cells(find_table(name))}
 found = sort_rows(read_rows(root / "experiments/rows.jsonl"), cells)
 import softspin
 print(json.dumps({

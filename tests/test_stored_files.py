@@ -16,11 +16,12 @@ from cli.command import Call, caller
 from fixtures.stored import MODELS, V1, leaves, load_model, outputs
 
 import softspin
+from softspin.experiments.cells import PAPER_TABLES
 from softspin.experiments.rows import read_rows
 
 EXPECTED: dict[str, Any] = json.loads((V1 / "expected.json").read_text())
 ROWS, TABLE = V1 / "rows.jsonl", V1 / "table.toml"
-PUBLISHED = Path(__file__).parents[1] / "experiments" / "table1.toml"
+PUBLISHED = PAPER_TABLES / "table1.toml"
 
 
 @pytest.fixture

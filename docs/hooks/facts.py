@@ -15,7 +15,7 @@ from typing import Any
 from tables import command_tables, settings_table
 
 from softspin import paper
-from softspin.experiments.cells import read_cells
+from softspin.experiments.cells import find_table, read_cells
 from softspin.experiments.rows import read_rows
 from softspin.report.results import Group, sort_rows
 from softspin.structures import STRUCTURES
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 def _group(cell: str) -> Group:
     """The seeds of a cell that were trained as in the paper."""
-    cells = {one.id: one for one in read_cells(ROOT / "experiments/table1.toml")}
+    cells = {one.id: one for one in read_cells(find_table("table1"))}
     group = sort_rows(read_rows(ROOT / "experiments/rows.jsonl"), cells).cells[cell]
     assert not group.flags, f"{cell}: a page would have to say {group.flags}"
     return group
@@ -34,7 +34,7 @@ def _group(cell: str) -> Group:
 def nll(cell: str) -> str:
     """Mean and standard deviation over seeds of a cell's test NLL, and what is in print."""
     group = _group(cell)
-    (printed,) = (one for one in read_cells(ROOT / "experiments/table1.toml") if one.id == cell)
+    (printed,) = (one for one in read_cells(find_table("table1")) if one.id == cell)
     assert group.std is not None
     assert printed.nll is not None
     assert printed.std is not None

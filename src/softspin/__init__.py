@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from softspin.errors import SoftspinError
     from softspin.methods import Method, method
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 _HOMES = {
     "Config": "softspin.config",

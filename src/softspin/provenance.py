@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import platform
 import subprocess
 import warnings
@@ -20,15 +21,27 @@ MIN_COMPUTE_CAPABILITY = (8, 0)
 
 @functools.cache
 def commit() -> str | None:
-    """The commit of the source tree that is running, with + if it was changed since; None outside of one."""
+    """The commit of the code that is running, with + if the code differs from it; None if it is unknown.
+
+    In a git clone it is asked of git; in an installed wheel it was recorded when the wheel was built.
+    """
     here = Path(__file__).resolve().parent
     try:
         top = _git(here, "rev-parse", "--show-toplevel")
-        if Path(top) / "src" / "softspin" != here:
-            return None
-        changed = _git(here, "status", "--porcelain", "--untracked-files=no", "--", ".")
-        return _git(here, "rev-parse", "--short=12", "HEAD") + ("+" if changed else "")
+        if Path(top).resolve() / "src" / "softspin" == here:
+            changed = _git(here, "status", "--porcelain", "--untracked-files=no", "--", ".")
+            return _git(here, "rev-parse", "--short=12", "HEAD") + ("+" if changed else "")
     except (OSError, subprocess.SubprocessError):
+        pass
+    return _built_from(here / "_build.json")
+
+
+def _built_from(record: Path) -> str | None:
+    """The commit that a build recorded, see `hatch_build.py`."""
+    try:
+        found = json.loads(record.read_text(encoding="utf-8"))
+        return f"{found['commit']}{'+' if found['dirty'] else ''}"
+    except (OSError, ValueError, KeyError, TypeError):
         return None
 
 

@@ -52,7 +52,7 @@ def test_mistakes(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     file.write_text("")
     for words, code, message in (
         (["fig2d"], 1, "unknown figure 'fig2d'; did you mean 'fig2"),
-        (["all"], 1, "no arrays experiments/figures/fig1.npz; make them with: softspin figure fig1 --compute"),
+        (["all", "--arrays", "none"], 1, "no arrays none/fig1.npz; make them with: softspin figure fig1 --compute"),
         (["fig2b", "--compute", "--set", "betas=1,2"], 1, "'betas' is the figure's own choice"),
         (["fig2b", "--compute", "--set", "chainz=2"], 1, "unknown setting 'chainz'; did you mean 'chains'?"),
         (["fig1", "--compute", "--arrays", file / "x"], 1, f"{file / 'x' / 'fig1.npz'} cannot be written"),

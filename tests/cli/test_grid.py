@@ -134,7 +134,7 @@ def wait_for_a_checkpoint() -> None:
 @pytest.mark.parametrize(
     ("commit", "reason"),
     [
-        (None, "the commit is unknown, because this is not a git checkout"),
+        (None, "the commit is unknown, because this is neither a git clone nor a wheel built from one"),
         ("abc+", "the code has uncommitted changes"),
     ],
 )
@@ -207,7 +207,7 @@ def test_a_cut_off_last_line_is_told_and_its_result_found_again(call: Call) -> N
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["grid", "table9"], "unknown table 'table9'; known: own"),
+        (["grid", "table9"], "unknown table 'table9'; did you mean 'table"),
         (["grid", "no.toml"], "table no.toml cannot be read: No such file or directory"),
         (["grid", "own", "--only", "k2"], f"no cell matches 'k2'; the first of 2 is called {POWER}"),
         (["grid", "own", "--seeds", "3-1"], "seeds = '3-1' is not possible"),

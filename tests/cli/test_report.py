@@ -101,7 +101,7 @@ def test_a_last_line_that_was_cut_off_is_info(call: Call, tmp_path: Path) -> Non
     assert "was cut off (20 bytes) and does not count" in ended.err
 
 
-def test_mistakes(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistakes(call: Call, tmp_path: Path) -> None:
     words = options(tmp_path, row(POWER, 0, 89.0))
     (tmp_path / "damaged.jsonl").write_text("{}\n")
     (tmp_path / "file").write_text("")
@@ -114,6 +114,17 @@ def test_mistakes(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         ended = call("report", *words, *changes)
         assert ended.code == code, ended
         assert message in " ".join(ended.err.replace("│", " ").split()), ended.err
+
+
+def test_outside_a_clone(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    ended = call("report", *words)
-    assert (ended.code, "go to a checkout" in ended.err) == (1, True)
+    ended = call("report")
+    assert (ended.code, ended.err) == (
+        1,
+        "error: no rows rows.jsonl; make them with softspin grid, or give another file: --rows FILE\n",
+    )
+    options(tmp_path, row(POWER, 0, 89.0))
+    ended = call("report")
+    assert ended.code == 0, ended.err
+    assert ended.out.startswith("1 of 204 cells run")
+    assert "figures missing" not in ended.out

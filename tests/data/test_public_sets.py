@@ -17,6 +17,7 @@ from softspin.data.seeded import TEST, VALID, binarize_once
 from softspin.data.sources import MNIST, PUBLIC_SETS, mnist_set
 from softspin.errors import DataError
 
+pytestmark = pytest.mark.data
 FALSE_ALARM = 1e-6
 
 # The first training image of binarized MNIST, a six; '#' is 1.

@@ -104,7 +104,9 @@ def test_log_z_of_a_small_model_is_exact() -> None:
     assert all(part.shape == (2,) for part in log_z[:5])
 
 
-@pytest.mark.parametrize(("sandwich", "kind"), [(False, "lower bound"), (True, "estimate")])
+@pytest.mark.parametrize(
+    ("sandwich", "kind"), [pytest.param(False, "lower bound", marks=pytest.mark.slow), (True, "estimate")]
+)
 def test_log_z_of_a_larger_model_is_annealed_for_each_replica_alone(sandwich: bool, kind: str) -> None:
     options: dict[str, Any] = {"temperatures": 200, "chains": 300, "sandwich": sandwich}
     model = small_model(groups=1, bits=42, seeds=(4, 5)).float()

@@ -13,11 +13,11 @@ import softspin
 from softspin import paper
 from softspin.config import Config
 from softspin.errors import ConfigError, SoftspinError
-from softspin.experiments.cells import Cell, check_settings, choose, find_table, read_cells
+from softspin.experiments.cells import PAPER_TABLES, Cell, check_settings, choose, find_table, read_cells
 from softspin.structures import STRUCTURES
 
 ROOT = Path(softspin.__file__).parents[2]
-TABLES = ROOT / "experiments"
+TABLES = PAPER_TABLES
 
 
 def by_id(number: int) -> dict[str, Cell]:
@@ -71,7 +71,7 @@ def test_the_script_writes_the_committed_files(tmp_path: Path) -> None:
         (tmp_path / f"{number}.csv").write_text(
             "\n".join(["dataset,structure,k,method,sampler,nll,std", *lines]) + "\n"
         )
-    words = [TABLES / "make_cells.py", tmp_path / "1.csv", tmp_path / "2.csv", "--out", tmp_path]
+    words = [ROOT / "experiments" / "make_cells.py", tmp_path / "1.csv", tmp_path / "2.csv", "--out", tmp_path]
     subprocess.run([sys.executable, *map(str, words)], check=True)
     for name in ("table1.toml", "table2.toml"):
         assert (tmp_path / name).read_bytes() == (TABLES / name).read_bytes()
@@ -162,8 +162,9 @@ def test_a_cell_without_a_beta_has_the_published_one(tmp_path: Path) -> None:
 
 def test_finding_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=r"no table 'table1': there is no experiments/table1\.toml here; go to"):
-        find_table("table1")
+    assert find_table("table1") == TABLES / "table1.toml"
+    with pytest.raises(SoftspinError, match="unknown table 'tabel1'; did you mean 'table1'"):
+        find_table("tabel1")
     Path("experiments").mkdir()
     own = write_table(Path("experiments/own.toml"), POWER, EXP)
     assert find_table("own") == own

@@ -344,7 +344,7 @@ def test_arrays_are_read_with_their_provenance(tmp_path: Path) -> None:
 def test_nothing_is_computed_if_the_commit_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provenance, "commit", lambda: None)
     monkeypatch.setattr(training, "Probe", None)
-    with pytest.raises(FigureError, match="nobody could tell by what fig2c was made: this is no git checkout"):
+    with pytest.raises(FigureError, match="the commit that computes fig2c is unknown; run in a git clone"):
         compute(tmp_path, ["fig2c"])
 
 

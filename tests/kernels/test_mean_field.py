@@ -35,7 +35,8 @@ def test_the_kernel_equals_the_loop(n: int, m: int, rows: int) -> None:
         torch.testing.assert_close(got.double(), reference(evidence, bias, weight, steps), rtol=1e-5, atol=2e-5)
 
 
-@pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
+@pytest.mark.gpu
+@pytest.mark.skipif(INTERPRETED, reason="operators on tensors of a GPU need a GPU")
 def test_the_relaxation_uses_the_kernel_on_a_gpu() -> None:
     bias, weight = boltzmann(3, 40, 24)
     odds = (5 * torch.randn(3, 2, 7, 64, generator=torch.Generator().manual_seed(5))).to(DEVICE)

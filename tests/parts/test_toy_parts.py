@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +18,7 @@ import softspin
 from softspin.config import Config
 from softspin.errors import ConfigError, OutOfTimeError, UnknownNameError
 from softspin.evaluation.exact import exact_nll
-from softspin.experiments.cells import read_cells
+from softspin.experiments.cells import find_table, read_cells
 from softspin.experiments.rows import read_rows
 from softspin.model import build
 from softspin.parts import LIKELIHOODS, METHODS, NETS, SAMPLERS, Registry
@@ -92,13 +91,11 @@ def test_train_resume_evaluate_save_load_card(
         assert "R. J. Williams" in card
 
 
-@toys
+@pytest.mark.parametrize(  # part of a cell, or a variant of it
+    "kind", [kind if kind in ("method", "net") else pytest.param(kind, marks=pytest.mark.slow) for kind in TOYS]
+)
 def test_grid_and_report(kind: str, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    experiments = Path("experiments")
-    experiments.mkdir()
-    for name in ("table1.toml", "table2.toml"):
-        shutil.copy(EXPERIMENTS / name, experiments / name)
     own = {"method": "dvae#-power", "sampler": "pcd"} | (
         {kind: TOYS[kind].name} if kind in ("method", "sampler") else {}
     )
@@ -117,7 +114,7 @@ def test_grid_and_report(kind: str, tmp_path: Path, call: Call, monkeypatch: pyt
     found = call("report", "--rows", "rows.jsonl", "--json").json
     assert TOYS[kind].name in Path("docs/results.md").read_text()
     # The paper's cells and observations are the same as without the toy.
-    tables = {name: read_cells(experiments / f"{name}.toml") for name in ("table1", "table2")}
+    tables = {name: read_cells(find_table(name)) for name in ("table1", "table2")}
     usual = gather(tables, read_rows(EXPERIMENTS / "rows.jsonl"), Path("no-figures"))
     assert found["summary"] == usual.summary
     assert found["other_runs"] == len(usual.results.others) + 1

@@ -12,7 +12,8 @@ from playground.models import some_bits
 from torch import Tensor
 
 DRIVER = shutil.which("chromedriver")
-needs_browser = pytest.mark.skipif(DRIVER is None, reason="no chromedriver: install chromium and chromium-driver")
+needs_browser = pytest.mark.browser
+"""Skipped by `conftest.py` where there is no chromedriver."""
 IMAGES = some_bits(5, 12, seed=7)
 """Images of the pages."""
 

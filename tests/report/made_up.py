@@ -12,7 +12,7 @@ from typing import Any
 from made_rows import row_json
 
 import softspin
-from softspin.experiments.cells import Cell, read_cells
+from softspin.experiments.cells import Cell, find_table, read_cells
 from softspin.records import ResultRow
 
 SPREAD = (-2.0, -1.0, 0.0, 1.0, 2.0)
@@ -58,7 +58,7 @@ def rows(
 
 
 ROOT = Path(softspin.__file__).parents[2]
-TABLES = {name: read_cells(ROOT / "experiments" / f"{name}.toml") for name in ("table1", "table2")}
+TABLES = {name: read_cells(find_table(name)) for name in ("table1", "table2")}
 CELLS = {cell.id: cell for cells in TABLES.values() for cell in cells}
 NOWHERE = Path("no-such-folder")
 """Of arrays: all figures are missing, which saves the time to draw them."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from softspin.errors import FigureError
 from softspin.experiments.figures import NAMES
-from softspin.experiments.figures.arrays import Arrays, load, save
+from softspin.experiments.figures.arrays import STORED, Arrays, load, save
 from softspin.report.figures import caption, compose, draw
 
 RANDOM = np.random.default_rng(0)
@@ -89,11 +89,10 @@ def test_what_is_not_as_in_the_paper_is_in_the_picture_and_its_caption(name: str
 
 
 def test_the_stored_arrays_are_of_a_known_commit_and_can_be_drawn() -> None:
-    folder = Path(__file__).parents[2] / "experiments" / "figures"
-    names = [path.stem for path in sorted(folder.glob("*.npz"))]
+    names = [path.stem for path in sorted(STORED.glob("*.npz"))]
     assert {"appendix", "fig1"} <= set(names) <= set(NAMES)
     for name in names:
-        stored = load(folder, name)
+        stored = load(STORED, name)
         assert stored.meta["command"].startswith("softspin figure")
         assert compose(stored).axes
 

@@ -81,6 +81,7 @@ def test_the_reconstructed_omniglot_is_marked_and_gives_way_to_the_original() ->
     assert [group.mean for group in both.others] == [pytest.approx(99.0)]
 
 
+@pytest.mark.data
 def test_the_fingerprint_of_the_reconstruction_is_that_of_its_file() -> None:
     try:
         found = data.load("omniglot", folder=os.environ.get("SOFTSPIN_DATA"), download=False)

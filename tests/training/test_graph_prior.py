@@ -147,7 +147,7 @@ LEARNING: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("sampler", ["pa", "pcd"])
+@pytest.mark.parametrize("sampler", [pytest.param("pa", marks=pytest.mark.slow), "pcd"])
 def test_a_patch_of_a_processor_graph_learns_bars_and_stripes(
     sampler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,16 +11,17 @@ from softspin.errors import DataError
 from softspin.evaluation import bernoulli_nll, evaluate, exact_nll, log_z_for
 
 
-def test_bars_and_stripes_to_within_a_tenth_of_a_nat() -> None:
+@pytest.mark.parametrize(("steps", "nats"), [(300, 0.6), pytest.param(1000, 0.1, marks=pytest.mark.slow)])
+def test_bars_and_stripes_to_their_entropy(steps: int, nats: float) -> None:
     """The exact NLL of the discrete model, minus the entropy of the data.
 
-    Over seeds 0 to 11 it was 0.009 to 0.059, 0.022 on average. With one sample instead of ten the bound is looser:
-    0.27 to 0.34 after three times as many steps at a third of the learning rate.
+    Over seeds 0 to 11 it was 0.009 to 0.059, 0.022 on average; 0.10 to 0.40 after 300 steps. With one sample instead
+    of ten the bound is looser: 0.27 to 0.34 after three times as many steps at a third of the learning rate.
     """
     config = Config(
         data="bars-and-stripes-3x3", device="cpu", method="dvae#-power", structure="1-nonlinear",
         bits_per_group=8, layers=1,
-        width=32, importance_samples=10, steps=1000, learning_rate=1e-2, weight_decay=0.0, sampler="pcd",
+        width=32, importance_samples=10, steps=steps, learning_rate=1e-2, weight_decay=0.0, sampler="pcd",
         chains=100, sweeps=2,
         seeds=(0, 1, 2),
     )  # fmt: skip
@@ -33,7 +34,7 @@ def test_bars_and_stripes_to_within_a_tenth_of_a_nat() -> None:
     excess = exact_nll(made.model, data.test).nll - data.entropy
     assert (before - data.entropy > 2).all(), "the untrained model is far from the entropy"
     assert (excess > -1e-6).all(), f"no model is better than the data's entropy: {excess.tolist()}"
-    assert (excess < 0.1).all(), f"NLL - entropy of three seeds: {excess.tolist()}"
+    assert (excess < nats).all(), f"NLL - entropy of three seeds: {excess.tolist()}"
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +45,8 @@ def mnist() -> Dataset:
         pytest.skip("binarized MNIST is not here; $SOFTSPIN_DATA names the folder that has it")
 
 
+@pytest.mark.data
+@pytest.mark.slow
 def test_binarized_mnist_in_a_few_seconds(mnist: Dataset) -> None:
     """350 steps of a small model, on the first 500 test images with 100 importance samples.
 

@@ -138,7 +138,10 @@ def test_the_best_parameters_of_each_replica_are_from_its_own_step(tmp_path: Pat
     assert len(set(steps)) > 1, "all replicas were best at the same step: this test then shows nothing"
 
 
-@pytest.mark.parametrize(("sampler", "chains", "rate", "near"), [("pcd", 30, 0.03, 0.2), ("pa", 8, 0.1, 0.12)])
+@pytest.mark.parametrize(
+    ("sampler", "chains", "rate", "near"),
+    [("pcd", 30, 0.03, 0.2), pytest.param("pa", 8, 0.1, 0.12, marks=pytest.mark.slow)],
+)
 def test_reports_at_long_intervals_are_corrected_for_log_z(
     sampler: str, chains: int, rate: float, near: float, tmp_path: Path
 ) -> None:
@@ -276,6 +279,7 @@ class Counts:
         return int(struct.unpack("I", self.memory[:])[0])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_run_killed_at_random_moments_equals_an_uninterrupted_one(tmp_path: Path) -> None:
     """20 kills by SIGKILL at random moments; after each the folder can be read, and the final results are equal."""

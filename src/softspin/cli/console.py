@@ -8,6 +8,7 @@ from typing import Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from softspin.provenance import commit
@@ -28,7 +29,8 @@ def warn_of_rejection() -> None:
     """Warn if a report would reject the rows of this run."""
     current = commit()
     if current is None:
-        warn("softspin report will reject these results: the commit is unknown, because this is not a git checkout")
+        where = "this is neither a git clone nor a wheel built from one"
+        warn(f"softspin report will reject these results: the commit is unknown, because {where}")
     elif current.endswith("+"):
         warn("softspin report will reject these results: the code has uncommitted changes")
 
@@ -44,7 +46,7 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for column in columns:
         table.add_column(column, no_wrap=True)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(escape, row))  # else softspin[plot] would lose its extra
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 10_000

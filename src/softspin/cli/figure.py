@@ -46,9 +46,14 @@ def figure(
             "--set", metavar="KEY=VALUE", help="Override a setting of the training; repeatable.", show_default=False
         ),
     ] = None,
-    source: Annotated[Path, typer.Option("--arrays", help="Read and write arrays in this directory.")] = Path(
-        "experiments/figures"
-    ),
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--arrays",
+            help="Read and write arrays in this directory.",
+            show_default=f"{arrays.COMPUTED}, else those of the package",
+        ),
+    ] = None,
     out: Annotated[Path, typer.Option(help="Write pictures to this directory.")] = Path("docs/figures"),
     json: Json = False,
 ) -> None:
@@ -63,6 +68,7 @@ def figure(
             raise typer.BadParameter("this option needs --compute", param_hint=option)
     ending = "done"
     if compute:
+        source = source or arrays.COMPUTED
         warn_of_rejection()
         command = f"softspin {shlex.join(sys.argv[1:])}"
         for name in (name for name in chosen if name not in TRAINED):
@@ -84,7 +90,7 @@ def figure(
         raise typer.Exit(130 if ending == "interrupted" else NOT_FINISHED)
 
 
-def _info(name: str, source: Path, paths: list[Path]) -> dict[str, Any]:
+def _info(name: str, source: Path | None, paths: list[Path]) -> dict[str, Any]:
     found = arrays.load(source, name)
     return {"figure": name, "written": paths, "caption": caption(found), "meta": found.meta}
 

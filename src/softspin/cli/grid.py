@@ -16,11 +16,11 @@ from softspin.cli.options import NOT_FINISHED, Device, Json
 from softspin.cli.plan import show_plan
 from softspin.cli.progress import Bar, Lines
 from softspin.config import Config
-from softspin.experiments.cells import check_settings, choose, find_table, read_cells
+from softspin.experiments.cells import PAPER_TABLES, check_settings, choose, find_table, read_cells
 from softspin.experiments.grid import FOLDER
 from softspin.experiments.launchers.local import ThisProcess
 from softspin.experiments.planning import plan_cell
-from softspin.experiments.rows import latest, read_rows
+from softspin.experiments.rows import DEFAULT_ROWS, find_rows, latest, read_rows
 from softspin.experiments.runs import seeds_text
 from softspin.experiments.scheduler import (
     Event,
@@ -74,7 +74,10 @@ def grid(
     retry: Annotated[bool, typer.Option("--retry", help="Retry failed cells.")] = False,
     rows: Annotated[
         Path | None,
-        typer.Option(help="Read and append result rows in this file.", show_default="rows.jsonl beside the table"),
+        typer.Option(
+            help="Read and append result rows in this file.",
+            show_default=f"rows.jsonl beside the TOML file; of table1 and table2 {DEFAULT_ROWS}",
+        ),
     ] = None,
     folder: Annotated[Path, typer.Option(help="Write run directories here.")] = FOLDER,
     device: Device = "auto",
@@ -94,7 +97,8 @@ def grid(
     Config(device=device).with_settings(settings)
     settings += [f"device={device}", *(sets or [])]
     configs = [cell.config(settings=settings) for cell in cells]
-    file = path.with_name("rows.jsonl") if rows is None else rows
+    ours = path.parent == PAPER_TABLES
+    file = rows if rows is not None else find_rows() if ours else path.with_name("rows.jsonl")
     known = read_rows(file, warn)
     existing_rows = latest(known)
     plans = [plan_cell(*pair, existing_rows, folder, retry=retry) for pair in zip(cells, configs, strict=True)]
@@ -109,7 +113,7 @@ def grid(
     if outdated := sum(len(one.outdated) for one in plans):
         warn(f"{outdated} results in {file} are marked as outdated and will be rerun")
     if dry_run:
-        show_plan(plans, measured(known, path.parent.parent / BENCHMARK), device, json)
+        show_plan(plans, measured(known, BENCHMARK if ours else path.parent.parent / BENCHMARK), device, json)
         return
     deadline = None if minutes is None else began + 60 * minutes
     progress = _Progress(sum(spec.config.steps - spec.step for plan in plans for spec in plan.runs), json)

@@ -12,7 +12,8 @@ from softspin.cli.options import Json
 from softspin.cli.runs import write_text
 from softspin.errors import RowsError
 from softspin.experiments.cells import find_table, read_cells
-from softspin.experiments.rows import read_rows
+from softspin.experiments.figures.arrays import COMPUTED
+from softspin.experiments.rows import DEFAULT_ROWS, find_rows, read_rows
 from softspin.report.claims import OUTCOMES
 from softspin.report.content import Report, gather
 from softspin.report.markdown import markdown
@@ -22,10 +23,17 @@ from softspin.report.page import page
 def report(
     out: Annotated[Path, typer.Option(help="Write the page to this HTML file.")] = Path("report.html"),
     results: Annotated[Path, typer.Option(help="Write the same as Markdown.")] = Path("docs/results.md"),
-    rows: Annotated[Path, typer.Option(help="Read result rows from this file.")] = Path("experiments/rows.jsonl"),
-    source: Annotated[Path, typer.Option("--arrays", help="Read the arrays of figures from this directory.")] = Path(
-        "experiments/figures"
-    ),
+    rows: Annotated[
+        Path | None, typer.Option(help="Read result rows from this file.", show_default=DEFAULT_ROWS)
+    ] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--arrays",
+            help="Read the arrays of figures from this directory.",
+            show_default=f"{COMPUTED}, else those of the package",
+        ),
+    ] = None,
     pictures: Annotated[Path, typer.Option(help="Link pictures in this directory from the Markdown.")] = Path(
         "docs/figures"
     ),
@@ -38,6 +46,7 @@ def report(
     """
     if out.resolve() == results.resolve():
         raise typer.BadParameter("it is the same file as --results", param_hint="--out")
+    rows = find_rows() if rows is None else rows
     if not rows.is_file():
         raise RowsError(f"no rows {rows}; make them with softspin grid, or give another file: --rows FILE")
     tables = {name: read_cells(find_table(name)) for name in ("table1", "table2")}

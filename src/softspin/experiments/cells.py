@@ -15,8 +15,10 @@ from softspin.config import VERSION, Config, is_neutral, migrate, setting_info
 from softspin.errors import ConfigError, SoftspinError, unknown_name
 from softspin.methods import method
 
-PLACE = Path("experiments")
-"""Where tables are looked for by name: the folder of that name in a checkout."""
+OWN_TABLES = Path("experiments")
+"""Folder in which tables are looked up by name first."""
+PAPER_TABLES = Path(__file__).parent / "tables"
+"""The tables of the paper, which come with the package."""
 
 
 @dataclass(frozen=True)
@@ -136,24 +138,21 @@ def find_table(name: str) -> Path:
     """Find the file of a table.
 
     Args:
-        name: Path of a TOML file, or name of a table in the folder `experiments` of a clone.
+        name: Path of a TOML file, name of a table in the folder `experiments`, or a table of the paper.
 
     Returns:
         The path of the file.
 
     Raises:
-        ConfigError: There is no folder of tables.
         UnknownNameError: There is no table of this name.
     """
     if name.endswith(".toml"):
         return Path(name)
-    path = PLACE / f"{name}.toml"
-    if path.is_file():
-        return path
-    known = sorted(found.stem for found in PLACE.glob("*.toml"))
-    if known:
-        raise unknown_name("table", name, known)
-    raise ConfigError(f"no table '{name}': there is no {path} here; go to a checkout, or give the path of a TOML file")
+    for folder in (OWN_TABLES, PAPER_TABLES):
+        if (path := folder / f"{name}.toml").is_file():
+            return path
+    known = sorted({found.stem for folder in (OWN_TABLES, PAPER_TABLES) for found in folder.glob("*.toml")})
+    raise unknown_name("table", name, known)
 
 
 def read_cells(path: Path) -> list[Cell]:

@@ -17,6 +17,9 @@ from softspin.errors import RecordError, RowsError
 from softspin.files import lock
 from softspin.records import ResultRow
 
+DEFAULT_ROWS = "experiments/rows.jsonl if it exists, else rows.jsonl"
+"""What `find_rows` does, for the help of commands."""
+
 
 class Key(NamedTuple):
     """Key of a result row."""
@@ -28,6 +31,12 @@ class Key(NamedTuple):
     """Settings that differ from the recipe, as JSON with sorted keys."""
     outdated: str = ""
     """Error in the code that invalidates the row; empty if it is valid."""
+
+
+def find_rows() -> Path:
+    """The default file of rows: `experiments/rows.jsonl` if it exists, as in a clone, else `rows.jsonl`."""
+    path = Path("experiments", "rows.jsonl")
+    return path if path.is_file() else Path("rows.jsonl")
 
 
 def make_key(cell: str, seed: int, steps: int, variant: Mapping[str, Any]) -> Key:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from softspin.errors import FigureError
+from softspin.errors import FigureError, MissingExtraError
 from softspin.experiments.cells import Cell
 from softspin.experiments.figures import NAMES
 from softspin.experiments.figures.arrays import Arrays, load, place
@@ -172,7 +172,7 @@ def _origin(row: ResultRow) -> tuple[str, ...]:
     return commits, *(text or "unknown" for text in known)
 
 
-def gather(tables: dict[str, list[Cell]], rows: Iterable[ResultRow], arrays: Path) -> Report:
+def gather(tables: dict[str, list[Cell]], rows: Iterable[ResultRow], arrays: Path | None) -> Report:
     """Judge the rows by the two tables, and draw the arrays of a folder."""
     cells = {cell.id: cell for each in tables.values() for cell in each}
     results = sort_rows(rows, cells)
@@ -193,7 +193,7 @@ def gather(tables: dict[str, list[Cell]], rows: Iterable[ResultRow], arrays: Pat
     return Report(tables, results, shown, judged, pictures(arrays, NAMES))
 
 
-def pictures(folder: Path, names: Sequence[str]) -> list[Picture]:
+def pictures(folder: Path | None, names: Sequence[str]) -> list[Picture]:
     """The figures that have arrays of known origin, and why others are not there."""
     found = []
     for name in names:
@@ -207,6 +207,6 @@ def pictures(folder: Path, names: Sequence[str]) -> list[Picture]:
             figure = compose(stored)
             wide = figure.get_size_inches()[0] > WIDE
             found.append(Picture(name, stored, picture(figure, "svg"), bool(wide), caption(stored)))
-        except FigureError as error:
+        except (FigureError, MissingExtraError) as error:
             found.append(Picture(name, None, b"", False, f"Not shown: {error}"))
     return found

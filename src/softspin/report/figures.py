@@ -59,8 +59,8 @@ def caption(arrays: Arrays) -> str:
     return f"{CAPTIONS[meta['figure']]}{marks} {_source(meta)}"
 
 
-def draw(name: str, source: Path, out: Path) -> list[Path]:
-    """Read the arrays of a figure in the folder `source`, and draw them as PNG and SVG into `out`."""
+def draw(name: str, source: Path | None, out: Path) -> list[Path]:
+    """Read the arrays of a figure in the folder `source` (see `arrays.place`), and draw them as PNG and SVG."""
     figure = compose(load(source, name))
     return [_save(figure, out / f"{name}.{ending}") for ending in ENDINGS]
 

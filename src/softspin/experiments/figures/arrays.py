@@ -20,6 +20,11 @@ from softspin.provenance import provenance
 
 Values = Mapping[str, NDArray[Any]]
 
+STORED = Path(__file__).parent / "stored"
+"""Arrays that come with the package."""
+COMPUTED = Path("experiments", "figures")
+"""Where new arrays are written unless a folder is given."""
+
 
 class Arrays(NamedTuple):
     """Content of a file."""
@@ -35,16 +40,21 @@ def about(figure: str, command: str, device: torch.device, config: Mapping[str, 
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     origin = provenance(device)
     if origin.commit is None:
-        raise FigureError(f"nobody could tell by what {figure} was made: this is no git checkout; compute in a clone")
+        raise FigureError(
+            f"the commit that computes {figure} is unknown; run in a git clone, or install a wheel built from one"
+        )
     return {
         "figure": figure, "command": command, **dataclasses.asdict(origin), "date": now, "config": dict(config),
         "marks": [], **more,
     }  # fmt: skip
 
 
-def place(folder: Path, figure: str) -> Path:
-    """Where the arrays of a figure lie."""
-    return folder / f"{figure}.npz"
+def place(folder: Path | None, figure: str) -> Path:
+    """The file of a figure's arrays; without a folder, the computed ones if they exist, else the package's."""
+    name = f"{figure}.npz"
+    if folder is None:
+        return COMPUTED / name if (COMPUTED / name).is_file() else STORED / name
+    return folder / name
 
 
 def save(folder: Path, values: Values, meta: Mapping[str, Any]) -> Path:
@@ -72,7 +82,7 @@ def steps_done(folder: Path, figure: str) -> int:
     return done if isinstance(done, int) else 0
 
 
-def load(folder: Path, figure: str) -> Arrays:
+def load(folder: Path | None, figure: str) -> Arrays:
     """Read the arrays of a figure. Runs no code from the file; rejects arrays of unknown commit or config."""
     path = place(folder, figure)
     try:
