@@ -25,7 +25,7 @@ TITLES = {
     "fig2a": "Figure 2a: the mean field converges",
     "fig2b": "Figure 2b: the mean field during training",
     "fig2c": "Figure 2c: variance of the gradient",
-    "appendix": "Appendix: nearness to bits against variance",
+    "appendix": "Appendix: distance to bits against variance of the gradient",
 }
 
 WIDE = 7.0

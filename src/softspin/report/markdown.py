@@ -157,10 +157,10 @@ def _cell(entry: Entry | None) -> str:
     if entry is None:
         return ""
     if entry.found is None:
-        return f"not yet run<br>published {published_text(entry.cell)}"
+        return f"not yet run<br>paper {published_text(entry.cell)}"
     lines = [
         f"{obtained_text(entry.found)} ({count(len(entry.found.rows), 'seed')})",
-        f"published {published_text(entry.cell)}",
+        f"paper {published_text(entry.cell)}",
         difference_text(entry),
         _bold(entry.flags),
     ]

@@ -101,8 +101,7 @@ def _keys() -> Html:
         [
             tag(
                 "p",
-                "Each cell: obtained value, published value, difference, and the interval due to log Z. What differs "
-                "from the paper is ",
+                "Each cell: obtained value, value in the paper, and their difference. What differs from the paper is ",
                 tag("span", "flagged", class_="mark"),
                 ".",
             ),
@@ -168,7 +167,7 @@ def _block(block: Block) -> Html:
 def _cell(entry: Entry | None) -> Html:
     if entry is None:
         return tag("td")
-    published = tag("span", f"published {published_text(entry.cell)}", class_="published")
+    published = tag("span", f"paper {published_text(entry.cell)}", class_="published")
     if entry.found is None:
         return tag("td", tag("span", "not yet run"), published, data_cell=entry.cell.id)
     return tag(
@@ -177,7 +176,6 @@ def _cell(entry: Entry | None) -> Html:
         tag("span", count(len(entry.found.rows), "seed"), class_="small"),
         published,
         tag("span", difference_text(entry), class_="apart"),
-        [tag("span", text, class_="interval") for text in f"by log Z: {interval_text(entry.found)}".split("; ")],
         flags(entry.flags),
         data_cell=entry.cell.id,
         class_=direction(entry),
@@ -197,7 +195,7 @@ def _observation(report: Report) -> Callable[[Judged], Html]:
             if tally.findings:
                 parts.append(_comparisons(report, f"Observation {one.name}, {claim.text.lower()}", tally, published))
         shown = tag("span", judged.verdict, class_=f"verdict {judged.verdict.replace(' ', '-')}")
-        return tag("li", tag("h3", f"{one.name} ", shown, f" {one.text}"), parts)
+        return tag("li", tag("h3", tag("b", one.name), " ", shown, f" {one.text}"), parts)
 
     return item
 
