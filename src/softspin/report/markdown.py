@@ -94,7 +94,7 @@ def _values(report: Report) -> str:
 
 
 def _fold(title: str, *parts: str) -> str:
-    """A section that opens by a click. `markdown` is for Python-Markdown, other readers ignore it."""
+    """A folded part without headings, which would nest wrongly. `markdown` is for Python-Markdown alone."""
     return "\n\n".join(
         [f'<details markdown="1">\n<summary>{title}</summary>', *(part for part in parts if part), "</details>"]
     )
@@ -150,7 +150,7 @@ def _code(lines: Iterable[str]) -> str:
 def _block(block: Block) -> str:
     rows = [[line.structure, str(line.k), *map(_cell, line.entries)] for line in block.lines]
     listed = table(("Structure", "K", *block.names), rows)
-    return f"### {block_title(block)}\n\n{listed}\n\n{_code(block.commands)}"
+    return f"**{block_title(block)}**\n\n{listed}\n\n{_code(block.commands)}"
 
 
 def _cell(entry: Entry | None) -> str:
