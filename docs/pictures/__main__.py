@@ -1,4 +1,4 @@
-"""Draw the pictures of the documentation again: python docs/pictures [--out FOLDER] [NAME ...]."""
+"""Redraw the pictures of the documentation: python docs/pictures [--out FOLDER] [NAME ...]."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import annealing
 import bits
-import machines
+import boltzmann
 from style import svg
 
 PICTURES = {
@@ -17,9 +17,9 @@ PICTURES = {
         bits.soft_bit,
         bits.beta,
         bits.smoothings,
-        machines.mixture,
-        machines.mean_field,
-        machines.bounds,
+        boltzmann.mixture,
+        boltzmann.mean_field,
+        boltzmann.bounds,
         annealing.modes,
         annealing.ais,
         annealing.replicas,

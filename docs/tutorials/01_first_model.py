@@ -20,7 +20,7 @@ import softspin.data
 
 # %%
 config = softspin.Config(
-    data="digits", structure="1-nonlinear", bits=32, width=64, steps=250, chains=50, sweeps=3,
+    data="digits", structure="1-nonlinear", bits_per_group=32, width=64, steps=250, chains=50, sweeps=3,
     evaluate_every=125, checkpoint_every=125, validation_samples=5, test_samples=20, device="cpu",
 )  # fmt: skip
 model = softspin.fit(config, folder="first")

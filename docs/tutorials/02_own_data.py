@@ -45,7 +45,7 @@ print(softspin.data.from_arrays(images * 0.8, name="grey"))
 
 # %%
 config = softspin.Config(
-    structure="1-nonlinear", bits=16, width=32, steps=200, chains=50, sweeps=3,
+    structure="1-nonlinear", bits_per_group=16, width=32, steps=200, chains=50, sweeps=3,
     evaluate_every=100, checkpoint_every=100, validation_samples=10, test_samples=100, device="cpu",
 )  # fmt: skip
 model = softspin.fit(config, data, folder="rings")

@@ -42,7 +42,7 @@ class Convolutional(nn.Module):
 torch.manual_seed(0)  # custom networks take their first weights from torch's generator
 encoder = [Convolutional(16), nn.Sequential(nn.Linear(784 + 16, 64), nn.ReLU(), nn.Linear(64, 16))]
 config = softspin.Config(
-    structure="2-nonlinear", bits=16, width=64, steps=60, batch=50, chains=50, sweeps=3,
+    structure="2-nonlinear", bits_per_group=16, width=64, steps=60, batch_size=50, chains=50, sweeps=3,
     evaluate_every=30, checkpoint_every=30, validation_samples=5, test_samples=10, device="cpu",
 )  # fmt: skip
 model = softspin.fit(config, folder="own", encoder=encoder)

@@ -31,13 +31,13 @@ class Slope(UnitInterval):
     def log_density(self, own: Tensor, other: Tensor) -> Tensor:
         return torch.log(self.beta) + (self.beta - 1) * other
 
-    def mass_behind(self, own: Tensor, other: Tensor) -> Tensor:
+    def component_cdf(self, own: Tensor, other: Tensor) -> Tensor:
         return -torch.expm1(self.beta * other)
 
-    def mass_ahead(self, own: Tensor, other: Tensor) -> Tensor:
+    def component_sf(self, own: Tensor, other: Tensor) -> Tensor:
         return torch.exp(self.beta * other)
 
-    def mass_behind_beta(self, own: Tensor, other: Tensor) -> Tensor:
+    def component_cdf_beta(self, own: Tensor, other: Tensor) -> Tensor:
         return -other * torch.exp(self.beta * other)
 
 

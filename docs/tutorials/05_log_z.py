@@ -11,8 +11,8 @@ from softspin import BipartiteBoltzmann
 from softspin.samplers import LogZ, anneal_population, log_z
 
 weight = 2.5 * torch.randn(10, 10, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-machine = BipartiteBoltzmann(-torch.cat([weight.sum(1), weight.sum(0)]) / 2, weight)
-truth = log_z.exact(machine).value
+boltzmann = BipartiteBoltzmann(-torch.cat([weight.sum(1), weight.sum(0)]) / 2, weight)
+truth = log_z.exact(boltzmann).value
 
 
 def tell(found: LogZ) -> None:
@@ -26,12 +26,12 @@ def tell(found: LogZ) -> None:
 # Everything is printed relative to the exact value.
 
 # %%
-tell(log_z.exact(machine))
-tell(log_z.ais(machine, seed=0, temperatures=50, chains=200))
-population, state, info = anneal_population(machine, members=1000, seed=0, sweeps=2)
+tell(log_z.exact(boltzmann))
+tell(log_z.ais(boltzmann, seed=0, temperatures=50, chains=200))
+population, state, info = anneal_population(boltzmann, members=1000, seed=0, sweeps=2)
 tell(population)
-tell(log_z.reverse_ais(machine, state.z, seed=0, temperatures=50, kinship=info.mean_square_family))
-tell(log_z.sandwich(machine, seed=0, temperatures=50, chains=200))
+tell(log_z.reverse_ais(boltzmann, state.z, seed=0, temperatures=50, family_correlation=info.mean_square_family))
+tell(log_z.sandwich(boltzmann, seed=0, temperatures=50, chains=200))
 
 # %% [markdown]
 # ## Why AIS flatters, measured
@@ -41,7 +41,7 @@ tell(log_z.sandwich(machine, seed=0, temperatures=50, chains=200))
 # over images, do not.
 
 # %%
-many = BipartiteBoltzmann(machine.bias.expand(200, -1).clone(), machine.weight.expand(200, -1, -1).clone())
+many = BipartiteBoltzmann(boltzmann.bias.expand(200, -1).clone(), boltzmann.weight.expand(200, -1, -1).clone())
 for temperatures in (3, 10, 30, 100):
     runs = log_z.ais(many, seed=1, temperatures=temperatures, chains=10).value - truth
     error = runs.std() / len(runs) ** 0.5

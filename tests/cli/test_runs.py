@@ -27,7 +27,7 @@ def test_info(call: Call, tiny: Path) -> None:
     titles = [line for line in ended.out.splitlines()[2:] if line and not line.startswith(" ")]
     assert titles == ["Result", "Model", "Data", "Training", "Provenance"]
     assert "  steps        6 of 6" in ended.out
-    assert "  differs      from the paper by: structure = 1-nonlinear, bits = 6" in ended.out
+    assert "  differs      from the paper by: structure = 1-nonlinear, bits_per_group = 6" in ended.out
     about = call("info", tiny, "--json").json
     assert about["checkpoint_step"] == 6
     assert len(about["result"]) == len(about["best"]) == 2

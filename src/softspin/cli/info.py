@@ -144,7 +144,7 @@ def _groups(found: Info) -> dict[str, list[tuple[str, str]]]:
         "Result": rows,
         "Model": [
             ("method", config.method),
-            ("structure", f"{config.structure}: {shape.groups} x {shape.bits} bits"),
+            ("structure", f"{config.structure}: {shape}"),
         ],
         "Data": [
             ("name", data.name),

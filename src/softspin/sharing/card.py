@@ -88,7 +88,7 @@ def _model(config: Config) -> dict[str, str]:
     betas = dict.fromkeys(replica.beta for replica in config.replicas if replica.beta is not None)
     return {
         "method": config.method,
-        "structure": f"{config.structure}: {shape.groups} x {shape.bits} bits, {shape.layers} layers of {shape.width}",
+        "structure": f"{config.structure}: {shape}",
         "beta of the smoothing": ", ".join(f"{beta:g}" for beta in betas) or "none",
     }
 
@@ -96,7 +96,7 @@ def _model(config: Config) -> dict[str, str]:
 def _training(record: ModelRecord, config: Config) -> dict[str, str]:
     rule = {"best": "lowest validation NLL", "last": "end of the checkpoint"}[record.which]
     return {
-        "importance samples (K)": f"{config.samples}",
+        "importance samples (K)": f"{config.importance_samples}",
         "training steps": f"{config.steps:,}",
         "parameters from step": f"{', '.join(f'{step:,}' for step in record.steps)} ({rule})",
         "sampler": f"{config.sampler}, {config.chains:,} chains x {config.sweeps} sweeps",
