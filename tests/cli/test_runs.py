@@ -31,7 +31,7 @@ def test_info(call: Call, tiny: Path) -> None:
     about = call("info", tiny, "--json").json
     assert about["checkpoint_step"] == 6
     assert len(about["result"]) == len(about["best"]) == 2
-    assert about["config_overrides"]["bits"] == 6
+    assert about["config_overrides"]["bits_per_group"] == 6
 
 
 def test_info_of_a_run_that_was_killed(call: Call, tiny: Path, tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_it_names_data_recipe_and_origin(made: Model, tmp_path: Path) -> None:
     assert cell(text, "importance samples (K)") == "1"
     assert cell(text, "training steps") == "2"
     assert cell(text, "replicas") == "2 (seeds 3, 5)"
-    assert "groups = 2, bits = 3, layers = 1, width = 4" in cell(text, "settings that differ from the paper")
+    assert "groups = 2, bits_per_group = 3, layers = 1, width = 4" in cell(text, "settings that differ from the paper")
     for name in ("trained by", "evaluated by"):
         assert f"commit {about['provenance']['commit'] or 'unknown'}" in cell(text, name)
         assert cell(text, name).endswith(f", on {about['provenance']['device']}")
