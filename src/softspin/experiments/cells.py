@@ -21,7 +21,7 @@ PLACE = Path("experiments")
 
 @dataclass(frozen=True)
 class Cell:
-    """One number of a table: a config without seeds, and the value in print.
+    """One number of a table: a config without seeds, and the published value.
 
     >>> cell = Cell("mnist", "2-nonlinear", 1, "dvae#-power", "pa", 30.0, 83.37, 0.02)
     >>> cell.id
@@ -39,7 +39,7 @@ class Cell:
     beta: float | None = None
     """The authors' choice; None is the default, or none at all for methods without a relaxation."""
     nll: float | None = None
-    """Test NLL in print, if there is one."""
+    """Published test NLL, if there is one."""
     std: float | None = None
     """Its standard deviation over training runs."""
 
