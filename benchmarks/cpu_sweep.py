@@ -1,16 +1,18 @@
-"""How long is one Gibbs sweep of 1,000 chains of a 200x200 machine on this CPU, against plain torch and other packages?
+"""How long does one Gibbs sweep of 1,000 chains of a 200x200 RBM take on this CPU, compared with other packages?
 
     OMP_PROC_BIND=true python benchmarks/cpu_sweep.py
 
-Every round runs every contender once, so that whatever else the machine does falls on all of them; a ratio is taken
-within its round. Other packages (rbms, dwave-pytorch-plugin with einops) take part if installed. Rows go to
-results/cpu_sweep.json.
+Every round runs every contender once in the same process, so that other load affects all of them; a ratio is taken
+within its round. Other packages (rbms, scikit-learn, dwave-pytorch-plugin with einops) take part if installed. Rows go
+to results/cpu_sweep.json.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
+import importlib.metadata
 import json
 import os
 import platform
@@ -55,6 +57,14 @@ def environment() -> dict[str, Any]:
     }
 
 
+def version(name: str) -> dict[str, str]:
+    """The version of a package that is a contender by its own name."""
+    try:
+        return {"version": importlib.metadata.version(name)}
+    except (importlib.metadata.PackageNotFoundError, ValueError):
+        return {}
+
+
 def quantiles(values: list[float]) -> dict[str, float]:
     low, middle, high = (
         torch.tensor(values, dtype=torch.float64).quantile(torch.tensor([0.1, 0.5, 0.9]).double()).tolist()
@@ -81,7 +91,14 @@ def rows(what: str, times: dict[str, dict[int, float]], ours: list[str]) -> list
     about = environment()
     table: list[dict[str, Any]] = []
     for name, taken in times.items():
-        row = {"what": what, "name": name, **about, "rounds": len(taken), "ms": quantiles(list(taken.values()))}
+        row = {
+            "what": what,
+            "name": name,
+            **version(name),
+            **about,
+            "rounds": len(taken),
+            "ms": quantiles(list(taken.values())),
+        }
         if name in ours:
             others = {other: t for other, t in times.items() if other not in ours}
             row["times_faster_than"] = {
@@ -142,12 +159,28 @@ def contenders(n: int, m: int, chains: int) -> tuple[dict[str, Contender], dict[
         found["rbms"] = (lambda: visible.update(rbm.sample_state(n_steps=1, chains=visible)), 1)
     except ImportError:
         pass
+    with contextlib.suppress(ImportError):
+        found["scikit-learn"] = (sklearn_sweep(w, left_bias, right_bias, chains), 1)
     try:
         found["dwave-pytorch-plugin"] = (dwave(bias[0], w, chains), 1)
         rare["dwave-pytorch-plugin"] = 10
     except ImportError:
         pass
     return found, rare
+
+
+def sklearn_sweep(weight: Tensor, left_bias: Tensor, right_bias: Tensor, chains: int) -> Callable[[], object]:
+    """One call of `BernoulliRBM.gibbs`: hidden units given visible ones, then visible units."""
+    import numpy as np
+    from sklearn.neural_network import BernoulliRBM
+
+    n, m = weight.shape
+    rbm = BernoulliRBM(n_components=m, random_state=0)
+    rbm.components_ = weight.T.numpy().copy()
+    rbm.intercept_hidden_, rbm.intercept_visible_ = right_bias.numpy(), left_bias.numpy()
+    rbm.random_state_, rbm.n_features_in_ = np.random.RandomState(0), n
+    state = {"v": np.zeros((chains, n), dtype=np.float32)}
+    return lambda: state.update(v=rbm.gibbs(state["v"]))
 
 
 def dwave(bias: Tensor, weight: Tensor, chains: int) -> Callable[[], object]:

@@ -1,15 +1,12 @@
-"""The package as a whole: layers, what importing it does, the README's example, the command line."""
+"""The package as a whole: layers, what importing it does, the command line."""
 
 from __future__ import annotations
 
 import ast
-import math
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -145,24 +142,6 @@ import softspin.cli.app
 print(library, [m for m in extras if m in sys.modules])
 """
     assert python(code) == "[] []"
-
-
-@pytest.mark.parametrize("number", [0, 1])
-def test_the_readme_examples_run_and_are_short(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    examples = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert len(examples) == 2
-    lines = [line for line in examples[number].splitlines() if line.strip()]
-    assert len(lines) <= 15
-    monkeypatch.chdir(tmp_path)
-    scope: dict[str, Any] = {}
-    exec(examples[number], scope)
-    if number == 0:
-        assert 0 < scope["found"].nll.item() < 9 * math.log(2) + 1
-        assert scope["bits"].shape == (14, 8)
-    else:
-        assert scope["w"].isfinite().all()
-        assert scope["weight"].grad.isfinite().all()
-        assert scope["weight"].grad.abs().sum() > 0
 
 
 def test_the_command_line_binds_threads_unless_the_variable_is_set() -> None:

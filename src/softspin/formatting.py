@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any, Protocol
 
 from softspin import paper
@@ -57,6 +58,34 @@ def result_line(row: ResultRow, part: str = "test") -> str:
     return f"{part} NLL {number(row.nll)}{error}, {log_z_text(row)}; independent pixels: {number(row.baseline_nll)}"
 
 
+def result_sentence(rows: Sequence[ResultRow] | None) -> str:
+    """The result of a run in one sentence, with one row for each replica; None: it was not evaluated.
+
+    >>> row = ResultRow(status="ok", seed=0, steps=10, short=True, variant={}, nll=84.2, standard_error=0.05, log_z=30,
+    ...                 log_z_low=29.9, log_z_high=30.1, baseline_nll=206.1)
+    >>> print(result_sentence([row]))
+    Test NLL 84.20 ± 0.05 nats, log Z in [29.90, 30.10]; 121.90 nats better than independent pixels (206.10 nats).
+    >>> print(result_sentence([row, row]))
+    Test NLL 84.20 nats, mean of 2 replicas (84.20 to 84.20); 121.90 nats better than independent pixels (206.10 nats).
+    >>> print(result_sentence(None))
+    Not evaluated on test images.
+    """
+    if not rows:
+        return "Not evaluated on test images."
+    first, nll = rows[0], fmean(row.test_nll for row in rows)
+    if len(rows) == 1:
+        error = "" if first.standard_error is None else f" ± {first.standard_error:.2f}"
+        text = f"Test NLL {nll:.2f}{error} nats, {log_z_text(first)}"
+    else:
+        ends = [f"{end(row.test_nll for row in rows):.2f}" for end in (min, max)]
+        text = f"Test NLL {nll:.2f} nats, mean of {len(rows)} replicas ({' to '.join(ends)})"
+    if first.baseline_nll is None:
+        return f"{text}."
+    gain = first.baseline_nll - nll
+    compared = f"{abs(gain):.2f} nats {'better' if gain >= 0 else 'worse'} than independent pixels"
+    return f"{text}; {compared} ({first.baseline_nll:.2f} nats)."
+
+
 def log_z_text(row: ResultRow) -> str:
     """Format log Z of a result with its interval."""
     return log_z_interval(row.log_z, row.log_z_low, row.log_z_high)
@@ -87,7 +116,7 @@ def detail_lines(row: ResultRow) -> list[str]:
     """Format the terms of the bound and the sample sizes of an estimate."""
     lines, low, high = [], row.nll_low, row.nll_high
     if low is not None and high is not None and "exact" not in log_z_text(row):
-        lines.append(f"with the ends of log Z: {low:.2f} to {high:.2f}")
+        lines.append(f"NLL over the interval of log Z: {low:.2f} to {high:.2f}")
     lines.append(f"ELBO {number(row.elbo)} = reconstruction {number(row.reconstruction)} - KL {number(row.kl)}")
     active, size = number(row.active_bits, ".0f"), number(row.effective_sample_size, ".1f")
     samples, images = number(row.importance_samples, ","), number(row.images, ",")

@@ -71,11 +71,11 @@ def test_info(call: Call, tiny: Path, place: Path) -> None:
     for name in ("data", "provenance", "config", "config_overrides", "replicas", "best", "result", "steps"):
         assert about[name] == run[name]
     text = call("info", place).out
-    assert f"run     {place}, shared" in text
-    assert "chosen  all replicas of the run" in text
-    assert "license not given" in text
-    assert [line for line in text.splitlines() if line.startswith("result")] == [
-        line for line in call("info", tiny).out.splitlines() if line.startswith("result")
+    assert f"{place}: shared" in text
+    assert "  replicas     all replicas of the run" in text
+    assert "  license      not given" in text
+    assert [line for line in text.splitlines() if line.startswith("  replica ")] == [
+        line for line in call("info", tiny).out.splitlines() if line.startswith("  replica ")
     ]
 
 

@@ -61,9 +61,9 @@ def test_json_has_every_cell_and_verdict(call: Call, tmp_path: Path) -> None:
     assert [cell[name] for name in ("nll", "std", "difference", "nll_low", "standard_errors")] == pytest.approx(
         [89.6, 0.08, 0.25, 89.5, as_normal(0.25 / (0.1 / 5**0.5), freedom([(0.08, 5), (0.06, 5)]))]
     )
-    assert (cell["seeds"], cell["flags"]) == ([0, 1, 2, 3, 4], ["far from print"])
+    assert (cell["seeds"], cell["flags"]) == ([0, 1, 2, 3, 4], ["far from published"])
     assert [(one["observation"], one["verdict"]) for one in info["observations"]] == [
-        (name, "not yet run") for name in ("i", "ii", "iii", "iv", "v", "vi", "Table 2")
+        (name, "not yet tested") for name in ("i", "ii", "iii", "iv", "v", "vi", "Table 2")
     ]
     assert info["failed"] == [{"cell": POWER.id, "seed": 0, "error": "not finite", "retried": False}]
     assert info["rejected"] == [{"cell": POWER.id, "seed": 1, "reason": "its commit is unknown"}]
@@ -74,15 +74,22 @@ def test_for_people(call: Call, tmp_path: Path) -> None:
     ended = call("report", *options(tmp_path, *rows(POWER, 89.6), row(POWER, 0, 1.0, ["steps=8"], commit="abc+")))
     assert ended.code == 0
     lines = ended.out.splitlines()
-    assert lines[0] == "1 of 204 cells run, 1 with all seeds"
-    assert "observation iii: not yet run (0 of 8 comparisons)" in lines
+    assert lines[0] == (
+        "1 of 204 cells has been run at full length. 0 of 1 agree with the published value within 0.15 nat, or 3 "
+        "published standard deviations where that is more; the largest difference is 0.25 nat. 1 of 1 has 5 seeds, as "
+        "in the paper."
+    )
+    assert "observation iii: not yet tested (0 of 8 comparisons)" in lines
     assert "figures missing: fig1, fig2a, fig2b, fig2c, appendix" in lines
     assert "rows rejected: 1" in lines
 
 
 def test_no_rows_yet_is_a_page_too(call: Call, tmp_path: Path) -> None:
     ended = call("report", *options(tmp_path))
-    assert (ended.code, ended.out.splitlines()[0]) == (0, "0 of 204 cells run, 0 with all seeds")
+    assert (ended.code, ended.out.splitlines()[0]) == (
+        0,
+        "None of the 204 cells of the paper's two tables has been run at full length yet.",
+    )
 
 
 def test_only_rejected_rows_are_code_1_and_a_page_that_says_why(call: Call, tmp_path: Path) -> None:

@@ -20,9 +20,14 @@ def test_a_run_leaves_pictures_and_a_result(tiny: Path) -> None:
 def test_info(call: Call, tiny: Path) -> None:
     ended = call("info", tiny)
     assert ended.code == 0
-    assert "finished" in ended.out
-    assert "steps   6 of 6" in ended.out
-    assert "recipe  structure = 1-nonlinear, bits_per_group = 6" in ended.out
+    first, result, *_ = ended.out.splitlines()
+    assert first == f"{tiny}: finished"
+    assert result.startswith("Test NLL ")
+    assert "mean of 2 replicas" in result
+    titles = [line for line in ended.out.splitlines()[2:] if line and not line.startswith(" ")]
+    assert titles == ["Result", "Model", "Data", "Training", "Provenance"]
+    assert "  steps        6 of 6" in ended.out
+    assert "  differs      from the paper by: structure = 1-nonlinear, bits_per_group = 6" in ended.out
     about = call("info", tiny, "--json").json
     assert about["checkpoint_step"] == 6
     assert len(about["result"]) == len(about["best"]) == 2
@@ -42,13 +47,13 @@ def test_info_of_a_run_that_was_killed(call: Call, tiny: Path, tmp_path: Path) -
         path.unlink()
     assert call("info", folder, "--json").json["checkpoint_step"] == 0
     (folder / "journal.jsonl").write_text("no json\n")
-    assert "damage" in call("info", folder).out
+    assert "Damaged" in call("info", folder).out
     (folder / "journal.jsonl").write_text('{"step": 1}\n')
     for text in ("5", "[1]", "[{", "{}"):
         (folder / "result.json").write_text(text)
         ended = call("info", folder)
         assert ended.code == 0
-        assert f"damage  {folder / 'result.json'}" in ended.out
+        assert f"  file         {folder / 'result.json'}" in ended.out
         assert "not finished" in ended.out
 
 

@@ -115,6 +115,29 @@ def test_curves_have_a_line_per_replica_and_gaps_where_nothing_is_known(tmp_path
         pictures.curves([], tmp_path / "c.png")
 
 
+def test_curves_separate_training_from_validation_and_name_units(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[Any] = []
+    monkeypatch.setattr(pictures, "_save", lambda figure, _: kept.append(figure))
+    rows = [
+        {"step": step, "kind": kind, name: [float(step + replica) for replica in range(9)]}
+        for step in (1, 2, 3)
+        for kind, name in (("train", "bound"), ("valid", "nll"))
+    ]
+    pictures.curves(rows, tmp_path / "c.png")
+    (figure,) = kept
+    training, validation = figure.subfigs
+    assert [part.get_suptitle().split()[0] for part in figure.subfigs] == ["Training", "Validation"]
+    for part, title in ((training, "lower bound on log p(x)"), (validation, "negative log-likelihood")):
+        (axis,) = part.axes
+        assert (axis.get_title(), axis.get_xlabel(), axis.get_ylabel()) == (title, "training steps", "nats")
+        assert list(axis.get_lines()[-1].get_ydata()) == [5, 6, 7], "the median of nine replicas"
+    few = [{**row, "bound": [1.0, 2.0]} for row in rows if "bound" in row]
+    pictures.curves(few, tmp_path / "c.png", labels=["seed 0", "seed 1"])
+    assert [text.get_text() for text in kept[1].legends[0].get_texts()] == ["seed 0", "seed 1"]
+
+
 def test_without_matplotlib_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'softspin\[plot\]'"):

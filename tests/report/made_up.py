@@ -1,4 +1,4 @@
-"""Rows and cells that somebody made up, with means and spreads known beforehand."""
+"""Invented rows and cells, with known means and spreads."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ NOWHERE = Path("no-such-folder")
 """Of arrays: all figures are missing, which saves the time to draw them."""
 
 
-def as_printed(changes: Mapping[str, float] = MappingProxyType({})) -> list[ResultRow]:
-    """Rows of every cell with the mean and spread in print; some with another mean."""
+def as_published(changes: Mapping[str, float] = MappingProxyType({})) -> list[ResultRow]:
+    """Rows of every cell with the mean and spread published; some with another mean."""
     return [
         one
         for cell in CELLS.values()

@@ -6,7 +6,7 @@ import math
 from fractions import Fraction
 
 import pytest
-from report.made_up import CELLS, NOWHERE, TABLES, as_printed, rows
+from report.made_up import CELLS, NOWHERE, TABLES, as_published, rows
 
 from softspin.report.claims import (
     MOST,
@@ -32,22 +32,23 @@ def verdicts(report: Report) -> dict[str, str]:
 def tallies(report: Report) -> dict[str, list[tuple[int, int, int, int]]]:
     return {
         one.observation.name: [
-            (tally.cases, tally.count("for"), tally.count("level"), tally.count("against")) for tally in one.tallies
+            (tally.cases, tally.count("supports"), tally.count("inconclusive"), tally.count("contradicts"))
+            for tally in one.tallies
         ]
         for one in report.judged
     }
 
 
 @pytest.fixture(scope="module")
-def printed() -> Report:
-    """Rows with the means and spreads in print."""
-    return gather(TABLES, as_printed(), NOWHERE)
+def as_in_paper() -> Report:
+    """Rows with the means and spreads published."""
+    return gather(TABLES, as_published(), NOWHERE)
 
 
-def test_all_are_seen_by_the_values_in_print(printed: Report) -> None:
-    assert verdicts(printed) == dict.fromkeys(NAMES, "seen")
+def test_all_are_reproduced_by_the_published_values(as_in_paper: Report) -> None:
+    assert verdicts(as_in_paper) == dict.fromkeys(NAMES, "reproduced")
     # Counted from the table by a loop of its own, and iii, v and Table 2 by eye.
-    assert tallies(printed) == {
+    assert tallies(as_in_paper) == {
         "i": [(64, 48, 7, 9), (120, 89, 5, 26)],
         "ii": [(24, 22, 1, 1)],
         "iii": [(8, 6, 1, 1)],
@@ -58,9 +59,9 @@ def test_all_are_seen_by_the_values_in_print(printed: Report) -> None:
     }
 
 
-def test_rows_with_the_printed_values_agree_with_print(printed: Report) -> None:
-    for one in printed.judged:
-        for ours, theirs in zip(one.tallies, one.in_print, strict=True):
+def test_rows_with_the_published_values_agree_with_the_paper(as_in_paper: Report) -> None:
+    for one in as_in_paper.judged:
+        for ours, theirs in zip(one.tallies, one.published, strict=True):
             assert [(f.case, f.outcome) for f in ours.findings] == [(f.case, f.outcome) for f in theirs.findings]
 
 
@@ -88,25 +89,25 @@ def swapped(one: str, other: str) -> dict[str, float]:
         ("Table 2", "pa", "pcd"),
     ],
 )
-def test_each_is_not_seen_where_the_opposite_happened(name: str, one: str, other: str) -> None:
-    assert verdicts(gather(TABLES, as_printed(swapped(one, other)), NOWHERE))[name] == "not seen"
+def test_each_is_not_reproduced_where_the_opposite_happened(name: str, one: str, other: str) -> None:
+    assert verdicts(gather(TABLES, as_published(swapped(one, other)), NOWHERE))[name] == "not reproduced"
 
 
 def test_nothing_is_judged_without_rows() -> None:
     report = gather(TABLES, [], NOWHERE)
-    assert verdicts(report) == dict.fromkeys(NAMES, "not yet run")
+    assert verdicts(report) == dict.fromkeys(NAMES, "not yet tested")
     nothing = dict.fromkeys(("run", "all_seeds", "outdated", "flagged", "compared", "near"), 0)
     assert report.summary == {"cells": 204} | nothing
 
 
 def test_a_part_of_the_cells_decides_for_good_only_where_the_rest_cannot() -> None:
     names = ["dvae#-power/pa", "dvae++-power/pa"]
-    some = [row for row in as_printed() if (row.cell or "").split("/", 3)[3] in names]
+    some = [row for row in as_published() if (row.cell or "").split("/", 3)[3] in names]
     report = gather(TABLES, some, NOWHERE)
-    assert verdicts(report) == dict.fromkeys(NAMES, "not yet run") | {"i": "seen so far", "iii": "seen"}
+    assert verdicts(report) == dict.fromkeys(NAMES, "not yet tested") | {"i": "reproduced so far", "iii": "reproduced"}
     fewer = [row for row in some if (row.cell or "").startswith("mnist/")]
     assert tallies(gather(TABLES, fewer, NOWHERE))["iii"] == [(8, 3, 0, 1)]
-    assert verdicts(gather(TABLES, fewer, NOWHERE))["iii"] == "seen so far"
+    assert verdicts(gather(TABLES, fewer, NOWHERE))["iii"] == "reproduced so far"
 
 
 def test_short_rows_single_seeds_and_other_data_are_no_evidence() -> None:
@@ -144,26 +145,26 @@ def test_how_many_it_takes() -> None:
 
 def test_two_standard_errors_make_a_difference() -> None:
     found = claim(4, MOST).judge(measured(-0.21, -0.19, 0.19, 0.21)).findings
-    assert [finding.outcome for finding in found] == ["for", "level", "level", "against"]
+    assert [finding.outcome for finding in found] == ["supports", "inconclusive", "inconclusive", "contradicts"]
     assert found[0].difference[:2] == pytest.approx((-0.21, 0.1))
     # Of two runs a side, 4.53 are as unlikely as 2 would be if the spread were known; of five, 2.37.
     for runs, few, enough_ in ((2, 0.44, 0.47), (5, 0.23, 0.24)):
         found = claim(2, MOST).judge(measured(-few, -enough_, runs=runs)).findings
-        assert [finding.outcome for finding in found] == ["level", "for"]
+        assert [finding.outcome for finding in found] == ["inconclusive", "supports"]
     near = claim(4, MOST, within=0.15).judge(measured(-0.16, -0.15, 0.15, 0.16)).findings
-    assert [finding.outcome for finding in near] == ["against", "for", "for", "against"]
+    assert [finding.outcome for finding in near] == ["contradicts", "supports", "supports", "contradicts"]
 
 
 @pytest.mark.parametrize(
     ("differences", "verdict"),
     [
-        ((), "not yet run"),
-        ((-1, -1), "seen so far"),
-        ((-1, 0), "not seen so far"),
-        ((-1, -1, -1), "seen"),
-        ((1, 1), "not seen"),
-        ((0, 1), "not seen"),
-        ((1,), "not seen so far"),
+        ((), "not yet tested"),
+        ((-1, -1), "reproduced so far"),
+        ((-1, 0), "not reproduced so far"),
+        ((-1, -1, -1), "reproduced"),
+        ((1, 1), "not reproduced"),
+        ((0, 1), "not reproduced"),
+        ((1,), "not reproduced so far"),
     ],
 )
 def test_a_verdict_is_so_far_until_it_cannot_change(differences: tuple[float, ...], verdict: str) -> None:
@@ -172,16 +173,19 @@ def test_a_verdict_is_so_far_until_it_cannot_change(differences: tuple[float, ..
 
 def test_an_observation_needs_all_of_its_claims() -> None:
     for differences, verdict in (
-        ((-1, -1), "seen"),
-        ((-1,), "seen so far"),
-        ((1,), "not seen"),
-        ((-1, 0), "not seen"),
-        ((), "not yet run"),
+        ((-1, -1), "reproduced"),
+        ((-1,), "reproduced so far"),
+        ((1,), "not reproduced"),
+        ((-1, 0), "not reproduced"),
+        ((), "not yet tested"),
     ):
         one = Observation("x", "", (claim(1, MOST), claim(2, MOST)))
         assert one.judge(measured(*differences))[0] == verdict
     elsewhere = Claim("c below d", "", (Case("", ("c", "d"), weighted(1, -1)),), MOST)
-    for difference, verdict in ((-1, "not yet run"), (1, "not seen")):  # that one is not seen is enough
+    for difference, verdict in (
+        (-1, "not yet tested"),
+        (1, "not reproduced"),
+    ):  # one claim that is not reproduced is enough
         one = Observation("x", "", (claim(1, MOST), elsewhere))
         assert one.judge(measured(difference))[0] == verdict
 

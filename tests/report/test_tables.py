@@ -1,4 +1,4 @@
-"""Obtained beside printed: the numbers of an entry, its words, and the layout of the tables."""
+"""Obtained beside published: the numbers of an entry, its text, and the layout of the tables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from softspin.report.tables import (
 )
 from softspin.report.welch import as_normal, freedom
 
-CELL = CELLS["mnist/1-linear/k1/dvae#-power/pa"]  # 89.35 ± 0.06 in print
+CELL = CELLS["mnist/1-linear/k1/dvae#-power/pa"]  # published: 89.35 ± 0.06
 
 
 def entry(mean: float, std: float, seeds: int = 5) -> Entry:
@@ -30,7 +30,7 @@ def entry(mean: float, std: float, seeds: int = 5) -> Entry:
     return Entry(CELL, sort_rows(given, CELLS).cells[CELL.id])
 
 
-def test_standard_errors_apart_combine_our_spread_and_the_printed_one() -> None:
+def test_standard_errors_apart_combine_our_spread_and_the_published_one() -> None:
     found = entry(89.60, 0.08)
     # 0.08²/5 + 0.06²/5 = 0.1²/5
     assert found.apart == pytest.approx(as_normal(0.25 / (0.1 / math.sqrt(5)), freedom([(0.08, 5), (0.06, 5)])))
@@ -51,10 +51,10 @@ def test_words_and_sign_of_a_difference() -> None:
         assert (direction(found), difference_text(found)) == (kind, text)
     single = Entry(CELL, sort_rows([row(CELL, 0, 89.95)], CELLS).cells[CELL.id])
     assert (direction(single), difference_text(single)) == ("level", "+0.60, spread unknown")
-    assert difference_text(Entry(replace(CELL, nll=None), single.found)) == "nothing in print"
+    assert difference_text(Entry(replace(CELL, nll=None), single.found)) == "no published value"
 
 
-def test_far_is_beyond_the_margin_and_three_printed_deviations() -> None:
+def test_far_is_beyond_the_margin_and_three_published_deviations() -> None:
     assert not entry(89.35 + 0.18, 0.1).far  # 3 x 0.06
     assert entry(89.35 - 0.185, 0.1).far
     precise = replace(CELL, std=0.01)

@@ -15,6 +15,7 @@ import softspin
 from softspin.api import Model
 from softspin.cli.app import run
 from softspin.errors import SharingError
+from softspin.formatting import result_sentence
 from softspin.sharing.card import card
 
 
@@ -56,7 +57,7 @@ def test_an_annealed_log_z_has_its_interval_and_its_ends(made: Model) -> None:
     text = card(replace(made.metadata, result=rows))
     assert "test NLL 84.20 +- 0.05, log Z in [29.90, 30.15]; independent pixels: 206.10\n" in text
     assert "test NLL 84.20 +- 0.05, log Z in [29.90, inf]; independent pixels: 206.10\n" in text
-    assert text.count("- with the ends of log Z: 84.10 to 84.35\n") == 1
+    assert text.count("- NLL over the interval of log Z: 84.10 to 84.35\n") == 1
 
 
 def test_it_names_data_recipe_and_origin(made: Model, tmp_path: Path) -> None:
@@ -68,11 +69,11 @@ def test_it_names_data_recipe_and_origin(made: Model, tmp_path: Path) -> None:
     assert cell(text, "images") == "14 + 14 + 14 (train + valid + test)"
     assert cell(text, "binarized") == "once, before training"
     assert cell(text, "method") == "dvae#-power"
-    assert cell(text, "K") == "1"
-    assert cell(text, "steps") == "2"
+    assert cell(text, "importance samples (K)") == "1"
+    assert cell(text, "training steps") == "2"
     assert cell(text, "replicas") == "2 (seeds 3, 5)"
-    assert "groups = 2, bits = 3, layers = 1, width = 4" in cell(text, "differs from the published recipe")
-    for name in ("training began with", "evaluated with"):
+    assert "groups = 2, bits_per_group = 3, layers = 1, width = 4" in cell(text, "settings that differ from the paper")
+    for name in ("trained by", "evaluated by"):
         assert f"commit {about['provenance']['commit'] or 'unknown'}" in cell(text, name)
         assert cell(text, name).endswith(f", on {about['provenance']['device']}")
     assert "DVAE#: Discrete Variational Autoencoders with Relaxed Boltzmann Priors" in text
@@ -92,6 +93,12 @@ def test_it_says_what_the_prior_is(made: Model, settings: dict[str, Any], words:
     assert f"whose prior is {words}, trained" in text
 
 
+def test_it_begins_with_the_result(made: Model) -> None:
+    assert made.metadata is not None
+    first = card(made.metadata).partition("\n---\n")[2].strip().split("\n\n")[1]
+    assert first.startswith(f"**{result_sentence(made.result)}** A discrete variational autoencoder")
+
+
 def test_the_example_in_it_runs(made: Model, tmp_path: Path) -> None:
     text = read(made, tmp_path / "m")
     code = text.partition("```python\n")[2].partition("```")[0]
@@ -105,11 +112,12 @@ def test_what_was_not_evaluated_says_so(made: Model, tmp_path: Path) -> None:
     last = read(softspin.load(made.folder, "last"), tmp_path / "last")
     assert "## Result\n\nNot evaluated on test images.\n" in last
     assert "model-index" not in last
+    assert "\n\n**Not evaluated on test images.** A discrete variational autoencoder" in last
     assert "NLL" not in last
     assert made.metadata is not None
     unfinished = card(replace(made.metadata, result=None))
     (nll, _), (step, _) = made.metadata.valid_nll, made.metadata.steps
-    assert f"- seed 3, beta 30: validation NLL {nll:.2f} at step {step}, which chose this step\n" in unfinished
+    assert f"- seed 3, beta 30: validation NLL {nll:.2f} at step {step}, the lowest of the run\n" in unfinished
 
 
 def test_the_hub_reads_its_front_matter(made: Model, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`softspin info`: a run with its training history, finished or not, or what a shared model says of itself."""
+"""`softspin info`: result, model, data, training and provenance of a run or a shared model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from softspin.cli.runs import check_run
 from softspin.cli.train import resume_hint
 from softspin.config import Config
 from softspin.errors import CheckpointError, JournalError, RunError
-from softspin.formatting import config_overrides, overrides_text, replica_name, result_line
+from softspin.formatting import config_overrides, overrides_text, replica_name, result_line, result_sentence
 from softspin.records import ModelRecord, ResultRow, RunRecord
 from softspin.sharing import files
 from softspin.training import checkpoint, journal
@@ -28,7 +28,7 @@ RUN_ONLY = ("checkpoint_step", "seconds", "last_train", "last_valid", "damage")
 
 @dataclass(frozen=True, kw_only=True)
 class Info:
-    """All that a run's folder, or a shared model, says."""
+    """Contents of a run directory or a shared model."""
 
     folder: Path
     record: RunRecord
@@ -76,7 +76,7 @@ def info(run: Run, json: Json = False) -> None:
 
 
 def read_info(run: Path) -> Info:
-    """What there is in a folder or a shared file; damaged parts are listed, and left out."""
+    """Read a run directory or a shared model. Damaged files are listed and skipped."""
     if not (run / RUN).exists() and files.is_shared(run):
         return _shared_info(run)
     check_run(run)
@@ -125,32 +125,58 @@ def _shared_info(path: Path) -> Info:
 
 
 def _show(found: Info) -> None:
+    say(f"{found.folder}: {found.state}")
+    say(result_sentence(found.result))
+    for title, lines in _groups(found).items():
+        if lines:
+            say(f"\n{title}")
+        for name, value in lines:
+            say(f"  {name:<12} {value}".rstrip())
+
+
+def _groups(found: Info) -> dict[str, list[tuple[str, str]]]:
+    """Titles, and below each the lines with a name and a value."""
     config, record, data, shape = found.config, found.record, found.record.data, found.config.shape
-    sizes = "/".join(f"{size:,}" for size in data.images)
-    say(f"run     {found.folder}, {found.state}")
-    say(f"data    {data.name}: {sizes} images of {'x'.join(map(str, data.shape))} ({data.source})")
-    say(f"model   {config.method}, {config.structure}: {shape.groups} x {shape.bits_per_group} bits")
     origin = record.provenance
-    say(f"made    by softspin {origin.softspin} (commit {origin.commit or 'unknown'}) on {origin.device}")
-    say(f"recipe  {overrides_text(config_overrides(config))}")
+    rows = [("replica", f"{replica_name(row)}: {result_line(row)}") for row in found.result or []]
+    return {
+        "Damaged": [("file", damage) for damage in found.damage],
+        "Result": rows,
+        "Model": [
+            ("method", config.method),
+            ("structure", f"{config.structure}: {shape}"),
+        ],
+        "Data": [
+            ("name", data.name),
+            ("images", f"{' + '.join(f'{size:,}' for size in data.images)} (train + valid + test)"),
+            ("shape", " x ".join(map(str, data.shape))),
+            ("source", data.source),
+        ],
+        "Training": [*_training(found), ("differs", f"from the paper by: {overrides_text(config_overrides(config))}")],
+        "Provenance": [
+            ("softspin", f"{origin.softspin}, commit {origin.commit or 'unknown'}"),
+            ("device", str(origin.device)),
+            *([("license", record.license or "not given")] if isinstance(record, ModelRecord) else []),
+            ("files", ", ".join(found.files)),
+        ],
+    }
+
+
+def _training(found: Info) -> list[tuple[str, str]]:
+    config, record = found.config, found.record
     if isinstance(record, ModelRecord):
-        say(f"steps   {config.steps:,}; these are the {record.which} parameters")
-        say(f"chosen  {record.chosen or 'all replicas of the run'}")
-        say(f"license {record.license or 'not given'}")
+        lines = [("steps", f"{config.steps:,}"), ("parameters", f"those of the {record.which} checkpoint")]
+        lines += [("replicas", record.chosen or "all replicas of the run")]
     else:
         minutes, seconds = divmod(round(found.seconds), 60)
-        say(f"steps   {found.checkpoint_step:,} of {config.steps:,} in the checkpoint, {minutes} min {seconds} s")
+        lines = [("steps", f"{found.checkpoint_step:,} of {config.steps:,} in {minutes} min {seconds} s")]
     for replica, best in zip(config.replicas, found.best or [], strict=False):
         if best is not None:
-            say(f"best    {replica_name(replica)}: validation NLL {best['nll']:.2f} at step {best['step']:,}")
-    for line, key in ((found.last_train, "bound"), (found.last_valid, "nll")):
+            lines.append(
+                ("best", f"{replica_name(replica)}: validation NLL {best['nll']:.2f} at step {best['step']:,}")
+            )
+    for line, key, name in ((found.last_train, "bound", "training bound"), (found.last_valid, "nll", "validation NLL")):
         if line is not None and not found.result:
             values = [value for value in line[key] if value is not None]
-            say(f"last    step {line['step']:,}: {key} {mean_text(values) if values else 'not finite'}")
-    for row in found.result or []:
-        say(f"result  {replica_name(row)}: {result_line(row)}")
-    for damage in found.damage:
-        say(f"damage  {damage}")
-    if found.state == "not finished":
-        say(f"next    {resume_hint(found.folder)}")
-    say(f"files   {', '.join(found.files)}")
+            lines.append(("last", f"step {line['step']:,}: {name} {mean_text(values) if values else 'not finite'}"))
+    return [*lines, ("next", resume_hint(found.folder))] if found.state == "not finished" else lines

@@ -13,10 +13,11 @@ from softspin.api import Model
 from softspin.cli.console import warn
 from softspin.cli.runs import picture_shape
 from softspin.evaluation import pictures
+from softspin.formatting import replica_name
 from softspin.training import journal
 from softspin.training.trainer import Trainer
 
-CURVES = ("step", "bound", "nll", "reconstruction", "kl", "log_z", "sampler")
+CURVES = ("step", "kind", "bound", "nll", "reconstruction", "kl", "log_z", "sampler")
 SHARE = 0.05
 """Largest share of the time spent on plots before the end of training."""
 SAMPLES, IMAGES = 64, 20
@@ -54,10 +55,11 @@ class PlotCallback:
         began = time.monotonic()
         trainer, model = self.trainer, self.trainer.engine.model
         folder, shape = trainer.folder, picture_shape(trainer.data.shape)
+        labels = [replica_name(replica) for replica in trainer.config.replicas]
         drawings: list[Callable[[], Path]] = [
             lambda: pictures.samples(model, z, shape, folder / "samples.png"),
             lambda: pictures.reconstructions(model, trainer.data.test[:IMAGES], shape, folder / "reconstructions.png"),
-            lambda: pictures.curves(_curves(folder), folder / "curves.png"),
+            lambda: pictures.curves(_curves(folder), folder / "curves.png", labels=labels),
             lambda: pictures.couplings(model, folder / "couplings.png"),
         ]
         self.paths = []

@@ -18,6 +18,7 @@ from softspin.report.claims import OUTCOMES
 from softspin.report.content import Report, gather
 from softspin.report.markdown import markdown
 from softspin.report.page import page
+from softspin.report.texts import verdict
 
 
 def report(
@@ -63,8 +64,8 @@ def report(
 
 
 def _say(found: Report, written: list[Path]) -> None:
-    counts, rows = found.summary, found.results
-    say(f"{counts['run']} of {counts['cells']} cells run, {counts['all_seeds']} with all seeds")
+    rows = found.results
+    say(verdict(found))
     for one in found.judged:
         made = sum(len(tally.findings) for tally in one.tallies)
         say(f"observation {one.observation.name}: {one.verdict} ({made} of {one.cases} comparisons)")
@@ -85,8 +86,8 @@ def _to_json(found: Report, written: list[Path]) -> dict[str, Any]:
         "cells": [
             {
                 "cell": entry.cell.id,
-                "printed": entry.cell.nll,
-                "printed_std": entry.cell.std,
+                "published": entry.cell.nll,
+                "published_std": entry.cell.std,
                 "nll": entry.found and entry.found.mean,
                 "std": entry.found and entry.found.std,
                 "nll_low": entry.found and entry.found.low,

@@ -1,4 +1,4 @@
-"""What a model has learned, as PNG files. All of them need the extra `plot`; none touches matplotlib's global state."""
+"""Pictures of a model as PNG files. They need the extra `plot`; none changes matplotlib's global state."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from softspin.files import atomic_writer
 from softspin.model import DiscreteVAE
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 StrPath = str | os.PathLike[str]
@@ -25,6 +26,18 @@ StrPath = str | os.PathLike[str]
 # Okabe and Ito's colours, which stay apart for colour-blind readers; yellow is left out, it is too light for a line.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 _DPI = 110
+KINDS = {"": "Metrics", "train": "Training (means over the steps between reports)", "valid": "Validation"}
+"""Titles of the groups of curves."""
+QUANTITIES = {
+    "bound": ("lower bound on log p(x)", "nats"),
+    "reconstruction": ("reconstruction, log p(x|z)", "nats"),
+    "kl": ("KL to the prior", "nats"),
+    "sampler": ("sampler: effective or flipped share", "share"),
+    "gradient": ("norm of the gradient", "nats"),
+    "nll": ("negative log-likelihood", "nats"),
+    "log_z": ("log Z of the prior", "nats"),
+}
+"""Title and unit of each quantity of a metrics log."""
 LARGEST = 20_000
 """Dots of a mosaic's longer side, at two or more for each pixel: beyond that it takes gigabytes to draw."""
 
@@ -38,7 +51,15 @@ def samples(model: DiscreteVAE, z: Tensor, shape: tuple[int, int], path: StrPath
     _canvas(z.shape[1], shape, columns)
     with evaluating(model):
         images = model.likelihood.mean(model.decode(z[:, None].to(model.mean)))[replica, 0]
-    return _save(_mosaic(images, shape, columns, f"decoded samples of the prior{_name(model, replica)}"), path)
+    return _save(
+        _mosaic(
+            images,
+            shape,
+            columns,
+            f"Samples: pixel probabilities decoded from samples of the prior{_name(model, replica)}",
+        ),
+        path,
+    )
 
 
 def reconstructions(
@@ -66,14 +87,30 @@ def reconstructions(
         for images in (x, decoded):
             some = images[start : start + columns]
             rows.append(torch.cat([some, some.new_full((columns - len(some), some.shape[1]), torch.nan)]))
-    title = f"image above, reconstruction below{_name(model, replica)}"
+    title = f"Reconstructions: image above, pixel probabilities from its bits below{_name(model, replica)}"
     return _save(_mosaic(torch.cat(rows), shape, columns, title), path)
 
 
-def curves(rows: Sequence[Mapping[str, Any]], path: StrPath, *, names: Sequence[str] | None = None) -> Path:
-    """One panel for each quantity in a journal's rows against `step`; a line per replica, gaps where it is null.
+def curves(
+    rows: Sequence[Mapping[str, Any]],
+    path: StrPath,
+    *,
+    names: Sequence[str] | None = None,
+    labels: Sequence[str] | None = None,
+) -> Path:
+    """One panel for each quantity in the rows of a metrics log against `step`; training above, validation below.
 
-    A quantity is a number or a list of one number per replica. `names` picks some, and their order.
+    A quantity is a number or a list with one number per replica. Null makes a gap. A row's `kind` is "train" or
+    "valid"; rows without it share one group. More than seven replicas are thin lines with their median in bold.
+
+    Args:
+        rows: Rows of the metrics log.
+        path: The PNG file.
+        names: Quantities to draw, in this order; all by default.
+        labels: Names of the replicas for the legend.
+
+    Raises:
+        SupportError: A quantity is in no row, or there is none at all.
     """
     series = _series(rows)
     names = list(series) if names is None else list(names)
@@ -81,26 +118,58 @@ def curves(rows: Sequence[Mapping[str, Any]], path: StrPath, *, names: Sequence[
     if missing or not names:
         known = ", ".join(series) or "no numbers at all"
         raise SupportError(f"no curve of {missing[0] if missing else 'anything'} in these rows; they hold {known}")
-    columns = min(3, len(names))
-    depth = math.ceil(len(names) / columns)
-    figure = _figure(4.2 * columns, 2.9 * depth)
-    panels = list(figure.subplots(depth, columns, squeeze=False, sharex=True).flat)
-    for name, axis in zip(names, panels, strict=False):
-        for replica, line in sorted(series[name].items()):
-            colour, style = COLOURS[replica % len(COLOURS)], ("-", "--", ":")[replica // len(COLOURS) % 3]
-            # A point between two gaps is no line; while there are few, each has a dot.
-            look = {"linewidth": 1.2, "marker": "o" if len(line) <= 30 else None, "markersize": 3}
-            axis.plot(*zip(*line, strict=True), style, color=colour, label=f"replica {replica}", **look)
-        axis.set_title(name.replace("_", " "), fontsize=10)
-        axis.grid(alpha=0.3)
-        axis.tick_params(labelsize=8, labelbottom=True)
-        axis.set_xlabel("step", fontsize=8)
-    for axis in panels[len(names) :]:
-        axis.set_visible(False)
-    handles, labels = max((axis.get_legend_handles_labels() for axis in panels), key=lambda pair: len(pair[1]))
-    if len(labels) > 1:
-        figure.legend(handles, labels, loc="outside right center", frameon=False, fontsize=8)
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        kind = next(str(row.get("kind", "")) for row in rows if name in row)
+        groups.setdefault(kind, []).append(name)
+    longest = max(map(len, groups.values()))
+    columns = longest if longest <= 4 else 3
+    depths = [math.ceil(len(group) / columns) for group in groups.values()]
+    figure = _figure(3.6 * columns + 0.4, 2.7 * sum(depths) + 0.4 * len(groups))
+    parts = figure.subfigures(len(groups), 1, squeeze=False, height_ratios=depths)[:, 0]
+    axes: list[Axes] = []
+    for (kind, group), part, depth in zip(groups.items(), parts, depths, strict=True):
+        part.suptitle(KINDS.get(kind, kind), fontsize=12, fontweight="bold", x=0.01, ha="left")
+        panels = list(part.subplots(depth, columns, squeeze=False).flat)
+        for name, axis in zip(group, panels, strict=False):
+            _curve(axis, name, series[name], labels)
+        for axis in panels[len(group) :]:
+            axis.set_visible(False)
+        axes += panels[: len(group)]
+    handles, texts = max((axis.get_legend_handles_labels() for axis in axes), key=lambda pair: len(pair[1]))
+    if len(texts) > 1:
+        # Beside the title of the first group, where it hides no curve.
+        wide = min(len(texts), max(2, 2 * columns - 1))
+        figure.legend(handles, texts, loc="upper right", ncols=wide, frameon=False, fontsize=8)
     return _save(figure, path)
+
+
+def _curve(
+    axis: Axes, name: str, lines: Mapping[int, Sequence[tuple[int, float]]], labels: Sequence[str] | None
+) -> None:
+    """The panel of one quantity."""
+    many = len(lines) > len(COLOURS)
+    for number, (replica, line) in enumerate(sorted(lines.items())):
+        label = labels[replica] if labels is not None else f"replica {replica}"
+        look: dict[str, Any] = {"color": COLOURS[replica % len(COLOURS)], "linewidth": 1.2}
+        if many:
+            label = "" if number else "single replicas"
+            look |= {"color": "#8A8F98", "linewidth": 0.7, "alpha": 0.7}
+        # A point between two gaps is no line; while there are few, each has a dot.
+        look |= {"marker": "o" if len(line) <= 30 and not many else None, "markersize": 3}
+        axis.plot(*zip(*line, strict=True), label=label, **look)
+    if many:
+        steps = sorted({step for line in lines.values() for step, _ in line})
+        values = [[dict(line).get(step, math.nan) for line in lines.values()] for step in steps]
+        middle = torch.tensor(values, dtype=torch.float64).nanmedian(1).values
+        axis.plot(steps, middle.tolist(), color=COLOURS[0], linewidth=2, label=f"median of {len(lines)} replicas")
+    title, unit = QUANTITIES.get(name, (name.replace("_", " "), ""))
+    axis.set_title(title, fontsize=10)
+    axis.set_ylabel(unit, fontsize=9)
+    axis.set_xlabel("training steps", fontsize=9)
+    axis.grid(alpha=0.3)
+    axis.tick_params(labelsize=8)
+    axis.locator_params(axis="x", integer=True)
 
 
 def couplings(model: DiscreteVAE, path: StrPath, *, replica: int = 0) -> Path:
@@ -111,14 +180,14 @@ def couplings(model: DiscreteVAE, path: StrPath, *, replica: int = 0) -> Path:
     weight = boltzmann.couplings.detach()[replica].to("cpu", torch.float64)
     if not bool(torch.isfinite(weight).all()):
         raise SupportError("the couplings hold NaN or infinity; there is nothing to draw")
-    # An untrained machine is all zeros, and white.
+    # The couplings of an untrained prior are zero: all white.
     largest = weight.abs().max().item() or 1.0
     figure = _figure(6.2, 5.2)
     axis = figure.subplots()
     shown = axis.imshow(weight.numpy(), cmap="RdBu_r", vmin=-largest, vmax=largest, interpolation="nearest")
-    axis.set(title=f"couplings of the prior{_name(model, replica)}", xlabel=across, ylabel=down)
+    axis.set(title=f"Couplings W of the prior{_name(model, replica)}", xlabel=across, ylabel=down)
     axis.locator_params(integer=True)
-    figure.colorbar(shown, ax=axis, label="W")
+    figure.colorbar(shown, ax=axis, label="coupling W (red: positive, blue: negative)")
     return _save(figure, path)
 
 
@@ -159,7 +228,7 @@ def _mosaic(images: Tensor, shape: tuple[int, int], columns: int, title: str) ->
     axis.set_facecolor("#B0C4D8")
     axis.imshow(canvas.numpy(), cmap="gray_r", vmin=0, vmax=1, interpolation="nearest")
     axis.set(xticks=[], yticks=[])
-    axis.set_title(title, fontsize=10)
+    axis.set_title(title, fontsize=10, wrap=True)
     return figure
 
 

@@ -23,7 +23,7 @@ PAPER_TABLES = Path(__file__).parent / "tables"
 
 @dataclass(frozen=True)
 class Cell:
-    """One number of a table: settings without seeds, and the reported value.
+    """One number of a table: settings without seeds, and the published value.
 
     >>> cell = Cell("mnist", "2-nonlinear", 1, "dvae#-power", "pa", 30.0, 83.37, 0.02)
     >>> cell.id
@@ -41,7 +41,7 @@ class Cell:
     beta: float | None = None
     """The authors' choice; None for the default, or for methods without a relaxation."""
     nll: float | None = None
-    """Reported test NLL, if there is one."""
+    """Published test NLL, if there is one."""
     std: float | None = None
     """Its standard deviation over training runs."""
 

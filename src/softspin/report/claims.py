@@ -1,4 +1,4 @@
-"""Claims about many comparisons of cells: judged so far, and for good once those that are missing cannot change it."""
+"""Claims about many comparisons of cells. A verdict is final once missing comparisons cannot change it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Literal, NamedTuple
 
 from softspin.report.welch import as_normal, freedom
 
-Verdict = Literal["seen", "seen so far", "not seen", "not seen so far", "not yet run"]
-Outcome = Literal["for", "level", "against"]
-OUTCOMES: tuple[Outcome, ...] = ("for", "level", "against")
+Verdict = Literal["reproduced", "reproduced so far", "not reproduced", "not reproduced so far", "not yet tested"]
+Outcome = Literal["supports", "inconclusive", "contradicts"]
+OUTCOMES: tuple[Outcome, ...] = ("supports", "inconclusive", "contradicts")
 
 MOST = Fraction(1, 2)
-"""More than this share of comparisons must be for a claim that says "most", "usually" or "generally"."""
+"""More than this share of comparisons must support a claim that says "most", "usually" or "generally"."""
 PLAIN = Fraction(3, 4)
-"""At least this share for a claim that is made without such a word."""
+"""At least this share must support a claim without such a word."""
 CLEARLY = 2.0
-"""Standard errors by which a difference counts as one; as many as if the spreads were known."""
+"""A difference counts from this many standard errors on (z-score of equal p-value by Welch's t)."""
 
 
 class Measured(NamedTuple):
@@ -29,7 +29,7 @@ class Measured(NamedTuple):
     error: float
     runs: int
     source: str
-    """Of which data; what was measured on different data is not compared."""
+    """Fingerprint of the data. Values from different data are not compared."""
 
 
 Measurements = Mapping[str, Measured]
@@ -37,7 +37,7 @@ Measurements = Mapping[str, Measured]
 
 
 class Difference(NamedTuple):
-    """A sum of likelihoods with signs, its standard error, and how many degrees of freedom that has."""
+    """A signed sum of likelihoods, its standard error, and the degrees of freedom of that error."""
 
     value: float
     error: float
@@ -45,19 +45,19 @@ class Difference(NamedTuple):
 
     @property
     def apart(self) -> float:
-        """From zero, in standard errors, as if those were known."""
+        """Distance from zero as a z-score: the t statistic converted to the z-score of equal p-value."""
         return as_normal(self.value / self.error, self.freedom) if self.error else math.copysign(math.inf, self.value)
 
 
 class Case(NamedTuple):
-    """One comparison: of which cells, and what is to be below zero."""
+    """One comparison: its cells, and the quantity that the claim expects below zero."""
 
     text: str
     cells: tuple[str, ...]
     combine: Callable[[Sequence[Measured]], Difference]
 
     def measure(self, measurements: Measurements) -> Difference | None:
-        """None unless all cells are there, and of the same data."""
+        """The difference; None if a cell has no value or the data differ."""
         found = [measurements[cell] for cell in self.cells if cell in measurements]
         if len(found) < len(self.cells) or len({one.source for one in found}) > 1:
             return None
@@ -65,7 +65,7 @@ class Case(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """What came out of a comparison."""
+    """The outcome of a comparison."""
 
     case: Case
     difference: Difference
@@ -73,7 +73,7 @@ class Finding(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """The comparisons of a claim that could be made, and how many it takes."""
+    """The comparisons of a claim that could be made, and how many the claim needs."""
 
     findings: list[Finding]
     cases: int
@@ -81,38 +81,38 @@ class Tally(NamedTuple):
 
     @property
     def needed(self) -> int:
-        """How many of all comparisons must be for the claim."""
+        """How many of all comparisons must support the claim."""
         return enough(self.share, self.cases)
 
     def count(self, outcome: Outcome) -> int:
-        """Comparisons that came out so."""
+        """Number of comparisons with this outcome."""
         return sum(finding.outcome == outcome for finding in self.findings)
 
     @property
     def verdict(self) -> Verdict:
-        """With "so far" as long as comparisons that are missing could decide otherwise."""
-        made, positive = len(self.findings), self.count("for")
+        """With "so far" while missing comparisons could still change it."""
+        made, positive = len(self.findings), self.count("supports")
         if positive >= self.needed:
-            return "seen"
+            return "reproduced"
         if positive + self.cases - made < self.needed:
-            return "not seen"
+            return "not reproduced"
         if not made:
-            return "not yet run"
-        return "seen so far" if positive >= enough(self.share, made) else "not seen so far"
+            return "not yet tested"
+        return "reproduced so far" if positive >= enough(self.share, made) else "not reproduced so far"
 
 
 @dataclass(frozen=True)
 class Claim:
-    """Something that the paper says of its table, as a count of comparisons.
+    """A statement of the paper about its table, as a count of comparisons.
 
-    A comparison is for the claim if its difference is below zero by more than two standard errors (`CLEARLY`), against
-    it if above by as much, and level otherwise. With `within`, it is for the claim if the difference is at most so
-    many nats either way, and against it otherwise.
+    A comparison supports the claim if its difference is below zero by more than two standard errors (`CLEARLY`),
+    contradicts it if above by as much, and is inconclusive otherwise. With `within`, it supports the claim if the
+    difference is at most that many nats in absolute value, and contradicts it otherwise.
     """
 
     text: str
     rule: str
-    """What is compared, in words."""
+    """What is compared."""
     cases: tuple[Case, ...]
     share: Fraction
     within: float | None = None
@@ -125,17 +125,17 @@ class Claim:
 
     def _outcome(self, found: Difference) -> Outcome:
         if self.within is not None:
-            return "for" if abs(found.value) <= self.within + 1e-9 else "against"
+            return "supports" if abs(found.value) <= self.within + 1e-9 else "contradicts"
         if found.value == 0 or abs(found.apart) <= CLEARLY:
-            return "level"
-        return "for" if found.value < 0 else "against"
+            return "inconclusive"
+        return "supports" if found.value < 0 else "contradicts"
 
 
 @dataclass(frozen=True)
 class Observation:
-    """One of the paper's observations: seen if all of its claims are, not seen if one of them is not.
+    """One of the paper's observations: reproduced if all of its claims are, not reproduced if one of them is not.
 
-    So far: where that is not settled, but each of its claims has some comparison.
+    "So far" is added while missing comparisons could still change the verdict.
     """
 
     name: str
@@ -146,12 +146,18 @@ class Observation:
         """The verdict, and the tally of each claim."""
         tallies = [claim.judge(measurements) for claim in self.claims]
         verdicts = {tally.verdict for tally in tallies}
-        worst_first: tuple[Verdict, ...] = ("not seen", "not yet run", "not seen so far", "seen so far", "seen")
+        worst_first: tuple[Verdict, ...] = (
+            "not reproduced",
+            "not yet tested",
+            "not reproduced so far",
+            "reproduced so far",
+            "reproduced",
+        )
         return next(verdict for verdict in worst_first if verdict in verdicts), tallies
 
 
 def enough(share: Fraction, cases: int) -> int:
-    """How many of so many comparisons must be for a claim: more than half, or at least three quarters.
+    """How many of `cases` comparisons must support a claim: more than half, or at least three quarters.
 
     >>> enough(MOST, 8), enough(PLAIN, 6)
     (5, 5)

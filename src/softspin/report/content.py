@@ -1,4 +1,4 @@
-"""Everything that a report says, gathered from cells, rows and arrays; `page` and `markdown` put it into words."""
+"""The content of a report, gathered from cells, rows and arrays; `page` and `markdown` format it."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ TITLES = {
     "fig2a": "Figure 2a: the mean field converges",
     "fig2b": "Figure 2b: the mean field during training",
     "fig2c": "Figure 2c: variance of the gradient",
-    "appendix": "Appendix: nearness to bits against variance",
+    "appendix": "Appendix: distance to bits against variance of the gradient",
 }
 
 WIDE = 7.0
 """Inches from which on a picture has several panels, and would be too small to read on a phone."""
 PLACES = re.compile(r" --(?:arrays|out)[ =](?:'[^']*'|\S+)")
-"""Where somebody put the files is not part of how they are made."""
+"""Options for folders, which differ between users."""
 
 
 class Picture(NamedTuple):
@@ -51,7 +51,7 @@ class Picture(NamedTuple):
 
     @property
     def commands(self) -> list[str]:
-        """How to make the numbers, and how to draw them again."""
+        """Commands that compute the numbers, and that draw them."""
         made = f"softspin figure {self.name} --compute" if self.arrays is None else str(self.arrays.meta["command"])
         return [PLACES.sub("", made), f"softspin figure {self.name}"]
 
@@ -69,12 +69,12 @@ class Picture(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """An observation, what rows say of it, and what the values in print do."""
+    """An observation, its verdict by the rows, and the tallies of the published values."""
 
     observation: Observation
     verdict: Verdict
     tallies: list[Tally]
-    in_print: list[Tally]
+    published: list[Tally]
 
     @property
     def cases(self) -> int:
@@ -83,12 +83,12 @@ class Judged(NamedTuple):
 
     @property
     def claims(self) -> list[tuple[Claim, Tally, Tally]]:
-        """Each with its comparisons, ours and those in print."""
-        return list(zip(self.observation.claims, self.tallies, self.in_print, strict=True))
+        """Each with its comparisons, ours and the published ones."""
+        return list(zip(self.observation.claims, self.tallies, self.published, strict=True))
 
 
 class Origin(NamedTuple):
-    """Rows that one program made on one machine."""
+    """Rows of one commit, device and data set."""
 
     commit: str
     device: str
@@ -107,7 +107,7 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True)
 class Report:
-    """What there is to say."""
+    """Tables, results, observations and figures."""
 
     tables: dict[str, list[Cell]]
     results: Results
@@ -136,8 +136,13 @@ class Report:
         }
 
     @property
+    def largest(self) -> float:
+        """The largest absolute difference from a published value, in nats."""
+        return max((abs(entry.difference) for entry in self.entries if entry.difference is not None), default=0.0)
+
+    @property
     def origins(self) -> list[Origin]:
-        """Who made the rows that are shown, newest first."""
+        """Commits and devices behind the rows that are shown, newest first."""
         dates: dict[tuple[str, ...], list[str]] = {}
         for row in self.results.accepted:
             key = _origin(row)
@@ -181,13 +186,14 @@ def gather(tables: dict[str, list[Cell]], rows: Iterable[ResultRow], arrays: Pat
         for name, group in results.cells.items()
         if group.error is not None
     }
-    printed = {
-        name: Measured(cell.nll, cell.std / math.sqrt(SEEDS), SEEDS, "print")
+    published = {
+        name: Measured(cell.nll, cell.std / math.sqrt(SEEDS), SEEDS, "paper")
         for name, cell in cells.items()
         if cell.nll is not None and cell.std is not None
     }
     judged = [
-        Judged(one, *one.judge(ours), one.judge(printed)[1]) for one in observations(tables["table1"], tables["table2"])
+        Judged(one, *one.judge(ours), one.judge(published)[1])
+        for one in observations(tables["table1"], tables["table2"])
     ]
     shown = [block for name, each in tables.items() for block in blocks(name, each, results)]
     return Report(tables, results, shown, judged, pictures(arrays, NAMES))

@@ -1,12 +1,12 @@
-"""The end of the page: runs that are no cell's value, failed and rejected rows, and the origin of the numbers."""
+"""The end of the page: runs that are not a cell's value, failed and rejected rows, and the origin of the numbers."""
 
 from __future__ import annotations
 
 from softspin.report.content import Report
 from softspin.report.html import Child, code, commands, flags, plain_table, tag
 from softspin.report.results import Group
-from softspin.report.tables import count, grid_command, interval_text, obtained_text, printed_text, signed
-from softspin.report.texts import AGAIN, ORIGINS, OTHERS, which
+from softspin.report.tables import count, grid_command, interval_text, obtained_text, published_text, signed
+from softspin.report.texts import AGAIN, ORIGINS, OTHERS, REPRODUCE, which
 
 
 def others(report: Report) -> list[Child]:
@@ -16,11 +16,11 @@ def others(report: Report) -> list[Child]:
         return [about, tag("p", "None.")]
     columns = (
         "Cell",
-        "What is different",
+        "Differs by",
         "Obtained",
-        "Less the recipe at this length",
-        "NLL by log Z",
-        "Print",
+        "Minus the recipe at this length",
+        "Interval due to log Z",
+        "Published",
         "Command",
     )
     rows = [_other(report, group) for group in report.results.others]
@@ -37,30 +37,30 @@ def _other(report: Report, group: Group) -> list[Child]:
         f"{obtained_text(group)}, {count(len(group.rows), 'seed')}",
         "" if less is None else f"{signed(less.value)} ± {less.error:.2f} (standard error)",
         interval_text(group),
-        "in no table" if cell is None else f"{printed_text(cell)}, full length",
+        "in no table" if cell is None else f"{published_text(cell)}, full length",
         "" if command is None else code(command),
     ]
 
 
 def failed(report: Report) -> list[Child]:
-    """What has no number, or none that counts."""
+    """Runs without a number, and rows that do not count."""
     content: list[Child] = []
     if report.results.failed:
         rows = [[*which(row), str(row.error), "yes" if retried else "no"] for row, retried in report.results.failed]
-        content.append(plain_table("Failed", ("Cell", "Seed", "Run", "Error", "Result since"), rows))
+        content.append(plain_table("Failed", ("Cell", "Seed", "Run", "Error", "Retried with success"), rows))
     else:
         content.append(tag("p", "No run failed."))
     if report.results.rejected:
         rejected = [[*which(row), reason] for row, reason in report.results.rejected]
-        content.append(plain_table("Rejected: rows that do not count", ("Cell", "Seed", "Run", "Why"), rejected))
+        content.append(plain_table("Rejected rows", ("Cell", "Seed", "Run", "Reason"), rejected))
     else:
-        content.append(tag("p", "No row is rejected: commit, config, device and data of each are known."))
+        content.append(tag("p", "No row was rejected: commit, config, device and data of each are known."))
     return content
 
 
 def provenance(report: Report) -> list[Child]:
-    """Programs, machines, days and data."""
-    columns = ("Commit", "Device", "torch", "Rows", "Days", "Data", "Fingerprint of the data")
+    """Commits, devices, dates and data."""
+    columns = ("Commit", "Device", "torch", "Rows", "Dates", "Data", "Fingerprint of the data")
     rows = [
         [
             code(one.commit),
@@ -73,14 +73,10 @@ def provenance(report: Report) -> list[Child]:
         ]
         for one in report.origins
     ]
-    listed = plain_table("Origin of all rows that are shown", columns, rows) if rows else tag("p", "No rows.")
+    listed = plain_table("Origin of all rows in this report", columns, rows) if rows else tag("p", "No rows.")
     return [tag("p", ORIGINS), listed]
 
 
 def again() -> list[Child]:
     """The commands."""
-    about = (
-        "In a checkout. A grid that was stopped goes on where it was; the training of Fig. 2 begins anew. Drawing and "
-        "this page need no GPU."
-    )
-    return [tag("p", about), commands(AGAIN)]
+    return [tag("p", REPRODUCE), commands(AGAIN)]

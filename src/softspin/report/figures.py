@@ -33,12 +33,14 @@ CAPTIONS = {
     ),
     "fig2a": (
         "KL(m ‖ p(z|ζ)) between the mean field and the Boltzmann machine that is given ζ, against the number of "
-        "mean-field iterations, for one ζ of a training image (bold) and for others (thin). log Z of that machine is "
-        "annealed in both directions from the mean field; the band is its 95% interval."
+        "mean-field iterations, for one ζ of a training image (bold) and for others (thin). log Z of "
+        "that Boltzmann machine is estimated by AIS in both directions from the mean field; the band is its 95% "
+        "interval."
     ),
     "fig2b": (
         "KL(m ‖ p(z|ζ)) after the mean-field iterations of training, for ζ of randomly chosen training images: mean, "
-        "and the band that holds the middle 80% of them. log Z of each machine is annealed in both directions."
+        "and the band that holds the middle 80% of them. log Z of each Boltzmann machine is estimated by "
+        "AIS in both directions."
     ),
     "fig2c": (
         "Variance of g = ∂ bound(x) / ∂ logit of q, for K = 1 and the KL at its warm-up weight: over the noise alone, "
@@ -53,7 +55,7 @@ CAPTIONS = {
 
 
 def caption(arrays: Arrays) -> str:
-    """What is seen, what is not as in the paper, and where the numbers come from."""
+    """What the figure shows, what differs from the paper, and where the numbers come from."""
     meta = arrays.meta
     marks = f" Not as in the paper: {'; '.join(meta['marks'])}." if meta.get("marks") else ""
     return f"{CAPTIONS[meta['figure']]}{marks} {_source(meta)}"
@@ -107,7 +109,7 @@ def _fig2a(values: Mapping[str, NDArray[Any]]) -> Figure:
     axis.fill_between(x, values["kl_lower"][0], values["kl_upper"][0], color=BLUE, alpha=0.25, linewidth=0)
     axis.plot(x, kl[0], color=BLUE, marker="o", markersize=4, label=f"one ζ: {kl[0, -1]:.2g} at the end")
     family, beta, step = _family(str(values["method"])), float(values["beta"]), int(values["step"])
-    # A machine without couplings has none: then there is nothing to take the log of.
+    # Without couplings the KL is zero, which has no logarithm.
     axis.set_yscale("log" if (kl > 0).any() else "linear")
     axis.set(xlabel="mean-field iterations", ylabel="KL(m ‖ p(z|ζ)), nats")
     axis.set_title(f"{FAMILIES[family]}, β = {beta:g}, after {step:,} steps")

@@ -48,18 +48,18 @@ def table(caption: str, head: Iterable[Child], body: Iterable[Child], kind: str 
     return tag("div", content, class_="scroll", role="region", tabindex="0", aria_label=caption)
 
 
-def plain_table(caption: str, columns: Iterable[str], rows: Iterable[Iterable[Child]]) -> Html:
+def plain_table(caption: str, columns: Iterable[str], rows: Iterable[Iterable[Child]], kind: str = "plain") -> Html:
     """A table with one line of headings; the first cell of each row names it."""
     head = tag("tr", [tag("th", name, scope="col") for name in columns])
     lines = []
     for row in rows:
         first, *rest = row
         lines.append(tag("tr", tag("th", first, scope="row"), [tag("td", cell) for cell in rest]))
-    return table(caption, head, tag("tbody", lines), "plain")
+    return table(caption, head, tag("tbody", lines), kind)
 
 
 def flags(texts: Iterable[str]) -> list[Child]:
-    """Flags beside a number, a space between them."""
+    """Flags beside a number, separated by spaces."""
     return [[tag("span", text, class_="mark"), " "] for text in texts]
 
 

@@ -17,61 +17,116 @@ from softspin.report.tables import (
     grid_command,
     interval_text,
     obtained_text,
-    printed_text,
+    published_text,
+    remarks,
+    seeds_text,
     signed,
 )
-from softspin.report.texts import AGAIN, HOW_TO_READ, LOG_Z, OBSERVED_HOW, ORIGINS, OTHERS, block_title, summary, which
+from softspin.report.texts import (
+    AGAIN,
+    COMPARISON,
+    INTRODUCTION,
+    LOG_Z,
+    OBSERVED_HOW,
+    ORIGINS,
+    OTHERS,
+    REPRODUCE,
+    VALUES,
+    block_title,
+    claim_label,
+    observed,
+    tally_text,
+    verdict,
+    which,
+)
 
 
 def markdown(report: Report, folder: Path, pictures: Path) -> str:
-    """The text of a file in `folder`, with links to pictures."""
+    """The text of a file in `folder`, with links to pictures: verdict, values, observations, figures, details."""
     parts = [
         "# Results",
-        "Written by `softspin report` from stored rows and arrays, not by hand.",
-        summary(report),
-        "## Tables",
-        f"{HOW_TO_READ} What is not as in the paper stands in bold.",
-        *map(_block, report.blocks),
-        "### Intervals of log Z",
-        LOG_Z,
-        _table(
-            ("Cell", "Obtained", "NLL by log Z"),
-            [
-                (f"`{one.cell.id}`", obtained_text(one.found), text(interval_text(one.found)))
-                for one in report.entries
-                if one.found
-            ],
-        ),
+        f"**{verdict(report)}** {observed(report)}",
+        f"{INTRODUCTION} `softspin report` writes this page from stored result rows and arrays.",
+        "## Values",
+        _values(report),
+        VALUES,
         "## Observations",
-        OBSERVED_HOW,
-        *(_observation(report, judged) for judged in report.judged),
+        "\n".join(_observation(report, judged) for judged in report.judged),
         "## Figures",
         *(_figure(picture, folder, pictures) for picture in report.pictures),
-        "## Other runs",
-        OTHERS,
-        _others(report),
-        "## Failed and rejected",
-        _failed(report),
-        "## Where the numbers come from",
-        ORIGINS,
-        _table(
-            ("Commit", "Device", "torch", "Rows", "Days", "Data", "Fingerprint"),
-            [
-                (
-                    f"`{text(one.commit)}`", text(one.device), text(one.torch), str(one.rows), one.days, text(one.data),
-                    f"`{text(one.fingerprint)}`",
-                )
-                for one in report.origins
-            ],
-        ),
-        "## All of it again",
-        _code(AGAIN),
-    ]  # fmt: skip
+        "## Details",
+        _fold(f"All {len(report.entries)} cells, by table", *map(_block, report.blocks)),
+        _fold("How values are compared", *COMPARISON, OBSERVED_HOW),
+        _fold("Comparisons behind the observations", _comparisons(report)),
+        _fold("Intervals of log Z", LOG_Z, _log_z(report)),
+        _fold("Other runs: shorter schedules and variants", OTHERS, _others(report)),
+        _fold("Failed and rejected runs", _failed(report)),
+        _fold("Where the numbers come from", ORIGINS, _origins(report)),
+        _fold("How to reproduce this report", REPRODUCE, _code(AGAIN)),
+    ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
+def value_rows(report: Report) -> list[tuple[Entry, list[str]]]:
+    """Each cell that has a value, with the columns of `VALUE_COLUMNS` after its name."""
+    return [
+        (
+            one,
+            [
+                obtained_text(one.found),
+                published_text(one.cell),
+                difference_text(one),
+                seeds_text(one.found),
+                f"{one.verdict} {_bold(remarks(one))}".rstrip(),
+            ],
+        )
+        for one in report.entries
+        if one.found
+    ]
+
+
+VALUE_COLUMNS = ("Obtained", "Published", "Difference", "Seeds", "Verdict")
+
+
+def _values(report: Report) -> str:
+    rows = [[f"`{one.cell.id}`", *columns] for one, columns in value_rows(report)]
+    return table(("Cell", *VALUE_COLUMNS), rows) if rows else "No cell has a value yet."
+
+
+def _fold(title: str, *parts: str) -> str:
+    """A folded part without headings, which would nest wrongly. `markdown` is for Python-Markdown alone."""
+    return "\n\n".join(
+        [f'<details markdown="1">\n<summary>{title}</summary>', *(part for part in parts if part), "</details>"]
+    )
+
+
+def _log_z(report: Report) -> str:
+    rows = [
+        (f"`{one.cell.id}`", obtained_text(one.found), text(interval_text(one.found)))
+        for one in report.entries
+        if one.found
+    ]
+    return table(("Cell", "Obtained", "Interval due to log Z"), rows)
+
+
+def _origins(report: Report) -> str:
+    rows = [
+        (
+            f"`{text(one.commit)}`",
+            text(one.device),
+            text(one.torch),
+            str(one.rows),
+            one.days,
+            text(one.data),
+            f"`{text(one.fingerprint)}`",
+        )
+        for one in report.origins
+    ]
+    return table(("Commit", "Device", "torch", "Rows", "Dates", "Data", "Fingerprint of the data"), rows)
+
+
 def text(words: object) -> str:
-    """Words from a row, which must not become markup or end a cell of a table.
+    """Text from a row, escaped so that it cannot become markup or end a table cell.
 
     >>> text("<b>|")
     '&lt;b&gt;&#124;'
@@ -79,7 +134,8 @@ def text(words: object) -> str:
     return html.escape(" ".join(str(words).split())).replace("|", "&#124;").replace("`", "&#96;")
 
 
-def _table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+def table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A Markdown table, or "None."."""
     columns, rows = list(columns), [list(row) for row in rows]
     if not rows:
         return "None."
@@ -93,18 +149,18 @@ def _code(lines: Iterable[str]) -> str:
 
 def _block(block: Block) -> str:
     rows = [[line.structure, str(line.k), *map(_cell, line.entries)] for line in block.lines]
-    listed = _table(("Structure", "K", *block.names), rows)
-    return f"### {block_title(block)}\n\n{listed}\n\n{_code(block.commands)}"
+    listed = table(("Structure", "K", *block.names), rows)
+    return f"**{block_title(block)}**\n\n{listed}\n\n{_code(block.commands)}"
 
 
 def _cell(entry: Entry | None) -> str:
     if entry is None:
         return ""
     if entry.found is None:
-        return f"not yet run<br>print {printed_text(entry.cell)}"
+        return f"not yet run<br>paper {published_text(entry.cell)}"
     lines = [
         f"{obtained_text(entry.found)} ({count(len(entry.found.rows), 'seed')})",
-        f"print {printed_text(entry.cell)}",
+        f"paper {published_text(entry.cell)}",
         difference_text(entry),
         _bold(entry.flags),
     ]
@@ -113,23 +169,28 @@ def _cell(entry: Entry | None) -> str:
 
 def _observation(report: Report, judged: Judged) -> str:
     one = judged.observation
-    rows = [
-        (
-            f"{claim.text}: {claim.rule}", f"{len(tally.findings)} of {tally.cases}", str(tally.needed),
-            str(tally.count("for")), str(tally.count("level")), str(tally.count("against")),
-            f"{tally.verdict} {_bold(report.flags(*(finding.case for finding in tally.findings)))}".rstrip(),
-            str(in_print.count("for")),
-        )
-        for claim, tally, in_print in judged.claims
-    ]  # fmt: skip
-    listed = _table(("Claim", "Run", "Needed", "For", "Level", "Against", "Verdict", "For, in print"), rows)
-    lines = "\n".join(_finding(report, finding) for tally in judged.tallies for finding in tally.findings)
-    return "\n\n".join(part for part in (f"### {one.name}: {judged.verdict}", one.text, listed, lines) if part)
+    lines = [f"- **{one.name}: {judged.verdict}.** {one.text}"]
+    for claim, tally, published in judged.claims:
+        marks = _bold(report.flags(*(finding.case for finding in tally.findings)))
+        words = f"{claim_label(judged, claim, tally)}{tally_text(claim, tally, published)} {marks}"
+        lines.append(f"    - {words.rstrip()}")
+    return "\n".join(lines)
+
+
+def _comparisons(report: Report) -> str:
+    lines = [
+        f"- {one.observation.name}, {_finding(report, finding)}"
+        for one in report.judged
+        for tally in one.tallies
+        for finding in tally.findings
+    ]
+    about = "Differences in nats ± standard error, and what each says about the claim."
+    return "\n\n".join([about, "\n".join(lines) or "None yet."])
 
 
 def _finding(report: Report, finding: Finding) -> str:
     case, found, outcome = finding
-    return f"- {case.text}: {signed(found.value)} ± {found.error:.2f}, {outcome} {_bold(report.flags(case))}".rstrip()
+    return f"{case.text}: {signed(found.value)} ± {found.error:.2f}, {outcome} {_bold(report.flags(case))}".rstrip()
 
 
 def _bold(flags: list[str]) -> str:
@@ -158,7 +219,7 @@ def _others(report: Report) -> str:
                 text(interval_text(group)),
             )
         )
-    listed = _table(("Cell", "What is different", "Obtained", "Less the recipe (± SE)", "NLL by log Z"), rows)
+    listed = table(("Cell", "Differs by", "Obtained", "Minus the recipe (± SE)", "Interval due to log Z"), rows)
     commands = [grid_command(group, report.tables.items()) for group in report.results.others]
     known = [command for command in commands if command is not None]
     return f"{listed}\n\n{_code(known)}" if known else listed
@@ -172,7 +233,7 @@ def _failed(report: Report) -> str:
     rejected = [(*map(text, which(one.row)), text(one.reason)) for one in report.results.rejected]
     return "\n\n".join(
         (
-            _table(("Cell", "Seed", "Run", "Error", "Result since"), failed) if failed else "No run failed.",
-            _table(("Cell", "Seed", "Run", "Rejected because"), rejected) if rejected else "No row is rejected.",
+            table(("Cell", "Seed", "Run", "Error", "Retried with success"), failed) if failed else "No run failed.",
+            table(("Cell", "Seed", "Run", "Rejected because"), rejected) if rejected else "No row was rejected.",
         )
     )

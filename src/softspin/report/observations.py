@@ -1,9 +1,9 @@
-"""The paper's observations on its tables, each as comparisons that rows decide.
+"""The paper's observations on its tables, each as comparisons of result rows.
 
 | | comparisons | needed |
 |---|---|---|
-| i | of each method, data and structure: K = 25 below K = 1 | most |
-| | of each data and structure: K lowers each dvae# by more than each of the others | most |
+| i | for each method, data set and structure: K = 25 below K = 1 | most |
+| | for each data set and structure: K lowers each dvae# by more than each of the others | most |
 | ii | dvae++-power below dvae++-exp | 3/4 |
 | iii | at K = 1: dvae#-power below dvae++-power | most |
 | iv | gauss_int and gaussian nearer to each other than the lower of them is to power | 3/4 |
@@ -14,9 +14,9 @@
 | Table 2 | one group: PA within 0.15 nat of PCD | 3/4 |
 | | more groups: PA below PCD | 3/4 |
 
-Unless said otherwise one for each data, structure and K. Below: by more than two standard errors. "Most" stands where
-the paper says most, usually or generally, and is more than half; what it says without such a word must hold in three
-quarters. By the values in print all of them are seen: so read, the paper agrees with itself.
+One comparison for each data set, structure and K unless stated otherwise. Below: by more than two standard errors.
+"Most" is used where the paper says most, usually or generally, and means more than half. Other statements must hold in
+three quarters. By the published values all of them are reproduced: read this way, the paper is consistent with itself.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ OBSERVED = {
 }
 """What the paper says, shortened."""
 
-Location = tuple[str, str, int]
+Setup = tuple[str, str, int]
 """Data, structure, K."""
 
 
@@ -72,13 +72,13 @@ def observations(table1: Sequence[Cell], table2: Sequence[Cell]) -> list[Observa
     first = [place for place in places if place[2] == least]
     improve = Claim(
         "Most improve",
-        f"of each method, data and structure: K = {most} is below K = {least}",
+        f"for each method, data set and structure: K = {most} is below K = {least}",
         tuple(_gain(net, method, least, most) for net in nets for method in METHODS),
         MOST,
     )
     gain_more = Claim(
         "DVAE# improves by more",
-        f"of each data and structure: K = {most} instead of {least} lowers each DVAE# by more than each other method",
+        f"for each data set and structure: K = {most} instead of {least} lowers each DVAE# more than each other method",
         tuple(_gains(net, sharp, other, least, most) for net in nets for sharp in SHARP for other in EARLIER),
         MOST,
     )
@@ -94,7 +94,7 @@ def observations(table1: Sequence[Cell], table2: Sequence[Cell]) -> list[Observa
     pairs = [(other, one) for one in GAUSSIAN for other in SHARP if other not in GAUSSIAN]
     inferior = Claim(
         "Both are inferior",
-        "each of the other three DVAE# is below each of the two",
+        "each of the other three DVAE# relaxations is below each of the two",
         tuple(_case(f"{low} − {high}", place, (low, high), weighted(1, -1)) for place in places for low, high in pairs),
         MOST,
     )
@@ -124,15 +124,13 @@ def _samplers(table2: Iterable[Cell]) -> tuple[Claim, Claim]:
     )
 
 
-def _below(text: str, method: str, others: Sequence[str], places: Iterable[Location], share: Fraction) -> Claim:
+def _below(text: str, method: str, others: Sequence[str], places: Iterable[Setup], share: Fraction) -> Claim:
     what, whom = (others[0],) * 2 if len(others) == 1 else ("the lowest", f"the lowest of {', '.join(others)}")
     cases = tuple(_case(f"{method} − {what}", place, [method, *others], against_the_lowest) for place in places)
     return Claim(text, f"{method} is below {whom}", cases, share)
 
 
-def _case(
-    text: str, place: Location, methods: Iterable[str], combine: Callable[[Sequence[Measured]], Difference]
-) -> Case:
+def _case(text: str, place: Setup, methods: Iterable[str], combine: Callable[[Sequence[Measured]], Difference]) -> Case:
     data, structure, k = place
     return Case(f"{data}/{structure}/k{k}: {text}", tuple(_id(place, method) for method in methods), combine)
 
@@ -147,6 +145,6 @@ def _gains(net: tuple[str, str], sharp: str, other: str, least: int, most: int) 
     return Case(f"{net[0]}/{net[1]}: k{most} − k{least} of {sharp} less {other}'s", cells, weighted(1, -1, -1, 1))
 
 
-def _id(place: Location, method: str) -> str:
+def _id(place: Setup, method: str) -> str:
     data, structure, k = place
     return f"{data}/{structure}/k{k}/{method}/pa"

@@ -1,11 +1,13 @@
-"""The report as one HTML page: no script, nothing loaded from elsewhere, readable on a phone and in the dark."""
+"""The report as one HTML page: no script, no external files, readable on a phone and in dark mode."""
 
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from pathlib import Path
 
 from softspin.report import endnotes
+from softspin.report.claims import Tally
 from softspin.report.content import Judged, Picture, Report
 from softspin.report.html import Child, Html, code, commands, flags, join, plain_table, table, tag
 from softspin.report.tables import (
@@ -16,36 +18,55 @@ from softspin.report.tables import (
     direction,
     interval_text,
     obtained_text,
-    printed_text,
+    published_text,
+    remarks,
+    seeds_text,
     signed,
 )
-from softspin.report.texts import HOW_TO_READ, LOG_Z, OBSERVED_HOW, block_title, summary
+from softspin.report.texts import (
+    COMPARISON,
+    INTRODUCTION,
+    LOG_Z,
+    OBSERVED_HOW,
+    VALUES,
+    block_title,
+    claim_label,
+    observed,
+    tally_text,
+    verdict,
+)
 
-# Whatever happens to be in the page, a browser loads nothing for it and runs nothing of it.
+# Whatever a row contains, the browser loads nothing and runs nothing.
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
 def page(report: Report) -> str:
-    """The whole page."""
+    """The whole page: verdict, values, observations, figures; everything else is folded below."""
     sections: dict[str, tuple[str, Child]] = {
-        "tables": ("Tables", [_how_to_read(), _values(report), *map(_block, report.blocks)]),
-        "observations": (
-            "Observations",
-            [tag("p", OBSERVED_HOW), *(_observation(report, one) for one in report.judged)],
-        ),
+        "values": ("Values", _values(report)),
+        "observations": ("Observations", [tag("ul", map(_observation(report), report.judged), class_="observations")]),
         "figures": ("Figures", list(map(_figure, report.pictures))),
-        "others": ("Other runs", endnotes.others(report)),
-        "failed": ("Failed and rejected", endnotes.failed(report)),
-        "provenance": ("Where the numbers come from", endnotes.provenance(report)),
-        "commands": ("All of it again", endnotes.again()),
     }
-    nav = tag("ul", [tag("li", tag("a", title, href=f"#{name}")) for name, (title, _) in sections.items()])
+    folded: dict[str, tuple[str, Child]] = {
+        "cells": (f"All {len(report.entries)} cells, by table", [_keys(), *map(_block, report.blocks)]),
+        "method": ("How values are compared", [tag("p", text) for text in (*COMPARISON, OBSERVED_HOW)]),
+        "log-z": ("Intervals of log Z", _log_z(report)),
+        "others": ("Other runs: shorter schedules and variants", endnotes.others(report)),
+        "failed": ("Failed and rejected runs", endnotes.failed(report)),
+        "provenance": ("Where the numbers come from", endnotes.provenance(report)),
+        "commands": ("How to reproduce this report", endnotes.again()),
+    }
+    links = {**{name: title for name, (title, _) in sections.items()}, "details": "Details"}
+    nav = tag("ul", [tag("li", tag("a", title, href=f"#{name}")) for name, title in links.items()])
+    details = [_fold(name, title, content) for name, (title, content) in folded.items()]
     body = [
-        tag("a", "To the tables", href="#tables", class_="skip"),
-        tag("header", tag("h1", "DVAE#: obtained and printed"), tag("p", summary(report))),
+        tag("a", "Skip to the values", href="#values", class_="skip"),
+        tag("header", tag("h1", "DVAE#: obtained and published results"), _lead(report)),
         tag("nav", nav, aria_label="Sections"),
         tag(
-            "main", [tag("section", tag("h2", title), content, id=name) for name, (title, content) in sections.items()]
+            "main",
+            [tag("section", tag("h2", title), content, id=name) for name, (title, content) in sections.items()],
+            tag("section", tag("h2", "Details"), details, id="details"),
         ),
     ]
     style = Html(Path(__file__).with_name("page.css").read_text(encoding="utf-8"))
@@ -53,13 +74,22 @@ def page(report: Report) -> str:
         tag("meta", charset="utf-8"),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
-        tag("title", "softspin: DVAE#, obtained and printed"),
+        tag("title", "softspin: DVAE#, obtained and published results"),
         tag("style", style),
     ]
     return f"<!DOCTYPE html>\n{tag('html', tag('head', head), tag('body', body), lang='en')}\n"
 
 
-def _how_to_read() -> Html:
+def _lead(report: Report) -> Html:
+    return join([tag("p", verdict(report), class_="lead"), tag("p", observed(report)), tag("p", INTRODUCTION)])
+
+
+def _fold(name: str, title: str, content: Child) -> Html:
+    """A closed section. The id is inside, so that a link to it opens it."""
+    return tag("details", tag("summary", tag("h3", title)), tag("div", content, id=name), class_="fold")
+
+
+def _keys() -> Html:
     keys = [
         ("lower strong", "▼ lower by more than 4 SE"),
         ("lower", "▼ lower by more than 2 SE"),
@@ -71,36 +101,42 @@ def _how_to_read() -> Html:
         [
             tag(
                 "p",
-                f"{HOW_TO_READ} What is not as in the paper is ",
+                "Each cell: obtained value, value in the paper, and their difference. What differs from the paper is ",
                 tag("span", "flagged", class_="mark"),
-                " at the number; short runs and variants never count as a cell's value, see ",
-                tag("a", "other runs", href="#others"),
-                f". Last, by log Z: {LOG_Z[0].lower()}{LOG_Z[1:]}",
+                ".",
             ),
             tag("p", [[tag("span", text, class_=f"key {name}"), " "] for name, text in keys]),
         ]
     )
 
 
-def _values(report: Report) -> Html:
-    """All that was obtained in one list: in the tables a phone shows two columns of nine."""
+def _values(report: Report) -> Child:
+    """All obtained values in one list."""
     rows: list[list[Child]] = [
         [
             entry.cell.id,
-            f"{obtained_text(entry.found)}, {count(len(entry.found.rows), 'seed')}",
-            printed_text(entry.cell),
+            tag("b", obtained_text(entry.found)),
+            published_text(entry.cell),
             difference_text(entry),
-            interval_text(entry.found),
-            flags(entry.flags),
+            seeds_text(entry.found),
+            [entry.verdict, " ", flags(remarks(entry))],
         ]
         for entry in report.entries
         if entry.found
     ]
     if not rows:
         return tag("p", "No cell has a value yet.")
-    columns = ("Cell", "Obtained", "Print", "Difference", "NLL by log Z", "Flags")
+    columns = ("Cell", "Obtained", "Published", "Difference", "Seeds", "Verdict")
     title = f"{count(len(rows), 'cell')} of {len(report.entries)} with a value"
-    return tag("details", tag("summary", title), plain_table(title, columns, rows), open=True)
+    return [plain_table(title, columns, rows, kind="plain values"), tag("p", VALUES, class_="note")]
+
+
+def _log_z(report: Report) -> Child:
+    rows: list[list[Child]] = [
+        [one.cell.id, obtained_text(one.found), interval_text(one.found)] for one in report.entries if one.found
+    ]
+    listed = [plain_table("NLL by log Z", ("Cell", "Obtained", "Interval due to log Z"), rows)] if rows else []
+    return [tag("p", LOG_Z), *listed]
 
 
 def _block(block: Block) -> Html:
@@ -123,7 +159,7 @@ def _block(block: Block) -> Html:
             if line.structure == structure
         ]
         bodies.append(tag("tbody", rows))
-    content = table(f"{title}: test NLL, obtained and printed", [tag("tr", line) for line in lines], bodies)
+    content = table(f"{title}: test NLL, obtained and published", [tag("tr", line) for line in lines], bodies)
     how = tag("details", tag("summary", f"Commands that run {title}"), commands(block.commands))
     return tag("div", tag("h3", title), content, how, class_="results")
 
@@ -131,53 +167,56 @@ def _block(block: Block) -> Html:
 def _cell(entry: Entry | None) -> Html:
     if entry is None:
         return tag("td")
-    printed = tag("span", f"print {printed_text(entry.cell)}", class_="printed")
+    published = tag("span", f"paper {published_text(entry.cell)}", class_="published")
     if entry.found is None:
-        return tag("td", tag("span", "not yet run"), printed, data_cell=entry.cell.id)
+        return tag("td", tag("span", "not yet run"), published, data_cell=entry.cell.id)
     return tag(
         "td",
         tag("span", obtained_text(entry.found), class_="got"),
         tag("span", count(len(entry.found.rows), "seed"), class_="small"),
-        printed,
+        published,
         tag("span", difference_text(entry), class_="apart"),
-        [tag("span", text, class_="interval") for text in f"by log Z: {interval_text(entry.found)}".split("; ")],
         flags(entry.flags),
         data_cell=entry.cell.id,
         class_=direction(entry),
     )
 
 
-def _observation(report: Report, judged: Judged) -> Html:
-    one = judged.observation
-    parts: list[Child] = []
-    for claim, tally, in_print in judged.claims:
-        text = (
-            f" {claim.rule}. Run: {len(tally.findings)} of {tally.cases}; {tally.count('for')} for, "
-            f"{tally.count('level')} level, {tally.count('against')} against, {tally.needed} needed: {tally.verdict}. "
-            f"In print: {in_print.count('for')} for."
+def _observation(report: Report) -> Callable[[Judged], Html]:
+    """One observation of this report as an item of a list."""
+
+    def item(judged: Judged) -> Html:
+        one = judged.observation
+        parts: list[Child] = []
+        for claim, tally, published in judged.claims:
+            marks = flags(report.flags(*(finding.case for finding in tally.findings)))
+            label = tag("b", claim_label(judged, claim, tally))
+            parts.append(tag("p", label, f"{tally_text(claim, tally, published)} ", marks, class_="claim"))
+            if tally.findings:
+                parts.append(_comparisons(report, f"Observation {one.name}, {claim.text.lower()}", tally, published))
+        shown = tag("span", judged.verdict, class_=f"verdict {judged.verdict.replace(' ', '-')}")
+        return tag("li", tag("h3", tag("b", one.name), " ", shown, f" {one.text}"), parts)
+
+    return item
+
+
+def _comparisons(report: Report, title: str, tally: Tally, published: Tally) -> Html:
+    in_paper = {finding.case.text: finding for finding in published.findings}
+    rows: list[list[Child]] = []
+    for finding in tally.findings:
+        theirs = in_paper.get(finding.case.text)
+        rows.append(
+            [
+                finding.case.text,
+                f"{signed(finding.difference.value)} ± {finding.difference.error:.2f}",
+                finding.outcome,
+                f"{signed(theirs.difference.value)}, {theirs.outcome}" if theirs else "",
+                flags(report.flags(finding.case)),
+            ]
         )
-        about = flags(report.flags(*(finding.case for finding in tally.findings)))
-        parts.append(tag("p", tag("b", f"{claim.text}:"), f"{text} ", about))
-        if tally.findings:
-            printed = {finding.case.text: finding for finding in in_print.findings}
-            rows = []
-            for finding in tally.findings:
-                by_print = printed.get(finding.case.text)
-                rows.append(
-                    [
-                        finding.case.text,
-                        f"{signed(finding.difference.value)} ± {finding.difference.error:.2f}",
-                        finding.outcome,
-                        f"{signed(by_print.difference.value)}, {by_print.outcome}" if by_print else "",
-                        flags(report.flags(finding.case)),
-                    ]
-                )
-            columns = ("Comparison", "Difference ± SE", "Outcome", "In print", "Flags")
-            listed = plain_table(f"Observation {one.name}, {claim.text.lower()}: nats", columns, rows)
-            parts.append(tag("details", tag("summary", count(len(rows), "comparison")), listed))
-    verdict = tag("span", judged.verdict, class_=f"verdict {judged.verdict.replace(' ', '-')}")
-    name = one.name if " " in one.name else f"{one.name})"
-    return tag("article", tag("h3", f"{name} ", verdict), tag("p", one.text), parts)
+    columns = ("Comparison", "Difference ± SE", "Outcome", "Published", "Flags")
+    listed = plain_table(f"{title}: differences in nats", columns, rows)
+    return tag("details", tag("summary", count(len(rows), "comparison")), listed)
 
 
 def _figure(picture: Picture) -> Html:
@@ -189,6 +228,7 @@ def _figure(picture: Picture) -> Html:
     image = tag("img", src=data, alt=f"{picture.title}. {picture.words}", class_="wide" if picture.wide else "narrow")
     frame = tag("div", image, class_="scroll", role="region", tabindex="0", aria_label=picture.title)
     origin = [(name, join(value)) for name, value in picture.origin]
-    origin += [("made by", code(picture.commands[0])), ("drawn again by", code(picture.commands[1]))]
+    origin += [("computed by", code(picture.commands[0])), ("drawn by", code(picture.commands[1]))]
     listed = tag("dl", [[tag("dt", name), tag("dd", value)] for name, value in origin], class_="meta")
-    return tag("article", title, tag("figure", frame, tag("figcaption", picture.words)), listed, id=picture.name)
+    how = tag("details", tag("summary", "Origin and commands"), listed)
+    return tag("article", title, tag("figure", frame, tag("figcaption", picture.words)), how, id=picture.name)

@@ -1,4 +1,4 @@
-"""Which rows count, and what they come to: a cell's mean over seeds, never mixed with anything else."""
+"""Select the rows that count, and average each cell over its seeds, never mixed with other runs."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ SEEDS = paper.SEEDS
 """Training runs behind each published value; fewer seeds of ours are flagged."""
 
 RECONSTRUCTED = "f0835aecff37e6d8457f8420b187d29f00913ed65134dd247d5bb2b9c1d4e5d3"
-"""Fingerprint of the OMNIGLOT that was rebuilt from the official drawings; rows that name their source need it not."""
+"""Fingerprint of the OMNIGLOT reconstructed from the official drawings, for rows that do not name their source."""
 
 ROUNDING = 1e-6
-"""Nats by which an NLL may leave its interval; where log Z is exact, the interval is a point."""
+"""Nats by which an NLL may lie outside its interval; if log Z is exact, the interval is a point."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Seeds of one cell at one length of training, variant of the recipe, copy of the data, and state of the code."""
+    """Rows of one cell with the same steps, variant, data and outdated state; they differ by seed."""
 
     rows: tuple[ResultRow, ...]
 
     @property
     def first(self) -> ResultRow:
-        """Any of the rows; all have the same cell, steps, variant, data and standing."""
+        """One of the rows; all have the same cell, steps, variant, data and outdated state."""
         return self.rows[0]
 
     @property
@@ -56,32 +56,32 @@ class Group:
 
     @property
     def variant(self) -> dict[str, Any]:
-        """Settings that are not the recipe's."""
+        """Settings that differ from the recipe."""
         return dict(self.first.variant)
 
     @property
     def recipe(self) -> bool:
-        """Whether this is what the paper did: all steps, and no setting changed."""
+        """Whether this is the paper's recipe: full length, no setting changed."""
         return not self.variant and not self.first.short
 
     @property
     def outdated(self) -> str:
-        """What was found wrong with the code since; empty if nothing was."""
+        """What was later found wrong with the code; empty if nothing."""
         return self.first.outdated or ""
 
     @property
     def fingerprint(self) -> str:
-        """Of the data, which no two copies share."""
+        """Fingerprint of the data, different for each copy."""
         return str(self.first.fingerprint)
 
     @property
     def mean(self) -> float:
-        """Test NLL, over seeds."""
+        """Mean test NLL over seeds."""
         return fmean(row.test_nll for row in self.rows)
 
     @property
     def std(self) -> float | None:
-        """Standard deviation over seeds, with n - 1; None of a single one."""
+        """Standard deviation over seeds, with n - 1; None for a single seed."""
         return stdev(row.test_nll for row in self.rows) if len(self.rows) > 1 else None
 
     @property
@@ -91,22 +91,22 @@ class Group:
 
     @property
     def low(self) -> float | None:
-        """The mean if every log Z were at the lower end of its interval; None if there is no such end."""
+        """The mean with every log Z at the lower end of its interval; None if that is infinite."""
         return _mean_end(row.nll_low for row in self.rows)
 
     @property
     def high(self) -> float | None:
-        """The mean if every log Z were at the upper end of its interval; None if there is no such end."""
+        """The mean with every log Z at the upper end of its interval; None if that is infinite."""
         return _mean_end(row.nll_high for row in self.rows)
 
     @property
     def log_z_method(self) -> str:
-        """How log Z was found."""
+        """Method of log Z."""
         return ", ".join(dict.fromkeys(row.log_z_method or "unknown" for row in self.rows))
 
     @property
     def data_flag(self) -> str | None:
-        """What is to be said of the data; MNIST is known by the digests of its files."""
+        """A remark on the data. MNIST needs none: its files have known digests."""
         source = self.first.source or ""
         if source.startswith("OMNIGLOT (original"):
             return None
@@ -116,7 +116,7 @@ class Group:
 
     @property
     def flags(self) -> list[str]:
-        """What is not as in the paper; shown wherever the number is."""
+        """What differs from the paper; shown beside the number."""
         length = "short" if self.steps < FULL_STEPS else "long"
         found = [f"{length}: {self.steps:,} steps"] if self.steps != FULL_STEPS else []
         found += [setting(name, value) for name, value in self.variant.items()]
@@ -149,15 +149,15 @@ def _text(value: Any, between: str = ",") -> str:
 
 
 class Failed(NamedTuple):
-    """A row that says why there is no result."""
+    """A run that failed."""
 
     row: ResultRow
     retried: bool
-    """Whether there is a result by now."""
+    """Whether a later run succeeded."""
 
 
 class Rejected(NamedTuple):
-    """A result that does not count, and why."""
+    """A result that does not count, and the reason."""
 
     row: ResultRow
     reason: str
@@ -165,7 +165,7 @@ class Rejected(NamedTuple):
 
 @dataclass(frozen=True)
 class Results:
-    """All rows, each in one of four places."""
+    """All rows, each in one of four groups."""
 
     cells: dict[str, Group]
     """The value of each cell that has one: full length, the recipe, one copy of the data."""
@@ -176,7 +176,7 @@ class Results:
 
     @property
     def accepted(self) -> list[ResultRow]:
-        """Every row that is shown as a number."""
+        """All rows with a value in the report."""
         return [row for group in (*self.cells.values(), *self.others) for row in group.rows]
 
 
@@ -193,7 +193,7 @@ def sort_rows(rows: Iterable[ResultRow], cells: Mapping[str, Cell]) -> Results:
         else:
             groups.setdefault(json.dumps([key_of(row)._replace(seed=0), row.fingerprint]), []).append(row)
     found, others = dict[str, Group](), []
-    # What still stands counts first; then, of two copies of the data, the one that is known, or has more seeds.
+    # Valid code first; then the known copy of the data; then the group with more seeds.
     for group in sorted(
         map(Group, map(tuple, groups.values())), key=lambda g: (bool(g.outdated), bool(g.data_flag), -len(g.rows))
     ):
@@ -206,14 +206,14 @@ def sort_rows(rows: Iterable[ResultRow], cells: Mapping[str, Cell]) -> Results:
 
 
 def _place(group: Group, cells: list[str]) -> tuple[object, ...]:
-    """Other runs go as the tables do, long before short, the recipe before its variants, outdated ones last."""
+    """Sort key of other runs: order of the tables, then longest, then the recipe before variants, outdated last."""
     known = cells.index(group.cell) if group.cell in cells else len(cells)
     variant = len(group.variant), json.dumps(group.variant, sort_keys=True)
     return known, group.cell, -group.steps, *variant, group.outdated
 
 
 def rejection_reason(row: ResultRow, cell: Cell | None) -> str | None:
-    """Why a result does not count; None if it does. Its config must be known, and be what the row says that it is."""
+    """Why a result does not count; None if it does. Its config must be known and match the row."""
     known = {"fingerprint": row.fingerprint, "device": row.provenance.device}
     wrong = [f"its {name} is unknown" for name, value in known.items() if not value]
     wrong += [f"it {row.invalid}"] if row.invalid else []
@@ -254,7 +254,7 @@ def _read(text: str, cell: Cell | None) -> tuple[Config, dict[str, Any] | None]:
 
 
 def unknown_origin(config: object, *commits: object) -> str | None:
-    """Why nobody could tell what made a row or the arrays of a figure; None if anybody can.
+    """Why the origin of a row or of a figure is unknown; None if it is known.
 
     Args:
         config: Of the run, as plain data.

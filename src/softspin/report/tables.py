@@ -1,4 +1,4 @@
-"""The paper's tables as blocks of cells, with the obtained value of each beside the printed one."""
+"""The paper's tables as blocks of cells, with the obtained and the published value of each."""
 
 from __future__ import annotations
 
@@ -12,27 +12,28 @@ from softspin.report.results import SEEDS, Group, Results, setting
 from softspin.report.welch import as_normal, freedom
 
 MARGIN = 0.15
-"""Nats that a value may be off, or 3 of the printed standard deviations if that is more, before one asks why."""
+"""Nats by which a value may differ from the published one, or 3 published standard deviations if that is more."""
 
 ERRORS = (
-    "standard errors apart = (obtained - printed) / sqrt(s²/n + p²/5), with the standard deviation s of our n seeds, "
-    "and p, the printed one, of five runs; spreads of so few runs are themselves unsure, so Welch's t makes of it the "
-    "number that would be as unlikely if they were known: more than 2 in 5% of equals, however few the seeds"
+    "SE is the difference in standard errors: (obtained - published) / sqrt(s²/n + p²/5), where s is the standard "
+    "deviation of our n seeds and p the published one of five runs. Both come from few runs. So this t statistic is "
+    "converted to the z-score of equal p-value (Welch 1947): an absolute value above 2 has probability 5% if both "
+    "means are equal."
 )
-"""The formula, in words for the reader."""
+"""The formula, for the reader."""
 
 SIGNS = {"level": "≈", "lower": "▼", "higher": "▲"}
 
 
 class Entry(NamedTuple):
-    """One number of a table, in print and as obtained."""
+    """One number of a table, published and obtained."""
 
     cell: Cell
     found: Group | None
 
     @property
     def difference(self) -> float | None:
-        """Obtained less printed; below zero is better than in print."""
+        """Obtained minus published; below zero is better than published."""
         return None if self.found is None or self.cell.nll is None else self.found.mean - self.cell.nll
 
     @property
@@ -46,13 +47,18 @@ class Entry(NamedTuple):
 
     @property
     def far(self) -> bool:
-        """Whether it is farther from print than `MARGIN` and than 3 of the printed standard deviations."""
+        """Whether it differs from the published value by more than `MARGIN` and 3 published standard deviations."""
         return self.difference is not None and abs(self.difference) > max(MARGIN, 3 * (self.cell.std or 0.0)) + 1e-9
 
     @property
+    def verdict(self) -> str:
+        """Agreement with the published value."""
+        return "no published value" if self.difference is None else "differs" if self.far else "agrees"
+
+    @property
     def flags(self) -> list[str]:
-        """What is shown at the number."""
-        return [*(self.found.flags if self.found else []), *(["far from print"] if self.far else [])]
+        """What is shown beside the number."""
+        return [*(self.found.flags if self.found else []), *(["far from published"] if self.far else [])]
 
 
 class Line(NamedTuple):
@@ -111,7 +117,7 @@ def _block(table: str, data: str, cells: Sequence[Cell], results: Results) -> Bl
 
 
 def grid_command(group: Group, tables: Iterable[tuple[str, Iterable[Cell]]]) -> str | None:
-    """What makes the rows of a group; None if its cell is in no table, or its code is not there any more."""
+    """The command for the rows of a group; None if its cell is in no table, or its code is outdated."""
     table = next((name for name, cells in tables if any(cell.id == group.cell for cell in cells)), None)
     if table is None or group.outdated:
         return None
@@ -123,35 +129,51 @@ def grid_command(group: Group, tables: Iterable[tuple[str, Iterable[Cell]]]) -> 
 
 
 def obtained_text(group: Group) -> str:
-    """Mean over seeds and their standard deviation, if there are several seeds."""
+    """Mean and standard deviation over seeds; of one seed the value alone."""
     return f"{group.mean:.2f}" if group.std is None else f"{group.mean:.2f} ± {group.std:.2f}"
 
 
-def printed_text(cell: Cell) -> str:
-    """The value in print."""
+def seeds_text(group: Group) -> str:
+    """Seeds that have a value, of those behind each published one.
+
+    >>> from types import SimpleNamespace
+    >>> seeds_text(SimpleNamespace(rows=[1, 2, 3]))
+    '3 of 5'
+    """
+    return str(len(group.rows)) if len(group.rows) >= SEEDS else f"{len(group.rows)} of {SEEDS}"
+
+
+def remarks(entry: Entry) -> list[str]:
+    """Flags of a value that are not visible in the other columns of a list of values."""
+    shown = () if entry.found is None else (f"{len(entry.found.rows)} of {SEEDS} seeds", "far from published")
+    return [flag for flag in entry.flags if flag not in shown]
+
+
+def published_text(cell: Cell) -> str:
+    """The published value."""
     if cell.nll is None:
         return "none"
     return f"{cell.nll:.2f}" if cell.std is None else f"{cell.nll:.2f} ± {cell.std:.2f}"
 
 
 def direction(entry: Entry) -> str:
-    """Whether a value is lower or higher than print by more than two standard errors, or strongly so, by four."""
+    """Whether a value is lower or higher than published by more than two standard errors; strong: by more than four."""
     if entry.apart is None or abs(entry.apart) <= 2:
         return "level"
     return ("lower" if entry.apart < 0 else "higher") + (" strong" if abs(entry.apart) > 4 else "")
 
 
 def difference_text(entry: Entry) -> str:
-    """Obtained less printed, in nats and in standard errors; a sign says it without colour."""
+    """Obtained minus published, in nats and in standard errors; the sign does not rely on colour."""
     if entry.difference is None:
-        return "nothing in print"
+        return "no published value"
     if entry.apart is None:
         return f"{signed(entry.difference)}, spread unknown"
     return f"{SIGNS[direction(entry).split()[0]]} {signed(entry.difference)} ({signed(entry.apart, 1)} SE)"
 
 
 def interval_text(group: Group) -> str:
-    """Between what the NLL lies as far as log Z is known, how wide that is, and how log Z was found."""
+    """Interval of the NLL due to log Z, its width, and the method of log Z."""
     low, high, method = group.low, group.high, group.log_z_method
     if low is None or high is None:
         return f"{'−∞' if low is None else f'{low:.2f}'} to {'∞' if high is None else f'{high:.2f}'}; {method}"

@@ -1,53 +1,75 @@
-"""What the page and the Markdown say in the same words."""
+"""Texts that the HTML page and the Markdown page share."""
 
 from __future__ import annotations
 
 from typing import get_args
 
 from softspin.records import ResultRow
-from softspin.report.claims import Verdict
-from softspin.report.content import Report
-from softspin.report.results import setting
-from softspin.report.tables import ERRORS, MARGIN, Block
+from softspin.report.claims import Claim, Outcome, Tally, Verdict
+from softspin.report.content import Judged, Report
+from softspin.report.results import SEEDS, setting
+from softspin.report.tables import ERRORS, MARGIN, Block, count
 
-HOW_TO_READ = (
-    "Each cell: test NLL in nats (less is better), mean ± standard deviation over seeds; the value in print; the "
-    f"difference, also in standard errors (SE). Here {ERRORS}. Far from "
-    f"print: by more than {MARGIN} nat and by more than 3 of the printed standard deviations. Outdated: by code that "
-    "was found wrong since, as the log (docs/log.md) says; shown until the cell has been run anew."
+INTRODUCTION = (
+    "softspin reimplements DVAE# (Vahdat, Andriyash and Macready 2018, arXiv:1805.07445). This report compares its "
+    "test negative log-likelihoods and figures with those of the paper."
+)
+
+VALUES = (
+    "Test NLL in nats, lower is better. ± is the standard deviation over training seeds, in the paper too. SE: "
+    f"difference in standard errors. Agrees: the difference is at most {MARGIN} nat, or 3 published standard "
+    "deviations where that is more."
+)
+
+COMPARISON = (
+    "Each value is a test negative log-likelihood (NLL) in nats; lower is better. ± is the standard deviation over "
+    "training runs with different seeds.",
+    f"A value agrees with the published one if they differ by at most {MARGIN} nat, or by at most 3 published standard "
+    "deviations where that is more. Otherwise it is flagged as far from published.",
+    ERRORS,
+    f"Other flags name what differs from the paper: fewer than {SEEDS} seeds, a reconstructed data set, or outdated "
+    "code. Outdated means that the code was found wrong later; the development log says how. Such a value is shown "
+    "until the cell has been rerun. Short runs and variants of the recipe never count as a cell's value.",
 )
 
 LOG_Z = (
-    "The mean NLL if every log Z were at the lower or at the upper end of its 95% interval. The obtained value rests "
-    "on annealing forward, as the paper's does, and is therefore nearer to the lower end. Standard "
-    "errors are those of the seeds alone and leave this out: a difference that fits into the interval may be log Z's. "
-    "A mode of the prior that neither annealing nor the samples it comes back from have visited is in no such interval."
+    "The NLL needs log Z of the prior, which AIS estimates in both directions. The interval is the mean NLL with every "
+    "log Z at the lower or the upper end of its 95% interval. The obtained value uses forward AIS, as in the paper, "
+    "and is therefore closer to the lower end. Standard errors cover the seeds only: a difference that is smaller than "
+    "the interval may be due to log Z. A mode of the prior that neither AIS nor its reverse chains have visited is not "
+    "covered by the interval."
 )
 
 OBSERVED_HOW = (
-    "Each is a number of comparisons. One is for the claim where the difference is below zero by more than two "
-    "standard errors of the means (by Welch's t, as in the tables), against it where it is above by as much, else "
-    "level. A claim is seen when enough are for it: more than half where the paper says most, usually or generally, "
-    "three quarters otherwise. As long as comparisons that are missing could change the verdict, it is of those that "
-    "were made, and says so far. A cell with one seed has no spread yet, and is in no comparison."
+    "Each observation is tested by comparisons between cells. A comparison supports a claim if the difference is below "
+    "zero by more than two standard errors (Welch's t), contradicts it if the difference is above zero by as much, and "
+    "is inconclusive otherwise. A claim is reproduced if enough comparisons support it: more than half where the paper "
+    "says most, usually or generally, three quarters otherwise. An observation is reproduced if all its claims are. "
+    '"So far" means that missing comparisons could still change the verdict. Cells with one seed have no standard '
+    "error and are not compared."
 )
 
 OTHERS = (
-    "Runs that do not count as a cell's value: shorter schedules, variants of the recipe, a second copy of the data, "
-    "code that was found wrong. A variant is set against the recipe at the same length, where both were run by code "
-    "that still stands, or both by code that does not."
+    "These runs do not count as a cell's value: shorter schedules, variants of the recipe, a second copy of the data, "
+    "outdated code. A variant is compared with the recipe at the same length if both were run by valid code, or both "
+    "by outdated code."
 )
 
 ORIGINS = (
-    "Rows of unknown commit, config, device or data, or of code that was not committed, are rejected, and so are those "
-    "that contradict themselves. Figures say theirs above."
+    "Rows with an unknown commit, config, device or data set are rejected, and so are rows made by uncommitted code "
+    "and rows that contradict themselves. The origin of each figure is stated below the figure."
+)
+
+REPRODUCE = (
+    "Run these commands in a clone of the repository. A grid that was stopped resumes; the training for Fig. 2 does "
+    "not. Drawing and this report need no GPU."
 )
 
 AGAIN = (
-    "softspin grid table1 --rows again.jsonl --folder again   # every cell, from the first; --only and --seeds choose",
-    "softspin grid table2 --rows again.jsonl --folder again   # those cells that Table 1 does not have",
+    "softspin grid table1 --rows again.jsonl --folder again   # all cells; choose some with --only and --seeds",
+    "softspin grid table2 --rows again.jsonl --folder again   # cells that are not in Table 1",
     "softspin figure all --compute                            # trains the models of Fig. 2",
-    "softspin report --rows again.jsonl                       # this page, and docs/results.md",
+    "softspin report --rows again.jsonl                       # report.html and docs/results.md",
 )
 """From nothing to this page."""
 
@@ -55,19 +77,57 @@ _TABLES = {"table1": "Table 1", "table2": "Table 2"}
 _SETS = {"mnist": "MNIST", "omniglot": "OMNIGLOT"}
 
 
-def summary(report: Report) -> str:
-    """Where things stand, in a paragraph."""
+def verdict(report: Report) -> str:
+    """How many cells have been run, and how many of them agree with the paper."""
     counts = report.summary
+    run, cells, compared, near = (counts[name] for name in ("run", "cells", "compared", "near"))
+    if not run:
+        return f"None of the {cells} cells of the paper's two tables has been run at full length yet."
+    text = f"{run} of {cells} cells {_have(run)} been run at full length. "
+    limit = f"within {MARGIN} nat, or 3 published standard deviations where that is more"
+    if compared:
+        whole = "It agrees" if near == 1 else f"All {near} agree"
+        some = f"{near} of {compared} {'agrees' if near == 1 else 'agree'}"
+        agree = whole if near == compared else some
+        text += f"{agree} with the published value {limit}; the largest difference is {report.largest:.2f} nat."
+    text += f" {counts['all_seeds']} of {run} {_have(counts['all_seeds'])} {SEEDS} seeds, as in the paper."
+    if counts["outdated"]:
+        text += f" {count(counts['outdated'], 'value')} {_have(counts['outdated'])} to be rerun: the code was wrong."
+    return text
+
+
+def observed(report: Report) -> str:
+    """How many of the paper's observations are reproduced."""
     verdicts = [one.verdict for one in report.judged]
-    judged = [f"{verdicts.count(kind)} {kind}" for kind in get_args(Verdict) if kind in verdicts]
-    return (
-        "Test negative log-likelihoods and figures of Vahdat, Andriyash and Macready, DVAE# (2018), by softspin. "
-        f"Run at full length: {counts['run']} of the {counts['cells']} cells of its two tables, {counts['all_seeds']} "
-        f"with five seeds or more; by outdated code: {counts['outdated'] or 'none'}. Within {MARGIN} nat of print, or "
-        f"3 of its standard deviations where that is more: {counts['near']} of {counts['compared']}. Flagged, for "
-        f"fewer seeds, other data or outdated code: {counts['flagged'] or 'none'}. The paper's observations, with the "
-        f"one on Table 2, {len(verdicts)} in all: {', '.join(judged)}."
-    )
+    counts = {kind: verdicts.count(kind) for kind in get_args(Verdict) if kind in verdicts}
+    parts = [f"{number} {'is' if number == 1 else 'are'} {kind}" for kind, number in counts.items()]
+    listed = " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
+    return f"Of the paper's {len(verdicts)} observations, {listed}."
+
+
+def _have(number: int) -> str:
+    return "has" if number == 1 else "have"
+
+
+def claim_label(judged: Judged, claim: Claim, tally: Tally) -> str:
+    """A claim with its verdict; empty for the only claim of an observation, which has the same verdict."""
+    return f"{claim.text}: {tally.verdict}. " if len(judged.claims) > 1 else ""
+
+
+def tally_text(claim: Claim, tally: Tally, published: Tally) -> str:
+    """What a claim compares, and the numbers of comparisons."""
+    rule = f"{claim.rule[0].upper()}{claim.rule[1:]}" if claim.rule.startswith(("for ", "each ")) else claim.rule
+    made = f"{len(tally.findings)} of {tally.cases} comparisons made"
+    if tally.findings:
+        made += ": " + ", ".join(f"{tally.count(outcome)} {words}" for outcome, words in _OUTCOMES.items())
+    return f"{rule}. {made}. Needed in support: {tally.needed} (published values: {published.count('supports')})."
+
+
+_OUTCOMES: dict[Outcome, str] = {
+    "supports": "in support",
+    "inconclusive": "inconclusive",
+    "contradicts": "in contradiction",
+}
 
 
 def block_title(block: Block) -> str:

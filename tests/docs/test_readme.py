@@ -1,0 +1,62 @@
+"""The README: its example prints what it says, and its tables are those of the committed files."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+
+@pytest.fixture(scope="module")
+def tables() -> ModuleType:
+    """The script that writes the tables."""
+    spec = importlib.util.spec_from_file_location("readme_tables", ROOT / "experiments" / "readme_tables.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_its_tables_are_up_to_date(tables: ModuleType) -> None:
+    assert tables.current(README) == README, "run: python experiments/readme_tables.py"
+
+
+def test_a_changed_number_is_noticed(tables: ModuleType) -> None:
+    changed = re.sub(r"(\| MNIST \| \S+ \| \d+ \| )[\d.]+", r"\g<1>1.00", README, count=1)
+    assert changed != README
+    assert tables.current(changed) == README
+    with pytest.raises(SystemExit, match="lacks the markers <!-- results: begin -->"):
+        tables.current(README.replace("<!-- results: end -->", ""))
+
+
+def test_its_example_prints_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Numbers may differ by rounding on another CPU; the words and shapes may not."""
+    (example,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    (expected,) = re.findall(r"```text\n(.*?)```", README, re.DOTALL)
+    assert len([line for line in example.splitlines() if line.strip()]) <= 12
+    monkeypatch.chdir(tmp_path)
+    scope: dict[str, Any] = {}
+    exec(example, scope)
+    printed = capsys.readouterr().out
+    assert NUMBER.sub("#", printed) == NUMBER.sub("#", expected)
+    found, wanted = ([float(one) for one in NUMBER.findall(text)] for text in (printed, expected))
+    assert found == pytest.approx(wanted, abs=0.4)
+
+
+def test_it_fits_two_screens_and_its_links_lead_somewhere() -> None:
+    assert len(README.splitlines()) <= 140
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", README) if not link.startswith("https://")]
+    assert len(links) > 15
+    missing = [link for link in links if not (ROOT / link).exists()]
+    assert missing == []
