@@ -41,7 +41,7 @@ def _row(one: Any) -> str:
     return f"| `{names}` | {_cell(default)} | {_cell(getattr(one, 'help', None) or '')} |"
 
 
-HEAD = ["| key | default | meaning | must be |", "|---|---|---|---|"]
+HEAD = ["| setting | default | meaning | allowed values |", "|---|---|---|---|"]
 
 
 def settings_table() -> str:
@@ -51,11 +51,13 @@ def settings_table() -> str:
     for field in dataclasses.fields(Config):
         info = setting_info(field.name)
         if info is not None:
-            meaning = f"{info.help} *May differ when a run is resumed.*" if info.neutral else info.help
+            meaning = f"{info.help} *(may change on resume)*" if info.neutral else info.help
             lines = sections.setdefault(info.section, [])
             lines.append(_setting(field.name, field.default, meaning, hints[field.name]))
-    sections["single parts"] = _part_settings()
-    return "\n".join(line for name, rows in sections.items() for line in ["", f"## {name.title()}", "", *HEAD, *rows])
+    sections["settings of single parts"] = _part_settings()
+    return "\n".join(
+        line for name, rows in sections.items() for line in ["", f"## {name.capitalize()}", "", *HEAD, *rows]
+    )
 
 
 def _part_settings() -> list[str]:

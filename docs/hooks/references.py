@@ -1,0 +1,89 @@
+"""Links from pages to the reference and to whole pages of softspin's own, and docstrings as reStructuredText.
+
+In a page, `[text][softspin.name]` links to the name's place in the reference, and `::: softspin.name` puts it there. A
+name that is not in the reference ends the build.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.util import logging
+
+LOGGER = logging.getLogger(__name__)
+_NAME = re.compile(r"(?<![!\]\\`])\[([^\[\]]+)\]\[(softspin[\w.]*)\]")
+_PLACE = re.compile(r"^::: ([\w.]+)\n((?:^    :.*\n)*)", re.MULTILINE)
+_WHOLE_PAGE = re.compile(r"\[([^\[\]]+)\]\(((?:\.\./)*(?:playground|report)\.html)\)")
+_LITERAL = re.compile(r"(``.*?``|`[^`]*`_?_?)", re.DOTALL)
+
+
+def _import(name: str) -> Any:
+    module, rest = name, []
+    while module:
+        try:
+            found: Any = importlib.import_module(module)
+        except ModuleNotFoundError:
+            module, _, last = module.rpartition(".")
+            rest.insert(0, last)
+            continue
+        for one in rest:
+            found = getattr(found, one)
+        return found
+    raise ModuleNotFoundError(name)
+
+
+def _directive(found: re.Match[str]) -> str:
+    """The place of a name, a module or an object of one."""
+    name, options = found[1], found[2].replace("    :", "   :")
+    thing = _import(name)
+    kind = "module" if inspect.ismodule(thing) else "class" if inspect.isclass(thing) else "function"
+    if kind == "class" and issubclass(thing, Exception):
+        kind = "exception"
+    heading = "## " + (name if kind == "module" else name.rpartition(".")[2])
+    return f"{heading}\n\n```{{eval-rst}}\n.. auto{kind}:: {name}\n{options}```\n"
+
+
+def read(app: Sphinx, name: str, source: list[str]) -> None:
+    """Turn the short forms of a page into those of Sphinx."""
+    text = _PLACE.sub(_directive, source[0] + "\n")
+    text = _NAME.sub(lambda found: f"{{py:obj}}`{found[1].strip('`')} <{found[2]}>`", text)
+    # Not pages of Sphinx: they are copied as they are, beside index.html.
+    source[0] = _WHOLE_PAGE.sub(r'<a class="reference" href="\2">\1</a>', text)
+
+
+def missing(app: Sphinx, env: BuildEnvironment, node: nodes.Element, content: nodes.Node) -> None:
+    """A link of a page must lead somewhere; in a docstring, a name without a place in the reference is only code."""
+    if node["reftype"] == "obj" and node["reftarget"].startswith("softspin"):
+        LOGGER.warning("'%s' is not in the reference", node["reftarget"], location=node)
+
+
+def plain_text(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
+    """What is plain in a docstring stays plain: r(z|x), x*y and a trailing underscore are no markup."""
+    parts = _LITERAL.split("\n".join(lines))
+    for index in range(0, len(parts), 2):
+        kept = []
+        for line in parts[index].split("\n"):
+            code = line.lstrip().startswith((">>>", "...", ".."))
+            kept.append(line if code else re.sub(r"(?<!\\)\|", r"\\|", line))
+        parts[index] = "\n".join(kept)
+    lines[:] = "".join(parts).split("\n")
+
+
+def skip(app: Sphinx, what: str, name: str, thing: Any, skipped: bool, options: Any) -> bool | None:
+    """A field of a named tuple that has no text of its own is in the signature, and nowhere else."""
+    return True if re.match(r"Alias for field number \d+", getattr(thing, "__doc__", None) or "") else None
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Connect to Sphinx."""
+    app.connect("source-read", read, priority=900)
+    app.connect("missing-reference", missing)
+    app.connect("autodoc-process-docstring", plain_text, priority=900)
+    app.connect("autodoc-skip-member", skip)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
