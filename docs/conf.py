@@ -44,7 +44,7 @@ napoleon_numpy_docstring = False
 napoleon_custom_sections = ["Shapes", "Shape", "Formula"]
 napoleon_preprocess_types = False
 add_module_names = False
-python_maximum_signature_line_length = 76
+python_maximum_signature_line_length = 120  # with the modules of the types, which are not shown
 python_use_unqualified_type_names = True
 default_role = "literal"
 toc_object_entries_show_parents = "hide"
@@ -52,15 +52,17 @@ toc_object_entries_show_parents = "hide"
 # Pages open from disk and load nothing from elsewhere.
 html_theme = "furo"
 html_title = "softspin"
+pygments_dark_style = "github-dark"
 html_static_path = ["hooks/site.css"]
 html_css_files = ["site.css"]
 html_extra_path = [name for name in ("playground.html", "report.html") if Path(__file__).with_name(name).exists()]
 html_copy_source = False
 html_show_sphinx = False
 html_show_copyright = False
+BLUE = {"color-api-name": "var(--color-brand-content)", "color-api-pre-name": "var(--color-brand-content)"}
 html_theme_options = {
-    "light_css_variables": {"color-brand-primary": "#3f51b5", "color-brand-content": "#3949ab"},
-    "dark_css_variables": {"color-brand-primary": "#9fa8da", "color-brand-content": "#9fa8da"},
+    "light_css_variables": {**BLUE, "color-brand-primary": "#3f51b5", "color-brand-content": "#3949ab"},
+    "dark_css_variables": {**BLUE, "color-brand-primary": "#9fa8da", "color-brand-content": "#9fa8da"},
 }
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True

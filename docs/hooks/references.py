@@ -14,6 +14,7 @@ from typing import Any
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
+from sphinx.ext.napoleon.docstring import GoogleDocstring
 from sphinx.util import logging
 
 LOGGER = logging.getLogger(__name__)
@@ -45,8 +46,8 @@ def _directive(found: re.Match[str]) -> str:
     kind = "module" if inspect.ismodule(thing) else "class" if inspect.isclass(thing) else "function"
     if kind == "class" and issubclass(thing, Exception):
         kind = "exception"
-    heading = "## " + (name if kind == "module" else name.rpartition(".")[2])
-    return f"{heading}\n\n```{{eval-rst}}\n.. auto{kind}:: {name}\n{options}```\n"
+    heading = f"## {name}\n\n" if kind == "module" else ""
+    return f"{heading}```{{eval-rst}}\n.. auto{kind}:: {name}\n{options}```\n"
 
 
 def read(app: Sphinx, name: str, source: list[str]) -> None:
@@ -63,8 +64,19 @@ def missing(app: Sphinx, env: BuildEnvironment, node: nodes.Element, content: no
         LOGGER.warning("'%s' is not in the reference", node["reftarget"], location=node)
 
 
+_ORIGINAL: dict[str, list[str]] = {}
+
+
+def keep_original(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
+    """Remember the text of an attribute: napoleon will take what is before its first colon for a type."""
+    if what in ("attribute", "property", "data"):
+        _ORIGINAL[name] = list(lines)
+
+
 def plain_text(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
     """What is plain in a docstring stays plain: r(z|x), x*y and a trailing underscore are no markup."""
+    if name in _ORIGINAL:
+        lines[:] = GoogleDocstring(_ORIGINAL.pop(name), app.config).lines()
     parts = _LITERAL.split("\n".join(lines))
     for index in range(0, len(parts), 2):
         kept = []
@@ -76,14 +88,16 @@ def plain_text(app: Sphinx, what: str, name: str, thing: Any, options: Any, line
 
 
 def skip(app: Sphinx, what: str, name: str, thing: Any, skipped: bool, options: Any) -> bool | None:
-    """A field of a named tuple that has no text of its own is in the signature, and nowhere else."""
-    return True if re.match(r"Alias for field number \d+", getattr(thing, "__doc__", None) or "") else None
+    """Leave out deprecated names, and fields of a named tuple that have no text: they are in its signature."""
+    text = getattr(thing, "__doc__", None) or ""
+    return True if re.match(r"Alias for field number \d+|Deprecated name", text) else None
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Connect to Sphinx."""
     app.connect("source-read", read, priority=900)
     app.connect("missing-reference", missing)
+    app.connect("autodoc-process-docstring", keep_original, priority=100)
     app.connect("autodoc-process-docstring", plain_text, priority=900)
     app.connect("autodoc-skip-member", skip)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
