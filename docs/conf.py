@@ -57,6 +57,7 @@ html_static_path = ["hooks/site.css"]
 html_css_files = ["site.css"]
 html_extra_path = [name for name in ("playground.html", "report.html") if Path(__file__).with_name(name).exists()]
 html_copy_source = False
+html_show_search_summary = False  # it would fetch every page, which a browser refuses for pages on disk
 html_show_sphinx = False
 html_show_copyright = False
 BLUE = {"color-api-name": "var(--color-brand-content)", "color-api-pre-name": "var(--color-brand-content)"}
