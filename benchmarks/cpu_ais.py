@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from cpu_sweep import Contender, environment, machine, measure, rows, show
+from cpu_sweep import Contender, boltzmann, environment, measure, rows, show
 from torch import Tensor
 
-from softspin.kernels import cpu, streams
+from softspin.kernels import cpu, init_rng_state
 from softspin.numerics import all_states, softplus
 
 
@@ -30,7 +30,7 @@ def ours(bias: Tensor, weight: Tensor, temperatures: int, chains: int) -> Callab
     start = float(softplus(bias.double()).sum())
 
     def run(seed: int) -> float:
-        log_weight, _, _ = cpu.anneal(bias, weight, bias, path, chains, streams(seed, 1))
+        log_weight, _, _ = cpu.anneal(bias, weight, bias, path, chains, init_rng_state(seed, 1))
         return start + float(log_weight.logsumexp(1)) - math.log(chains)
 
     return run
@@ -66,7 +66,7 @@ def exact(bias: Tensor, weight: Tensor) -> float:
 
 
 def errors(temperatures: int, chains: int, runs: int) -> list[dict[str, Any]]:
-    bias, weight = machine(200, 20)
+    bias, weight = boltzmann(200, 20)
     bias, weight = 3 * bias, 5 * weight
     truth = exact(bias, weight)
     what = f"error of log Z in nats, {temperatures} temperatures, {chains} chains, 200x20"
@@ -101,7 +101,7 @@ def main() -> None:
     parser.add_argument("--rbms-every", type=int, default=2, help="rbms runs in every so many rounds")
     parser.add_argument("--save", type=Path, default=Path(__file__).parent / "results" / "cpu_ais.json")
     args = parser.parse_args()
-    found = contestants(*machine(200, 200), args.temperatures, args.chains)
+    found = contestants(*boltzmann(200, 200), args.temperatures, args.chains)
     values: dict[str, list[float]] = {name: [] for name in found}
 
     def call(name: str) -> Contender:

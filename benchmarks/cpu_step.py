@@ -48,7 +48,7 @@ def plain_step(config: Config, data: Dataset) -> Callable[[], None]:
     groups = [{"params": list(model.decayed()), "weight_decay": config.weight_decay}, {"params": others}]
     optimiser = torch.optim.Adam(groups, lr=3e-3, eps=1e-3)
     chains = (torch.rand(CHAINS, model.units) < 0.5).float()
-    half, many = model.units // 2, config.samples
+    half, many = model.units // 2, config.importance_samples
 
     def step() -> None:
         nonlocal chains
@@ -60,7 +60,7 @@ def plain_step(config: Config, data: Dataset) -> Callable[[], None]:
             p = torch.sigmoid(torch.addmm(bias[:half], right, weight.T))
             left = (torch.rand_like(p) < p).float()
         chains = torch.cat([left, right], dim=1)
-        x = data.train[torch.randint(len(data.train), (config.batch,))].float()
+        x = data.train[torch.randint(len(data.train), (config.batch_size,))].float()
         centred = (x - model.mean).repeat(many, 1)[None, None]
         posterior, bits = [], []
         for net in model.encoder:
@@ -69,10 +69,10 @@ def plain_step(config: Config, data: Dataset) -> Callable[[], None]:
             bits.append(posterior[-1].draw())
         inferred = Inference(posterior, bits)
         likelihood = model.log_likelihood(x.repeat(many, 1)[None], model.decode(inferred.joined.zeta))
-        machine = model.prior(torch.zeros(1), validate=False)
-        prior = OverlapRelaxation(machine).log_ratio(inferred.joined)
+        boltzmann = model.prior(torch.zeros(1), validate=False)
+        prior = OverlapRelaxation(boltzmann).log_ratio(inferred.joined)
         weights = log_weights(likelihood, prior, inferred.log_ratio).reshape(1, many, -1)
-        negative = -machine.energy(chains[None]).mean()
+        negative = -boltzmann.energy(chains[None]).mean()
         optimiser.zero_grad()
         (negative - importance_bound(weights).mean()).backward()
         optimiser.step()
@@ -81,7 +81,7 @@ def plain_step(config: Config, data: Dataset) -> Callable[[], None]:
 
 
 def row(samples: int, rounds: int) -> dict[str, Any]:
-    config = Config(structure="2-nonlinear", samples=samples, sampler="pcd", sweeps=SWEEPS, chains=CHAINS)
+    config = Config(structure="2-nonlinear", importance_samples=samples, sampler="pcd", sweeps=SWEEPS, chains=CHAINS)
     data = some_data()
     engine = Engine(config, build(config, data.spec), data, torch.device("cpu"))
     steps = {"softspin": engine.step, "plain eager torch": plain_step(config, data)}

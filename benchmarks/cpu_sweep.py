@@ -24,7 +24,7 @@ import numba
 import torch
 from torch import Tensor
 
-from softspin.kernels import cpu, plain, streams
+from softspin.kernels import cpu, init_rng_state, plain
 
 Contender = tuple[Callable[[], object], int]  # the call, and how many units of work it does
 
@@ -105,15 +105,15 @@ def show(table: list[dict[str, Any]], save: Path | None) -> None:
         save.write_text(json.dumps(table, indent=1) + "\n")
 
 
-def machine(n: int, m: int) -> tuple[Tensor, Tensor]:
+def boltzmann(n: int, m: int) -> tuple[Tensor, Tensor]:
     g = torch.Generator().manual_seed(0)
     return 0.1 * torch.randn(1, n + m, generator=g), 0.1 * torch.randn(1, n, m, generator=g)
 
 
 def contenders(n: int, m: int, chains: int) -> tuple[dict[str, Contender], dict[str, int]]:
-    bias, weight = machine(n, m)
+    bias, weight = boltzmann(n, m)
     w, left_bias, right_bias = weight[0], bias[0, :n], bias[0, n:]
-    state = {"z": torch.zeros(1, chains, n + m), "stream": streams(0, 1), "left": torch.zeros(chains, n)}
+    state = {"z": torch.zeros(1, chains, n + m), "stream": init_rng_state(0, 1), "left": torch.zeros(chains, n)}
 
     def ours(sweeps: int) -> None:
         state["z"], state["stream"] = cpu.gibbs_sweeps(state["z"], bias, weight, state["stream"], sweeps)

@@ -82,7 +82,7 @@ def row(kind: str, replicas: int, m: int, n: int, k: int) -> dict[str, Any]:
     found: dict[str, Any] = {"what": {"kind": kind, "replicas": replicas, "M": m, "N": n, "K": k}, "tile": [*tile]}
     ways: dict[str, Callable[[bool], Tensor]] = {
         "parts": lambda tf32: launch(a, b, tile, tf32),
-        "ours": lambda tf32: launch(a, b, tile, tf32).sum(0) if tile.shares > 1 else launch(a, b, tile, tf32)[0],
+        "ours": lambda tf32: launch(a, b, tile, tf32).sum(0) if tile.split_k > 1 else launch(a, b, tile, tf32)[0],
         "bmm": lambda tf32: torch.bmm(a, b),
     }
     for tf32, (name, multiply) in itertools.product((False, True), ways.items()):
@@ -99,11 +99,11 @@ def tuned(kind: str, replicas: list[int], m: int, n: int, k: int, tf32: bool) ->
     """The tiles by the geometric mean of the time, sum included, over the numbers of replicas: the best three."""
     torch.backends.cuda.matmul.fp32_precision = "tf32" if tf32 else "ieee"
     pairs = [factors(kind, count, m, n, k) for count in replicas]
-    every = [Tile(*tile, shares) for tile in TILES for shares in SHARES if shares == 1 or shares * 2 * tile[2] <= k]
+    every = [Tile(*tile, split_k) for tile in TILES for split_k in SHARES if split_k == 1 or split_k * 2 * tile[2] <= k]
     now = tile_for(m, n, k)
     times = {}
     for tile in dict.fromkeys([now, *every]):
-        add = (lambda parts: parts.sum(0)) if tile.shares > 1 else (lambda parts: parts)
+        add = (lambda parts: parts.sum(0)) if tile.split_k > 1 else (lambda parts: parts)
         times[tile] = [microseconds(lambda a=a, b=b: add(launch(a, b, tile, tf32)), 3)[1] for a, b in pairs]  # noqa: B023
     best = sorted(times, key=lambda tile: math.prod(times[tile]))[:3]
     return {

@@ -39,8 +39,8 @@ def milliseconds(engine: Engine) -> float:
     return start.elapsed_time(end) / STEPS
 
 
-def row(rounds: int = 15, **settings: Any) -> dict[str, Any]:
-    config = Config(structure="2-nonlinear", **({"sampler": "pcd"} | settings))
+def row(samples: int, rounds: int = 15, **settings: Any) -> dict[str, Any]:
+    config = Config(structure="2-nonlinear", importance_samples=samples, **({"sampler": "pcd"} | settings))
     data = some_data()
     torch.compiler.reset()  # as a grid does between runs: a case took 7% longer after one of another shape
     torch.cuda.reset_peak_memory_stats()
@@ -50,7 +50,7 @@ def row(rounds: int = 15, **settings: Any) -> dict[str, Any]:
     times = torch.tensor([milliseconds(engine) for _ in range(rounds)])
     low, middle, high = times.quantile(torch.tensor([0.1, 0.5, 0.9])).tolist()
     return {
-        "what": {"replicas": len(config.replicas)} | settings | {"seeds": len(config.seeds)},
+        "what": {"replicas": len(config.replicas), "samples": samples} | settings | {"seeds": len(config.seeds)},
         "ms": {"median": round(middle, 4), "q10": round(low, 4), "q90": round(high, 4)},
         "ms_a_replica": round(middle / len(config.replicas), 4),
         "peak_gb": round(torch.cuda.max_memory_allocated() / 1e9, 3),

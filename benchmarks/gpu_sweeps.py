@@ -23,12 +23,12 @@ import triton
 from torch import Tensor
 
 from softspin.distributions import BipartiteBoltzmann
-from softspin.kernels import gpu, streams
+from softspin.kernels import gpu, init_rng_state
 
 SWEEPS, CHAINS = 40, 1_000
 
 
-def machine(replicas: int, n: int, m: int) -> tuple[Tensor, Tensor]:
+def boltzmann(replicas: int, n: int, m: int) -> tuple[Tensor, Tensor]:
     g = torch.Generator("cuda").manual_seed(0)
     bias = torch.randn(replicas, n + m, device="cuda", generator=g)
     return bias, 0.3 * torch.randn(replicas, n, m, device="cuda", generator=g)
@@ -89,10 +89,10 @@ def quantiles(values: list[float]) -> dict[str, float]:
 
 
 def sweep_rows(replicas: int, n: int, rounds: int, baselines: bool) -> list[dict[str, Any]]:
-    bias, weight = machine(replicas, n, n)
+    bias, weight = boltzmann(replicas, n, n)
     z = (torch.rand(replicas, CHAINS, 2 * n, device="cuda") < 0.5).float()
-    stream = streams(0, replicas, device="cuda")
-    graphs = {"softspin": graphed(lambda: gpu.gibbs_sweeps(z, bias, weight, stream, SWEEPS))}
+    rng_state = init_rng_state(0, replicas, device="cuda")
+    graphs = {"softspin": graphed(lambda: gpu.gibbs_sweeps(z, bias, weight, rng_state, SWEEPS))}
     if baselines:
         left = z[..., :n].contiguous()
         graphs["torch in a CUDA graph"] = graphed(lambda: torch_sweeps(left, bias, weight))
@@ -119,7 +119,7 @@ def sweep_rows(replicas: int, n: int, rounds: int, baselines: bool) -> list[dict
 def ais_rows(temperatures: int, repeats: int) -> list[dict[str, Any]]:
     rows = []
     for n, m, exact_known in ((200, 200, False), (20, 200, True)):
-        bias, weight = machine(1, n, m)
+        bias, weight = boltzmann(1, n, m)
         schedule = torch.linspace(0, 1, temperatures + 1, device="cuda")
         base = bias + 0.5 * torch.cat([weight.sum(2), weight.sum(1)], -1)
         log_z_base = torch.nn.functional.softplus(base.double()).sum().item()
@@ -127,7 +127,7 @@ def ais_rows(temperatures: int, repeats: int) -> list[dict[str, Any]]:
         for seed in range(repeats + 1):
             torch.cuda.synchronize()
             start = time.perf_counter()
-            log_weight, _, _ = gpu.anneal(bias, weight, base, schedule, CHAINS, streams(seed, 1, device="cuda"))
+            log_weight, _, _ = gpu.anneal(bias, weight, base, schedule, CHAINS, init_rng_state(seed, 1, device="cuda"))
             torch.cuda.synchronize()
             seconds.append(time.perf_counter() - start)
             torch_ais(bias, weight, base, schedule)
@@ -154,7 +154,7 @@ def ais_rows(temperatures: int, repeats: int) -> list[dict[str, Any]]:
 
 def accuracy_row() -> dict[str, Any]:
     """A 20 x 200 machine with its weights in 16 bits against itself, both enumerated in float64."""
-    bias, weight = (p[0].double() for p in machine(1, 20, 200))
+    bias, weight = (p[0].double() for p in boltzmann(1, 20, 200))
     unit = gpu.quantum(weight[None].float())[0].double()
     rounded = torch.floor(weight / unit + 0.5) * unit
     true, grid = BipartiteBoltzmann(bias, weight), BipartiteBoltzmann(bias, rounded)

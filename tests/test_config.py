@@ -27,7 +27,7 @@ OTHER: dict[str, Any] = {
     "method": "dvae++-power",
     "structure": "1-linear",
     "groups": 3,
-    "bits": 6,
+    "bits_per_group": 6,
     "layers": 0,
     "width": 17,
     "net": "other-net",
@@ -40,13 +40,13 @@ OTHER: dict[str, Any] = {
     "beta": 12.5,
     "betas": (),
     "clamp": 1e-7,
-    "samples": 25,
+    "importance_samples": 25,
     "warmup": 0.0,
     "weight_decay": 0.0,
     "steps": 77,
-    "batch": 3,
-    "rate": 1e-3,
-    "rate_schedule": ((0.5, 1.0), (1.0, 0.1)),
+    "batch_size": 3,
+    "learning_rate": 1e-3,
+    "learning_rate_schedule": ((0.5, 1.0), (1.0, 0.1)),
     "adam_beta1": 0.0,
     "adam_beta2": 0.99,
     "adam_epsilon": 1e-8,
@@ -92,14 +92,14 @@ def other_parts() -> Iterator[None]:
 
 def test_the_defaults_are_the_recipe() -> None:
     c = Config()
-    assert (c.steps, c.batch, c.rate, c.weight_decay, c.warmup) == (1_000_000, 100, 3e-3, 1e-4, 0.3)
+    assert (c.steps, c.batch_size, c.learning_rate, c.weight_decay, c.warmup) == (1_000_000, 100, 3e-3, 1e-4, 0.3)
     assert (c.adam_beta1, c.adam_beta2, c.adam_epsilon, c.adam_corrected) == (0.9, 0.999, 1e-3, False)
     assert (c.init_scale, c.norm_decay, c.norm_epsilon, c.mean_field_steps) == (2.6, 0.8, 1e-2, 5)
     assert (c.sampler, c.chains, c.sweeps) == ("pa", 1000, 40)
     assert (c.validation_samples, c.validation_temperatures, c.validation_chains) == (100, 1000, 1024)
     assert (c.test_samples, c.test_temperatures, c.test_chains) == (4000, 10_000, 1000)
-    assert (c.epsilon, c.clamp, c.samples) == (0.05, 0.0, 1)
-    assert c.rate_schedule == ((0.02, 1 / 10), (0.6, 1), (0.75, 1 / 3), (0.95, 1 / 10), (1.0, 1 / 33))
+    assert (c.epsilon, c.clamp, c.importance_samples) == (0.05, 0.0, 1)
+    assert c.learning_rate_schedule == ((0.02, 1 / 10), (0.6, 1), (0.75, 1 / 3), (0.95, 1 / 10), (1.0, 1 / 33))
     assert c.intervals.evaluate == 20_000
     assert c.replicas == ((0, 30.0),)
 
@@ -111,7 +111,7 @@ def test_the_structures() -> None:
         "4-nonlinear": (4, 100, 2, 200, 400),
     }
     assert STRUCTURES["1-linear"][:3] == (1, 200, 0)
-    assert Config(structure="4-nonlinear", bits=7, layers=0).shape == (4, 7, 0, 200)
+    assert Config(structure="4-nonlinear", bits_per_group=7, layers=0).shape == (4, 7, 0, 200)
 
 
 # The recipe's table, once more by hand: a column a method, a row a data set and structure.
@@ -215,9 +215,14 @@ def test_settings_are_typed() -> None:
 
 
 def test_numbers_of_other_kinds_become_python_s_own() -> None:
-    config = Config(rate=1, beta=np.float32(2.5), steps=np.int64(7), seeds=[np.int32(3)], betas=[])  # type: ignore[arg-type]
-    assert (config.rate, config.beta, config.steps, config.seeds) == (1.0, 2.5, 7, (3,))
-    assert [type(v) for v in (config.rate, config.beta, config.steps, config.seeds[0])] == [float, float, int, int]
+    config = Config(learning_rate=1, beta=np.float32(2.5), steps=np.int64(7), seeds=[np.int32(3)], betas=[])  # type: ignore[arg-type]
+    assert (config.learning_rate, config.beta, config.steps, config.seeds) == (1.0, 2.5, 7, (3,))
+    assert [type(v) for v in (config.learning_rate, config.beta, config.steps, config.seeds[0])] == [
+        float,
+        float,
+        int,
+        int,
+    ]
 
 
 COUNT = "it must be an integer from 1 to 2147483647"
@@ -232,10 +237,10 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"test_chains": 1}, "test_chains = 1 is not possible; it must be an integer from 2 to 2147483647"),
     ({"steps": math.inf}, f"steps = inf is not possible; {COUNT}"),
     ({"groups": -1}, f"groups = -1 is not possible; {COUNT}"),
-    ({"rate": math.nan}, "rate = nan is not possible; it must be a finite number above 0"),
-    ({"rate": -1}, "rate = -1 is not possible; it must be a finite number above 0"),
-    ({"rate": 10**400}, "rate = 1000000000"),
-    ({"rate": "3e-3"}, "rate = '3e-3' is not possible; it must be a finite number above 0"),
+    ({"learning_rate": math.nan}, "learning_rate = nan is not possible; it must be a finite number above 0"),
+    ({"learning_rate": -1}, "learning_rate = -1 is not possible; it must be a finite number above 0"),
+    ({"learning_rate": 10**400}, "learning_rate = 1000000000"),
+    ({"learning_rate": "3e-3"}, "learning_rate = '3e-3' is not possible; it must be a finite number above 0"),
     ({"weight_decay": -0.1}, "weight_decay = -0.1 is not possible; it must be a finite number, 0 or above"),
     ({"warmup": 1.5}, "warmup = 1.5 is not possible; it must be a number from 0 to 1"),
     ({"norm_decay": 1}, "norm_decay = 1 is not possible; it must be a number from 0 to below 1"),
@@ -254,22 +259,31 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"seeds": [-1]}, "seeds = [-1] is not possible"),
     ({"seeds": "0-4"}, "seeds = '0-4' is not possible"),
     ({"seeds": [False]}, "seeds = [False] is not possible"),
-    ({"rate_schedule": []}, "rate_schedule = [] is not possible; it must be pairs (share of the steps, factor)"),
-    ({"rate_schedule": [[0.5, 1]]}, "rate_schedule = [[0.5, 1]] is not possible"),
-    ({"rate_schedule": [[0.5, 1], [0.5, 2], [1, 1]]}, "rate_schedule = [[0.5, 1], [0.5, 2], [1, 1]] is not"),
-    ({"rate_schedule": [[0, 1], [1, 1]]}, "rate_schedule = [[0, 1], [1, 1]] is not possible"),
-    ({"rate_schedule": [[1, -1]]}, "rate_schedule = [[1, -1]] is not possible"),
-    ({"rate_schedule": [[1, 1, 1]]}, "rate_schedule = [[1, 1, 1]] is not possible"),
-    ({"rate_schedule": [0.5, 1]}, "rate_schedule = [0.5, 1] is not possible"),
+    (
+        {"learning_rate_schedule": []},
+        "learning_rate_schedule = [] is not possible; it must be pairs (share of the steps, factor)",
+    ),
+    ({"learning_rate_schedule": [[0.5, 1]]}, "learning_rate_schedule = [[0.5, 1]] is not possible"),
+    (
+        {"learning_rate_schedule": [[0.5, 1], [0.5, 2], [1, 1]]},
+        "learning_rate_schedule = [[0.5, 1], [0.5, 2], [1, 1]] is not",
+    ),
+    ({"learning_rate_schedule": [[0, 1], [1, 1]]}, "learning_rate_schedule = [[0, 1], [1, 1]] is not possible"),
+    ({"learning_rate_schedule": [[1, -1]]}, "learning_rate_schedule = [[1, -1]] is not possible"),
+    ({"learning_rate_schedule": [[1, 1, 1]]}, "learning_rate_schedule = [[1, 1, 1]] is not possible"),
+    ({"learning_rate_schedule": [0.5, 1]}, "learning_rate_schedule = [0.5, 1] is not possible"),
     ({"sampler": "gibbs"}, "unknown sampler 'gibbs'; known: pa, pcd, pt"),
     ({"sampler": "pdc"}, "unknown sampler 'pdc'; did you mean 'pcd'?"),
     ({"net": "mpl"}, "unknown net 'mpl'; did you mean 'mlp'?"),
     ({"likelihood": "bernouli"}, "unknown likelihood 'bernouli'; did you mean 'bernoulli'?"),
     ({"prior": "rmb"}, "unknown prior 'rmb'; did you mean 'rbm'?"),
     ({"prior": "graph"}, "prior = graph needs a graph, such as graph=zephyr:2 or graph=0:1,1:2"),
-    ({"prior": "rbm", "groups": 1, "bits": 2, "graph": [[0, 1]]}, "prior = rbm and a graph exclude each other; use"),
     (
-        {"compile": "on", "groups": 1, "bits": 2, "graph": [[0, 1]]},
+        {"prior": "rbm", "groups": 1, "bits_per_group": 2, "graph": [[0, 1]]},
+        "prior = rbm and a graph exclude each other; use",
+    ),
+    (
+        {"compile": "on", "groups": 1, "bits_per_group": 2, "graph": [[0, 1]]},
         "compile = on is not possible with the prior 'graph'",
     ),
     ({"sampler": "pt", "temperatures": 0}, "temperatures = 0 is not possible; it must be an integer from 1 to 1000"),
@@ -296,7 +310,10 @@ BAD: list[tuple[dict[str, Any], str]] = [
         {"mean_field_steps": 3, "method": "dvae++-exp"},
         "mean_field_steps = 3 is not possible for 'dvae++-exp', which has no such setting; it has none of its kind",
     ),
-    ({"groups": 3, "bits": 5}, "groups x bits = 3 x 5 is odd; an RBM of two equal halves needs it even"),
+    (
+        {"groups": 3, "bits_per_group": 5},
+        "groups x bits_per_group = 3 x 5 is odd; an RBM of two equal halves needs it even",
+    ),
     ({"method": "dvae#-pow"}, "unknown method 'dvae#-pow'; did you mean 'dvae#-power'?"),
     ({"structure": "2-nonlinaer"}, "unknown structure '2-nonlinaer'; did you mean '2-nonlinear'?"),
     ({"betta": 3}, "unknown setting 'betta'; did you mean 'beta'?"),
@@ -331,7 +348,7 @@ def test_a_bad_value_names_field_value_and_what_is_right(values: dict[str, Any],
         ("seeds=0-999999999999", "seeds = '0-999999999999' is not possible; it must be a range that rises"),
         ("seeds=-3", "seeds = [-3] is not possible"),
         ("betas=20;30", "betas = ['20;30'] is not possible"),
-        ("rate_schedule=0.5", "rate_schedule = [[0.5]] is not possible"),
+        ("learning_rate_schedule=0.5", "learning_rate_schedule = [[0.5]] is not possible"),
     ],
 )
 def test_a_bad_setting_is_one_line(setting: str, words: str) -> None:

@@ -22,7 +22,7 @@ with warnings.catch_warnings():
 
 def four(graph: Any, **changes: Any) -> Config:
     """A config with 4 bits."""
-    return Config(structure="1-nonlinear", graph=graph, **({"bits": 4} | changes))
+    return Config(structure="1-nonlinear", graph=graph, **({"bits_per_group": 4} | changes))
 
 
 @pytest.mark.parametrize(("name", "size", "units"), [("zephyr", 1, 48), ("zephyr", 2, 33), ("pegasus", 2, 20)])
@@ -49,14 +49,14 @@ def test_a_config_keeps_the_edges_and_not_the_name(tmp_path: Path) -> None:
         config = four(graph)
         assert config.graph == config.edges == triangle
         assert Config.from_dict(json.loads(json.dumps(config.to_dict()))) == config
-    settings = ["structure=1-nonlinear", "bits=4", f"graph={path}"]
+    settings = ["structure=1-nonlinear", "bits_per_group=4", f"graph={path}"]
     assert Config().with_settings(settings).graph == triangle
     assert Config().with_settings([*settings[:2], "graph=chimera:1"]).edges == lattice("chimera", 1, 4).edges
     assert four(triangle).with_settings(["graph=none"]).graph is None
     toml = tmp_path / "run.toml"
     toml.write_text('structure = "1-nonlinear"\nbits = 4\ngraph = "0:1,1:2,0:2,2:3"\n')
     assert Config.from_toml(toml).graph == triangle
-    assert four([[0, 1], [1, 2]], bits=3).shape.units == 3, "no halves, so an odd number is possible"
+    assert four([[0, 1], [1, 2]], bits_per_group=3).shape.units == 3, "no halves, so an odd number is possible"
 
 
 @pytest.mark.parametrize(

@@ -168,7 +168,7 @@ def report_by(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(done.stdout)
     assert found.pop("home").startswith(str(folder))
     settings = found.pop("settings")
-    assert (settings["norm_memory"], settings["mean_field_steps"], settings["bits"]) == (0.7, 6, 50)
+    assert (settings["norm_memory"], settings["mean_field_steps"], settings["bits_per_group"]) == (0.7, 6, 50)
     assert "norm_decay" not in settings
     return found
 
@@ -177,7 +177,7 @@ def other_defaults(source: Path) -> None:
     """Settings of every kind have other defaults: of nets, of single methods, sizes, intervals, of the evaluation."""
     others = {
         "norm_decay": ("0.8", "0.7"), "epsilon": ("0.05", "0.06"), "mean_field_steps": ("5", "6"),
-        "bits": ("None", "50"), "evaluate_every": ("None", "7"), "chains": ("1000", "900"), "tf32": ("False", "True"),
+        "bits_per_group": ("None", "50"), "evaluate_every": ("None", "7"), "chains": ("1000", "900"), "tf32": ("False", "True"),
         "test_samples": ("4000", "3000"), "init_scale": ("2.6", "2.5"), "warmup": ("0.3", "0.2"),
     }  # fmt: skip
     for name, (old, new) in others.items():
@@ -188,11 +188,11 @@ def another_name(source: Path) -> None:
     """`norm_decay` is called `norm_memory`, with a migration."""
     edit(source / "config/settings.py", r"\bnorm_decay: BelowOne", "norm_memory: BelowOne")
     edit(source / "nets/mlp.py", r"config\.norm_decay", "config.norm_memory")
-    edit(source / "config/migrations.py", r"VERSION = 2", "VERSION = 3")
+    edit(source / "config/migrations.py", r"VERSION = 3", "VERSION = 4")
     edit(
         source / "config/migrations.py",
-        r"(?<=_tensor_1_to_2\),)\)",
-        " Migration(lambda s: {_new(k): v for k, v in s.items()}, lambda k: _new(k), lambda k, s: k))",
+        r"(?<=_tensor_2_to_3\),\n)\)",
+        "    Migration(lambda s: {_new(k): v for k, v in s.items()}, lambda k: _new(k), lambda k, s: k))",
     )
     with (source / "config/migrations.py").open("a") as file:
         file.write('\n\ndef _new(name: str) -> str:\n    return "norm_memory" if name == "norm_decay" else name\n')

@@ -57,7 +57,7 @@ def test_each_group_sees_the_centred_image_and_the_groups_before() -> None:
     torch.testing.assert_close(encoder[0].rows[0], centred)
     for group in (1, 2):
         rows = encoder[group].rows[0].reshape(4, 5, -1)
-        before = torch.cat([bits.zeta[0] for bits in inferred.bits[:group]], -1)
+        before = torch.cat([bits.zeta[0] for bits in inferred.soft_bits[:group]], -1)
         torch.testing.assert_close(rows, torch.cat([centred.expand(4, 5, -1), before], -1))
     assert inferred.joined.zeta.shape == (1, 4, 5, 6)
     model.decode(inferred.joined.zeta)
@@ -79,7 +79,9 @@ def test_the_logits_of_a_group_are_its_net_s() -> None:
     for group, net in enumerate(encoder):
         logits = (net.rows[0] @ net.weight).reshape(1, -1, 5, 2).expand(1, 4, 5, 2)
         torch.testing.assert_close(inferred.posterior[group].logits, logits)
-    own = [q.log_prob(b).sum(-1) - b.log_base.sum(-1) for q, b in zip(inferred.posterior, inferred.bits, strict=True)]
+    own = [
+        q.log_prob(b).sum(-1) - b.log_base.sum(-1) for q, b in zip(inferred.posterior, inferred.soft_bits, strict=True)
+    ]
     torch.testing.assert_close(inferred.log_ratio, torch.stack(own).sum(0), rtol=1e-4, atol=1e-4)
 
 
@@ -139,7 +141,7 @@ def test_width_and_shift_of_the_gaussian_integral() -> None:
 @pytest.mark.parametrize("name", [name for name in PAPER_METHODS if name != "dvae#-gauss_int"])
 def test_the_smoothing_is_the_method_s_with_each_replica_s_beta(name: str) -> None:
     own: dict[str, Any] = {"epsilon": 0.1} if name == "dvae#-un_exp" else {}
-    config = Config(method=name, groups=1, bits=4, layers=0, betas=(3.0, 9.0), **own)
+    config = Config(method=name, groups=1, bits_per_group=4, layers=0, betas=(3.0, 9.0), **own)
     model = build(config, data_spec(torch.full((PIXELS,), 0.5)))
     x = some_images(2).float().expand(2, 2, PIXELS)
     posterior = smoothed_method(model).infer(model, x, uniforms(2, 2, 1, 2, 4)).posterior[0]
@@ -179,7 +181,7 @@ def test_sizes_of_the_recipe(structure: str, name: str) -> None:
 
 def test_sizes_that_do_not_fit() -> None:
     nets, mean = [nn.Linear(PIXELS, 2)] * 4, torch.ones(PIXELS)
-    two = Config(method="dvae#-power", groups=1, bits=6, seeds=(0, 1))
+    two = Config(method="dvae#-power", groups=1, bits_per_group=6, seeds=(0, 1))
     likelihood = Bernoulli(two, data_spec(mean))
     method = METHODS.get("dvae#-power")
     with pytest.raises(ShapeError, match="6 units do not divide into 4 groups"):

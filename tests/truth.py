@@ -12,7 +12,7 @@ from torch import Tensor
 from softspin.smoothing import (
     Exponential,
     Gaussian,
-    Place,
+    Location,
     Power,
     ShiftedGaussian,
     Smoothing,
@@ -63,7 +63,7 @@ def gauss_legendre(low: float, high: float, panels: int, order: int = 8) -> tupl
     return torch.from_numpy(nodes.ravel()), torch.from_numpy((half * w).ravel())
 
 
-def tail_quadrature(smoothing: Smoothing, side: bool, upto: float, panels: int = 3000) -> tuple[Place, Tensor]:
+def tail_quadrature(smoothing: Smoothing, side: bool, upto: float, panels: int = 3000) -> tuple[Location, Tensor]:
     """Places on one side from its outer end up to a coordinate, and log weights of the integral over zeta there."""
     beta = smoothing.beta.item()
     if isinstance(smoothing, SpikeExponential):
@@ -75,16 +75,16 @@ def tail_quadrature(smoothing: Smoothing, side: bool, upto: float, panels: int =
     else:
         near, weight = gauss_legendre(-12.0 / math.sqrt(beta), upto, panels)
         log_rate = torch.zeros_like(near)
-    return Place(near, torch.full_like(near, side, dtype=torch.bool)), weight.log() + log_rate
+    return Location(near, torch.full_like(near, side, dtype=torch.bool)), weight.log() + log_rate
 
 
-def quadrature(smoothing: Smoothing, panels: int = 3000) -> tuple[Place, Tensor]:
+def quadrature(smoothing: Smoothing, panels: int = 3000) -> tuple[Location, Tensor]:
     """Places and log weights such that sum(e^weight f) is the integral of f over the continuous part, in float64."""
     if isinstance(smoothing, SpikeExponential):
         return tail_quadrature(smoothing, True, 0.0, panels)
     middle = math.log(0.5) if isinstance(smoothing, UnitInterval) else 0.5
     lower, upper = (tail_quadrature(smoothing, side, middle, panels) for side in (False, True))
-    place = Place(torch.cat([lower[0].near, upper[0].near]), torch.cat([lower[0].side, upper[0].side]))
+    place = Location(torch.cat([lower[0].coordinate, upper[0].coordinate]), torch.cat([lower[0].mode, upper[0].mode]))
     return place, torch.cat([lower[1], upper[1]])
 
 

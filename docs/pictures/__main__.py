@@ -7,7 +7,7 @@ from pathlib import Path
 
 import annealing
 import bits
-import machines
+import boltzmanns
 from style import svg
 
 PICTURES = {
@@ -17,9 +17,9 @@ PICTURES = {
         bits.soft_bit,
         bits.beta,
         bits.smoothings,
-        machines.mixture,
-        machines.mean_field,
-        machines.bounds,
+        boltzmanns.mixture,
+        boltzmanns.mean_field,
+        boltzmanns.bounds,
         annealing.modes,
         annealing.ais,
         annealing.replicas,

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import torch
-from machines import random_machine
+from boltzmann import random_boltzmann
 from matplotlib.figure import Figure
 from style import BLUE, GREEN, GREY, ORANGE, panels
 from torch import Tensor
@@ -22,24 +22,24 @@ def modes() -> Figure:
     """How three samplers share their chains between two modes; Gibbs and tempering begin with all bits 0."""
     side, coupling = 8, 1.2
     weight = torch.full((side, side), coupling, dtype=torch.float64)
-    machine = BipartiteBoltzmann(torch.full((2 * side,), -coupling * side / 2 + 0.08, dtype=torch.float64), weight)
+    boltzmann = BipartiteBoltzmann(torch.full((2 * side,), -coupling * side / 2 + 0.08, dtype=torch.float64), weight)
     (left,) = all_states(side, 256)
-    log_p = left @ machine.bias[:side] + softplus(machine.bias[side:] + left @ weight).sum(-1)
+    log_p = left @ boltzmann.bias[:side] + softplus(boltzmann.bias[side:] + left @ weight).sum(-1)
     share = torch.softmax(log_p, 0)[left.mean(1) > 0.5].sum().item()
 
     def upper(z: Tensor) -> float:
         return (z[..., :side].mean(-1) > 0.5).double().mean().item()
 
     updates = range(61)
-    chains = gibbs.init(machine, 500, seed=0, start=torch.zeros(500, 16, dtype=torch.float64))
-    members = population.init(machine, 500, seed=0)
-    rungs = tempering.init(machine, 500, seed=0, temperatures=8)
+    chains = gibbs.init(boltzmann, 500, seed=0, start=torch.zeros(500, 16, dtype=torch.float64))
+    members = population.init(boltzmann, 500, seed=0)
+    rungs = tempering.init(boltzmann, 500, seed=0, temperatures=8)
     rungs = rungs._replace(z=torch.zeros_like(rungs.z))
     stuck, annealed, tempered = [upper(chains.z)], [upper(members.z)], [upper(rungs.samples)]
     for _ in updates[1:]:
-        chains, _ = gibbs.step(chains, machine, sweeps=1, implementation="plain")
-        members, _ = population.step(members, machine, sweeps=1, implementation="plain")
-        rungs, _ = tempering.step(rungs, machine, sweeps=1, implementation="plain")
+        chains, _ = gibbs.step(chains, boltzmann, sweeps=1, implementation="plain")
+        members, _ = population.step(members, boltzmann, sweeps=1, implementation="plain")
+        rungs, _ = tempering.step(rungs, boltzmann, sweeps=1, implementation="plain")
         stuck.append(upper(chains.z))
         annealed.append(upper(members.z))
         tempered.append(upper(rungs.samples))
@@ -57,16 +57,16 @@ def modes() -> Figure:
 def ais() -> Figure:
     """Forward and reverse AIS of many runs, minus the exact log Z."""
     runs, chains, side = 100, 10, 8
-    one = random_machine(side, 5.0)
-    machine = BipartiteBoltzmann(one.bias.expand(runs, -1).clone(), one.weight.expand(runs, -1, -1).clone())
+    one = random_boltzmann(side, 5.0)
+    boltzmann = BipartiteBoltzmann(one.bias.expand(runs, -1).clone(), one.weight.expand(runs, -1, -1).clone())
     exact = one.exact_log_z()
     samples = _exact_samples(one, runs * chains).reshape(runs, chains, 2 * side)
     temperatures = (3, 10, 30, 100, 300)
     forward, reverse = [], []
     for steps in temperatures:
         options = {"seed": 3, "temperatures": steps, "implementation": "plain"}
-        forward.append(log_z.ais(machine, chains=chains, **options).value - exact)
-        reverse.append(log_z.reverse_ais(machine, samples, **options).value - exact)
+        forward.append(log_z.ais(boltzmann, chains=chains, **options).value - exact)
+        reverse.append(log_z.reverse_ais(boltzmann, samples, **options).value - exact)
     figure, axis = panels(1, width=6.0, height=3.6)
     for found, colour, mark, name in ((reverse, ORANGE, "v", "reverse"), (forward, BLUE, "^", "forward")):
         both = torch.stack(found)
@@ -89,12 +89,12 @@ def ais() -> Figure:
     return figure
 
 
-def _exact_samples(machine: BipartiteBoltzmann, count: int) -> Tensor:
+def _exact_samples(boltzmann: BipartiteBoltzmann, count: int) -> Tensor:
     """Independent samples: the left side from the list of all its states, the right side given it."""
-    side = machine.left
+    side = boltzmann.left
     (left,) = all_states(side, 2**side)
-    field = machine.bias[side:] + left @ machine.weight
-    log_p = left @ machine.bias[:side] + softplus(field).sum(-1)
+    field = boltzmann.bias[side:] + left @ boltzmann.weight
+    log_p = left @ boltzmann.bias[:side] + softplus(field).sum(-1)
     g = torch.Generator().manual_seed(4)
     chosen = torch.multinomial(torch.softmax(log_p, 0), count, replacement=True, generator=g)
     uniform = torch.rand(count, side, dtype=torch.float64, generator=g)

@@ -85,7 +85,7 @@ def smoothings() -> Figure:
 
 
 def _components(axis: Any, zeta: Tensor, smoothing: Smoothing) -> None:
-    bits = smoothing.soften(smoothing.locate(zeta))
+    bits = smoothing.to_soft_bits(smoothing.from_value(zeta))
     if not smoothing.has_spike:
         axis.semilogy(zeta, bits.log_r0.exp(), color=BLUE, ls="--", label="r(ζ|z=0)")
     axis.semilogy(zeta, bits.log_r1.exp(), color=ORANGE, label="r(ζ|z=1)")

@@ -16,6 +16,7 @@ from softspin import data as datasets
 from softspin.config import CUSTOM, Config
 from softspin.data import Dataset
 from softspin.data.dataset import DataSpec
+from softspin.deprecation import renamed_arguments
 from softspin.distributions import Boltzmann
 from softspin.errors import ConfigError, RunError, ShapeError, SharingError, SupportError
 from softspin.evaluation import Likelihood, evaluate, log_z_for
@@ -25,13 +26,13 @@ from softspin.model import DiscreteVAE, build, restore
 from softspin.provenance import find_device
 from softspin.records import ModelRecord, ResultRow
 from softspin.samplers import GibbsState, LogZ, Sampler, anneal_population, gibbs
-from softspin.samplers.machines import check_count, single_machines
+from softspin.samplers.primitives import check_count, split_replicas
 from softspin.sharing import files, hub
 from softspin.sharing.choice import one_replica
 from softspin.sharing.metadata import describe_checkpoint, file_name
 from softspin.training import checkpoint
 from softspin.training.results import RUN, check_checkpoint, read_result, read_run
-from softspin.training.trainer import Trainer, Watcher
+from softspin.training.trainer import Callback, Trainer
 
 ROWS = 1024
 """Images that go through the nets at a time."""
@@ -68,14 +69,14 @@ class Model:
     def prior(self, replica: int = 0) -> Boltzmann:
         """p(z), the Boltzmann machine of one replica, without gradients."""
         self.check_replica(replica)
-        return single_machines(self.net.prior())[replica]
+        return split_replicas(self.net.prior())[replica]
 
     def sample_bits(self, n: int, *, replica: int = 0, seed: int = 0) -> Tensor:
         """Latent bits `(n, D)` from the prior, by population annealing and 100 sweeps after it."""
         one = self.prior(replica)
         check_count("samples", n)
         _, members, _ = anneal_population(one, max(n, 100), seed, sweeps=2)
-        state, _ = gibbs.step(GibbsState(members.z, members.stream), one, sweeps=100)  # kin become unlike each other
+        state, _ = gibbs.step(GibbsState(members.z, members.rng_state), one, sweeps=100)  # kin become unlike each other
         order = torch.randperm(len(state.z), generator=torch.Generator().manual_seed(seed))[:n]
         return state.z[order.to(state.z.device)]
 
@@ -190,6 +191,7 @@ class Model:
             raise SupportError(f"replica {replica}; this model has {self.net.replicas}, counted from 0")
 
 
+@renamed_arguments(watcher="callback")
 def fit(
     config: Config | None = None,
     data: Dataset | str | os.PathLike[str] | None = None,
@@ -199,7 +201,7 @@ def fit(
     decoder: nn.Module | None = None,
     sampler: Sampler | None = None,
     resume: bool = False,
-    watcher: Watcher | None = None,
+    callback: Callback | None = None,
     tensorboard: bool = False,
 ) -> Model:
     """Train in a folder and return the best model. Data are those of the config unless given, by name or as they are.
@@ -222,7 +224,7 @@ def fit(
     elif {dataset.name, config.data} <= {*datasets.available()}:  # not that data and the published beta are two sets'
         config = config.replace(data=dataset.name)
     net = None if encoder is None and decoder is None else with_nets(config, dataset.spec, encoder, decoder)
-    trainer = Trainer(config, dataset, folder, net, sampler=sampler, watcher=watcher, tensorboard=tensorboard)
+    trainer = Trainer(config, dataset, folder, net, sampler=sampler, callback=callback, tensorboard=tensorboard)
     trainer.train(resume=resume)
     path = Path(folder)
     metadata = describe_checkpoint(read_run(path), "best", checkpoint.load_meta(path, "best"), read_result(path))
@@ -285,10 +287,10 @@ def with_nets(
     if len(nets) != config.shape.groups:
         raise ConfigError(f"{len(nets)} encoder nets for {config.shape.groups} groups; there is one for each")
     own = DiscreteVAE(nets, decoder or model.decoder, model.prior_parameters, model.method, model.likelihood, data.mean)
-    outputs = own.bits * own.method.outputs_per_bit
+    outputs = own.bits_per_group * own.method.outputs_per_bit
     with evaluating(own):
         for group, net in enumerate(own.encoder):
-            _check_net(f"the encoder of group {group + 1}", net, data.features + group * own.bits, outputs)
+            _check_net(f"the encoder of group {group + 1}", net, data.features + group * own.bits_per_group, outputs)
         _check_net("the decoder", own.decoder, own.units, own.likelihood.outputs)
     return own
 

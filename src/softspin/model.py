@@ -14,6 +14,7 @@ from torch.nn.functional import logsigmoid
 
 from softspin.config import Config
 from softspin.data.dataset import DataSpec
+from softspin.deprecation import renamed_attribute
 from softspin.distributions import Boltzmann
 from softspin.errors import ShapeError, SupportError
 from softspin.likelihoods import Likelihood
@@ -57,8 +58,10 @@ class DiscreteVAE(nn.Module):
         beta = dict(method.named_buffers()).get("beta")
         if beta is not None and beta.shape != (self.replicas,):
             raise ShapeError(f"beta of shape {tuple(beta.shape)} for {self.replicas} replicas; there is one each")
-        self.bits = self.units // len(self.encoder)
+        self.bits_per_group = self.units // len(self.encoder)
         """In each group."""
+
+    bits = renamed_attribute("bits", "bits_per_group")
 
     @property
     def nets(self) -> Iterator[Net]:
@@ -80,13 +83,13 @@ class DiscreteVAE(nn.Module):
         centred = (x - self.mean)[:, None]
         seen: list[Tensor] = []
         for group, net in enumerate(self.encoder):
-            own = noise[..., group * self.bits : (group + 1) * self.bits]
+            own = noise[..., group * self.bits_per_group : (group + 1) * self.bits_per_group]
             before = [torch.cat(seen, dim=-1)] if seen else []
             out = net(centred, *before)
-            if out.shape[-1] != self.bits * self.method.outputs_per_bit:
+            if out.shape[-1] != self.bits_per_group * self.method.outputs_per_bit:
                 raise ShapeError(
-                    f"the encoder net of group {group + 1} gives {out.shape[-1]} outputs; {self.bits} bits with "
-                    f"{self.method.outputs_per_bit} each are needed"
+                    f"the encoder net of group {group + 1} gives {out.shape[-1]} outputs; {self.bits_per_group} bits "
+                    f"with {self.method.outputs_per_bit} each are needed"
                 )
             seen.append(draw(group, out, own))
 
@@ -96,7 +99,7 @@ class DiscreteVAE(nn.Module):
         log_q: list[Tensor] = []
 
         def draw(group: int, out: Tensor, own: Tensor) -> Tensor:
-            logits = out[..., : self.bits]
+            logits = out[..., : self.bits_per_group]
             z = (own[:, 0] < torch.sigmoid(logits)).to(logits.dtype)
             drawn.append(z)
             log_q.append(logsigmoid(torch.where(z > 0, logits, -logits)).sum(-1))
@@ -138,10 +141,10 @@ def build(config: Config, data: DataSpec) -> DiscreteVAE:
     likelihood: Likelihood = LIKELIHOODS.get(config.likelihood)(config, data)
     method: type[Method] = METHODS.get(config.method)
     net: type[Net] = NETS.get(config.net)
-    outputs = shape.bits * method.outputs_per_bit
+    outputs = shape.bits_per_group * method.outputs_per_bit
     encoder = []
     for group in range(shape.groups):
-        inputs = (data.features, *([group * shape.bits] if group else []))
+        inputs = (data.features, *([group * shape.bits_per_group] if group else []))
         encoder.append(net.build(config, NetSpec("encoder", group, inputs, outputs, data), generators))
     decoder = net.build(config, NetSpec("decoder", 0, (shape.units,), likelihood.outputs, data), generators)
     prior: Prior = PRIORS.get(config.prior or "rbm").build(config)
@@ -168,7 +171,9 @@ def restore(config: Config, tensors: Mapping[str, Tensor], shape: tuple[int, ...
             model = build(config, DataSpec(shape or (len(mean),), mean.detach().cpu()))
     except RuntimeError as error:  # such as sizes whose product is beyond 64 bits
         what = str(error).strip().splitlines()[0]
-        raise ShapeError(f"a model of {groups} groups of {config.shape.bits} bits cannot be built: {what}") from None
+        raise ShapeError(
+            f"a model of {groups} groups of {config.shape.bits_per_group} bits cannot be built: {what}"
+        ) from None
     wanted = model.state_dict()
     for name in sorted(wanted.keys() | tensors.keys()):
         if name not in wanted:

@@ -26,16 +26,22 @@ SEEDS = 5
 """Training runs behind each published value."""
 STEPS = 1_000_000
 
-RATE_SCHEDULE: tuple[tuple[float, float], ...] = ((0.02, 0.1), (0.6, 1.0), (0.75, 1 / 3), (0.95, 0.1), (1.0, 1 / 33))
+LEARNING_RATE_SCHEDULE: tuple[tuple[float, float], ...] = (
+    (0.02, 0.1),
+    (0.6, 1.0),
+    (0.75, 1 / 3),
+    (0.95, 0.1),
+    (1.0, 1 / 33),
+)
 """Pairs (share of the steps up to which, factor on the learning rate)."""
 
 RECIPE: Mapping[str, Any] = {
-    "version": 2,
+    "version": 3,
     "net": "mlp",
     "likelihood": "bernoulli",
     "prior": "rbm",
     "groups": None,
-    "bits": None,
+    "bits_per_group": None,
     "layers": None,
     "width": None,
     "graph": None,
@@ -49,9 +55,9 @@ RECIPE: Mapping[str, Any] = {
     "warmup": 0.3,
     "weight_decay": 1e-4,
     "steps": STEPS,
-    "batch": 100,
-    "rate": 3e-3,
-    "rate_schedule": RATE_SCHEDULE,
+    "batch_size": 100,
+    "learning_rate": 3e-3,
+    "learning_rate_schedule": LEARNING_RATE_SCHEDULE,
     "adam_beta1": 0.9,
     "adam_beta2": 0.999,
     "adam_epsilon": 1e-3,

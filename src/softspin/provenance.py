@@ -14,7 +14,7 @@ from softspin import __version__
 from softspin.errors import DeviceError
 from softspin.records import Provenance
 
-OLDEST = (8, 0)
+MIN_COMPUTE_CAPABILITY = (8, 0)
 """Compute capability of the oldest GPUs that the kernels compile for: A100, RTX 30."""
 
 
@@ -62,10 +62,11 @@ def find_device(name: str) -> torch.device:
 def _too_old(device: torch.device) -> str | None:
     """Why our kernels do not compile for a GPU, or None: they multiply whole numbers and TF32 on tensor cores."""
     major, minor = torch.cuda.get_device_capability(device)
-    if (major, minor) >= OLDEST:
+    if (major, minor) >= MIN_COMPUTE_CAPABILITY:
         return None
     name = torch.cuda.get_device_name(device)
-    return f"{name} has compute capability {major}.{minor}, and the kernels need {OLDEST[0]}.{OLDEST[1]} or more"
+    needed = ".".join(map(str, MIN_COMPUTE_CAPABILITY))
+    return f"{name} has compute capability {major}.{minor}; the kernels need {needed} or more"
 
 
 def _git(folder: Path, *arguments: str) -> str:

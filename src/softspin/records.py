@@ -217,7 +217,7 @@ class ResultRow(Record):
 
     def missing_part(self) -> str | None:
         """The first number or origin that a whole result has and this one lacks; None if it is whole."""
-        where = [f"provenance.{name}" for name in MADE_BY if getattr(self.provenance, name) is None]
+        where = [f"provenance.{name}" for name in PROVENANCE_FIELDS if getattr(self.provenance, name) is None]
         return next(iter([*(name for name in EVALUATED if getattr(self, name) is None), *where]), None)
 
 
@@ -226,7 +226,7 @@ EVALUATED = (
     "baseline_nll",
 )  # fmt: skip
 """Fields of a `ResultRow` that are never None after an evaluation."""
-MADE_BY = ("softspin", "torch", "device")
+PROVENANCE_FIELDS = ("softspin", "torch", "device")
 """Fields of a `Provenance` that are always known to the program that writes it."""
 
 

@@ -12,7 +12,7 @@ import pytest
 from softspin.cli.app import run
 
 TINY = [
-    "--data", "bars-and-stripes-3x3", "--structure", "1-nonlinear", "--steps", "6", "--set", "bits=6",
+    "--data", "bars-and-stripes-3x3", "--structure", "1-nonlinear", "--steps", "6", "--set", "bits_per_group=6",
     "--set", "width=8", "--set", "chains=20", "--set", "sweeps=2", "--set", "evaluate_every=3",
     "--set", "checkpoint_every=3", "--set", "validation_samples=5", "--set", "test_samples=20", "--device", "cpu",
 ]  # fmt: skip

@@ -11,7 +11,7 @@ from cli.command import Call
 from softspin import provenance
 from softspin.experiments.figures import arrays, one_bit
 
-TINY = ["data=bars-and-stripes-3x3", "bits=1", "layers=0", "batch=2", "chains=4", "sweeps=1"]
+TINY = ["data=bars-and-stripes-3x3", "bits_per_group=1", "layers=0", "batch_size=2", "chains=4", "sweeps=1"]
 SETS = [word for setting in TINY for word in ("--set", setting)]
 
 

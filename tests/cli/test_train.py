@@ -90,7 +90,7 @@ def test_own_data_are_found_from_any_folder(how: str, tmp_path: Path, monkeypatc
 def test_a_bare_train_works_in_an_empty_home(tmp_path: Path) -> None:
     env = {**os.environ, "HOME": str(tmp_path), "XDG_CACHE_HOME": ""}
     fast = ["--set", "validation_samples=2", "--set", "test_samples=2", "--set", "test_temperatures=20"]
-    words = softspin("train", "--steps", 2, *fast, "--set", "evaluate_every=2", "--set", "bits=30")
+    words = softspin("train", "--steps", 2, *fast, "--set", "evaluate_every=2", "--set", "bits_per_group=30")
     done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "\x1b" not in done.stdout
@@ -148,7 +148,7 @@ def test_resume_takes_nothing_but_the_folder(call: Call, tmp_path: Path) -> None
 
 def test_the_demo(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = [f"{key}={value}" for key, value in {
-        "data": "bars-and-stripes-3x3", "width": 8, "bits": 6, "chains": 20, "test_samples": 9,
+        "data": "bars-and-stripes-3x3", "width": 8, "bits_per_group": 6, "chains": 20, "test_samples": 9,
     }.items()]  # fmt: skip
     monkeypatch.setattr(demo_command, "DEMO", demo_command.DEMO.with_settings(small))
     monkeypatch.chdir(tmp_path)

@@ -52,49 +52,49 @@ MACHINES: dict[str, Callable[[], Boltzmann]] = {
     "graph-dense": lambda: GraphBoltzmann(*random_graph(8, 1.0)),
     "graph-empty": lambda: GraphBoltzmann(*random_graph(6, 0.0)),
 }
-machines = pytest.mark.parametrize("make", MACHINES.values(), ids=list(MACHINES))
+boltzmanns = pytest.mark.parametrize("make", MACHINES.values(), ids=list(MACHINES))
 
 
-@machines
+@boltzmanns
 def test_energy_log_z_and_moments_are_the_naive_sums(make: Callable[[], Boltzmann]) -> None:
-    machine = make()
-    weights = naive_log_weights(machine.bias, machine.coupling)
-    z = states(machine.units)
-    torch.testing.assert_close(-machine.energy(z), weights, atol=1e-12, rtol=1e-12)
-    assert machine.log_z.item() == pytest.approx(torch.logsumexp(weights, 0).item(), abs=1e-12)
+    boltzmann = make()
+    weights = naive_log_weights(boltzmann.bias, boltzmann.coupling)
+    z = states(boltzmann.units)
+    torch.testing.assert_close(-boltzmann.energy(z), weights, atol=1e-12, rtol=1e-12)
+    assert boltzmann.log_z.item() == pytest.approx(torch.logsumexp(weights, 0).item(), abs=1e-12)
     p = torch.softmax(weights, 0)
-    torch.testing.assert_close(machine.log_prob(z), p.log(), atol=1e-12, rtol=1e-12)
-    torch.testing.assert_close(machine.marginals(), p @ z, atol=1e-13, rtol=0)
-    torch.testing.assert_close(machine.moments.pair, z.mT @ (z * p[:, None]), atol=1e-13, rtol=0)
+    torch.testing.assert_close(boltzmann.log_prob(z), p.log(), atol=1e-12, rtol=1e-12)
+    torch.testing.assert_close(boltzmann.marginals(), p @ z, atol=1e-13, rtol=0)
+    torch.testing.assert_close(boltzmann.moments.pair, z.mT @ (z * p[:, None]), atol=1e-13, rtol=0)
 
 
-@machines
+@boltzmanns
 def test_fields_are_the_conditionals(make: Callable[[], Boltzmann]) -> None:
-    machine = make()
-    z = states(machine.units)
+    boltzmann = make()
+    z = states(boltzmann.units)
     truth = torch.empty_like(z)
-    for i in range(machine.units):
+    for i in range(boltzmann.units):
         on, off = z.clone(), z.clone()
         on[:, i], off[:, i] = 1, 0
-        truth[:, i] = machine.log_prob(on) - machine.log_prob(off)
-    torch.testing.assert_close(machine.field(z), truth, atol=1e-11, rtol=1e-11)
-    for number, block in enumerate(machine.blocks):
-        torch.testing.assert_close(machine.block_field(number, z), truth[..., block], atol=1e-11, rtol=1e-11)
-        inside = machine.coupling[block][:, block]
+        truth[:, i] = boltzmann.log_prob(on) - boltzmann.log_prob(off)
+    torch.testing.assert_close(boltzmann.field(z), truth, atol=1e-11, rtol=1e-11)
+    for number, block in enumerate(boltzmann.blocks):
+        torch.testing.assert_close(boltzmann.block_field(number, z), truth[..., block], atol=1e-11, rtol=1e-11)
+        inside = boltzmann.coupling[block][:, block]
         assert not inside.any()
-    covered = torch.cat([torch.arange(machine.units)[block] for block in machine.blocks])
-    assert sorted(covered.tolist()) == list(range(machine.units))
+    covered = torch.cat([torch.arange(boltzmann.units)[block] for block in boltzmann.blocks])
+    assert sorted(covered.tolist()) == list(range(boltzmann.units))
 
 
-@machines
+@boltzmanns
 def test_log_z_has_its_exact_gradient(make: Callable[[], Boltzmann]) -> None:
-    machine = make()
-    bias = machine.bias.clone().requires_grad_()
-    if isinstance(machine, BipartiteBoltzmann):
-        weight = machine.weight.clone().requires_grad_()
+    boltzmann = make()
+    bias = boltzmann.bias.clone().requires_grad_()
+    if isinstance(boltzmann, BipartiteBoltzmann):
+        weight = boltzmann.weight.clone().requires_grad_()
         copy: Boltzmann = BipartiteBoltzmann(bias, weight)
     else:
-        weight = machine.coupling.clone().requires_grad_()
+        weight = boltzmann.coupling.clone().requires_grad_()
         copy = GraphBoltzmann(bias, weight)
     got = torch.autograd.grad(copy.log_z, (bias, weight))
     truth = torch.autograd.grad(torch.logsumexp(naive_log_weights(bias, copy.coupling), 0), (bias, weight))
@@ -116,19 +116,19 @@ def test_second_derivatives_of_log_z_are_refused() -> None:
 
 def test_parameters_changed_in_place_are_enumerated_again() -> None:
     bias, weight = random_rbm(2, 3)
-    machine = BipartiteBoltzmann(bias, weight)
-    before = machine.log_z, machine.marginals()
+    boltzmann = BipartiteBoltzmann(bias, weight)
+    before = boltzmann.log_z, boltzmann.marginals()
     weight.mul_(3)
     again = BipartiteBoltzmann(bias.clone(), weight.clone())
-    assert machine.log_z == again.log_z != before[0]
-    assert torch.equal(machine.marginals(), again.marginals())
+    assert boltzmann.log_z == again.log_z != before[0]
+    assert torch.equal(boltzmann.marginals(), again.marginals())
 
 
 def test_bits_of_any_type_are_states() -> None:
-    machine = BipartiteBoltzmann(*random_rbm(2, 2))
+    boltzmann = BipartiteBoltzmann(*random_rbm(2, 2))
     z = states(4)
     for dtype in (torch.bool, torch.uint8, torch.int64, torch.float32):
-        assert torch.equal(machine.log_prob(z.to(dtype)), machine.log_prob(z))
+        assert torch.equal(boltzmann.log_prob(z.to(dtype)), boltzmann.log_prob(z))
 
 
 def test_a_graph_with_bipartite_couplings_is_the_rbm() -> None:
@@ -159,19 +159,19 @@ def test_replicas_are_independent_machines() -> None:
 def test_fields_make_one_machine_per_sample() -> None:
     bias, weight = random_rbm(3, 4)
     extra = torch.randn(5, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-    for machine in (BipartiteBoltzmann(bias, weight), GraphBoltzmann(*random_graph(7, 0.5))):
-        many = machine.with_fields(extra)
+    for boltzmann in (BipartiteBoltzmann(bias, weight), GraphBoltzmann(*random_graph(7, 0.5))):
+        many = boltzmann.with_fields(extra)
         for k in range(5):
-            truth = torch.logsumexp(naive_log_weights(machine.bias + extra[k], machine.coupling), 0)
+            truth = torch.logsumexp(naive_log_weights(boltzmann.bias + extra[k], boltzmann.coupling), 0)
             assert many.log_z[k].item() == pytest.approx(truth.item(), abs=1e-12)
 
 
 def test_a_wide_machine_is_exact_through_its_smaller_side() -> None:
     """24 units would take 2**24 states; 10 x 500 takes 2**10, and W = 0 has the closed form sum softplus(a)."""
     bias = torch.randn(510, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    machine = BipartiteBoltzmann(bias, torch.zeros(10, 500, dtype=torch.float64))
+    boltzmann = BipartiteBoltzmann(bias, torch.zeros(10, 500, dtype=torch.float64))
     truth = torch.nn.functional.softplus(bias).sum().item()
-    assert machine.log_z.item() == pytest.approx(truth, abs=1e-9)
+    assert boltzmann.log_z.item() == pytest.approx(truth, abs=1e-9)
 
 
 def test_sums_over_many_chunks_of_states_are_exact() -> None:
@@ -179,16 +179,16 @@ def test_sums_over_many_chunks_of_states_are_exact() -> None:
     g = torch.Generator().manual_seed(0)
     a, b = torch.randn(18, dtype=torch.float64, generator=g), torch.randn(18, dtype=torch.float64, generator=g)
     w = 4 + torch.randn(18, dtype=torch.float64, generator=g)
-    machine = BipartiteBoltzmann(torch.cat([a, b]), torch.diag(w))
+    boltzmann = BipartiteBoltzmann(torch.cat([a, b]), torch.diag(w))
     pair_z = 1 + a.exp() + b.exp() + (a + b + w).exp()
-    assert machine.log_z.item() == pytest.approx(pair_z.log().sum().item(), abs=1e-10)
+    assert boltzmann.log_z.item() == pytest.approx(pair_z.log().sum().item(), abs=1e-10)
     left = (a.exp() + (a + b + w).exp()) / pair_z
-    torch.testing.assert_close(machine.marginals()[:18], left, atol=1e-12, rtol=0)
+    torch.testing.assert_close(boltzmann.marginals()[:18], left, atol=1e-12, rtol=0)
 
 
 def test_a_given_log_z_is_used_and_not_computed() -> None:
-    machine = BipartiteBoltzmann(torch.zeros(80), torch.zeros(40, 40), log_z=torch.tensor(3.0))
-    assert machine.log_prob(torch.zeros(80)).item() == -3.0
+    boltzmann = BipartiteBoltzmann(torch.zeros(80), torch.zeros(40, 40), log_z=torch.tensor(3.0))
+    assert boltzmann.log_prob(torch.zeros(80)).item() == -3.0
 
 
 def test_colouring_of_an_odd_ring_takes_three_colours() -> None:
@@ -259,41 +259,41 @@ def test_bad_input_is_named(call: Callable[[], object], error: type[Exception], 
 # What both classes answer, so that nobody asks which one it is ------------------------------------------------------
 
 
-@machines
+@boltzmanns
 def test_the_parameters_are_those_that_were_given(make: Callable[[], Boltzmann]) -> None:
-    machine = make()
+    boltzmann = make()
     for copy in (
-        machine.with_parameters(machine.bias, machine.couplings),
-        type(machine).from_parameters(machine.bias, machine.couplings),
+        boltzmann.with_parameters(boltzmann.bias, boltzmann.couplings),
+        type(boltzmann).from_parameters(boltzmann.bias, boltzmann.couplings),
     ):
-        assert type(copy) is type(machine)
-        assert copy.bias is machine.bias
-        assert copy.couplings is machine.couplings
-        assert torch.equal(copy.coupling, machine.coupling)
+        assert type(copy) is type(boltzmann)
+        assert copy.bias is boltzmann.bias
+        assert copy.couplings is boltzmann.couplings
+        assert torch.equal(copy.coupling, boltzmann.coupling)
         assert not copy.validates
-    nan = torch.full_like(machine.couplings, torch.nan)
-    assert machine.with_parameters(machine.bias, nan).couplings is nan
+    nan = torch.full_like(boltzmann.couplings, torch.nan)
+    assert boltzmann.with_parameters(boltzmann.bias, nan).couplings is nan
 
 
-@machines
+@boltzmanns
 def test_terms_of_the_couplings_are_those_of_the_dense_matrix(make: Callable[[], Boltzmann]) -> None:
-    machine = make()
-    dense = machine.coupling
-    torch.testing.assert_close(machine.coupling_strength(), dense.abs().sum(-1), atol=1e-13, rtol=0)
+    boltzmann = make()
+    dense = boltzmann.coupling
+    torch.testing.assert_close(boltzmann.coupling_strength(), dense.abs().sum(-1), atol=1e-13, rtol=0)
     # Any symmetric numbers for the pairs: the dense sum has each pair twice.
-    pair = machine.with_parameters(machine.bias, torch.ones_like(machine.couplings) + 0.5 * machine.couplings)
+    pair = boltzmann.with_parameters(boltzmann.bias, torch.ones_like(boltzmann.couplings) + 0.5 * boltzmann.couplings)
     expected = (dense * pair.coupling).sum() / 2
-    torch.testing.assert_close(machine.coupling_term(pair.couplings), expected, atol=1e-12, rtol=0)
+    torch.testing.assert_close(boltzmann.coupling_term(pair.couplings), expected, atol=1e-12, rtol=0)
 
 
-@machines
+@boltzmanns
 def test_edges_are_the_coupled_pairs(make: Callable[[], Boltzmann]) -> None:
-    machine = make()
-    row, column = machine.edges()
+    boltzmann = make()
+    row, column = boltzmann.edges()
     assert (row < column).all()
     found = set(zip(row.tolist(), column.tolist(), strict=True))
     assert len(found) == len(row)
-    assert found == {tuple(pair) for pair in machine.coupling.triu().nonzero().tolist()}
+    assert found == {tuple(pair) for pair in boltzmann.coupling.triu().nonzero().tolist()}
 
 
 def test_edges_with_zeros_and_with_replicas() -> None:
@@ -305,26 +305,26 @@ def test_edges_with_zeros_and_with_replicas() -> None:
     assert [x.tolist() for x in GraphBoltzmann(torch.zeros(2, 3), coupling).edges()] == [[0, 1], [1, 2]]
 
 
-@machines
+@boltzmanns
 def test_pair_moments_are_those_of_the_definition(make: Callable[[], Boltzmann]) -> None:
     """Sample by sample and pair by pair; a graph has the means on its diagonal."""
-    machine = make()
-    z = states(machine.units)[:7]
-    means = torch.sigmoid(machine.field(z))
-    got = machine.pair_moments(z, means, means.mean(0))
+    boltzmann = make()
+    z = states(boltzmann.units)[:7]
+    means = torch.sigmoid(boltzmann.field(z))
+    got = boltzmann.pair_moments(z, means, means.mean(0))
     dense = torch.diag(means.mean(0))
-    for i, j in itertools.permutations(range(machine.units), 2):
+    for i, j in itertools.permutations(range(boltzmann.units), 2):
         dense[i, j] = sum((m[i] * s[j] + s[i] * m[j]) / 2 for s, m in zip(z, means, strict=True)) / len(z)
-    expected = dense[: machine.left, machine.left :] if isinstance(machine, BipartiteBoltzmann) else dense
+    expected = dense[: boltzmann.left, boltzmann.left :] if isinstance(boltzmann, BipartiteBoltzmann) else dense
     torch.testing.assert_close(got, expected, atol=1e-14, rtol=0)
 
 
-@machines
+@boltzmanns
 def test_names_of_axes_and_kernels(make: Callable[[], Boltzmann]) -> None:
-    machine = make()
-    bipartite = isinstance(machine, BipartiteBoltzmann)
-    assert machine.has_kernels is bipartite
-    assert machine.axis_names == (("left unit", "right unit") if bipartite else ("unit", "unit"))
+    boltzmann = make()
+    bipartite = isinstance(boltzmann, BipartiteBoltzmann)
+    assert boltzmann.has_kernels is bipartite
+    assert boltzmann.axis_names == (("left unit", "right unit") if bipartite else ("unit", "unit"))
 
 
 def questions_of_class(source: str) -> list[str]:

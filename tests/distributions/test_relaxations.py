@@ -44,7 +44,7 @@ def parameters(left: int, right: int, scale: float = 1.0, seed: int = 0) -> tupl
     return bias.requires_grad_(), weight.requires_grad_()
 
 
-def random_machine(left: int, right: int, scale: float) -> BipartiteBoltzmann:
+def random_boltzmann(left: int, right: int, scale: float) -> BipartiteBoltzmann:
     bias, weight = parameters(left, right, scale)
     return BipartiteBoltzmann(bias.detach(), weight.detach())
 
@@ -54,10 +54,10 @@ def soft(smoothing: Smoothing, shape: tuple[int, ...], seed: int = 1) -> SoftBit
     return SmoothedBernoulli(torch.zeros(shape, dtype=torch.float64), smoothing).draw(generator=g)
 
 
-def mixture_of_smoothings(machine: Boltzmann, bits: SoftBits) -> Tensor:
+def mixture_of_smoothings(boltzmann: Boltzmann, bits: SoftBits) -> Tensor:
     """log sum_z p(z) prod_i r(zeta_i|z_i), term by term."""
-    z = states(machine.units)
-    terms = [machine.log_prob(row) + torch.where(row == 1, bits.log_r1, bits.log_r0).sum(-1) for row in z]
+    z = states(boltzmann.units)
+    terms = [boltzmann.log_prob(row) + torch.where(row == 1, bits.log_r1, bits.log_r0).sum(-1) for row in z]
     return torch.logsumexp(torch.stack(terms), 0)
 
 
@@ -67,10 +67,10 @@ def mixture_of_smoothings(machine: Boltzmann, bits: SoftBits) -> Tensor:
 @pytest.mark.parametrize("family", OVERLAPPING, ids=[s.name for s in OVERLAPPING])
 @pytest.mark.parametrize("steps", [1, 2, 5, 50])
 def test_mean_field_is_a_lower_bound(family: type[Smoothing], steps: int) -> None:
-    machine = random_machine(3, 4, scale=2.0)
+    boltzmann = random_boltzmann(3, 4, scale=2.0)
     bits = soft(family(6.0), (200, 7))
-    truth = mixture_of_smoothings(machine, bits)
-    prior = OverlapRelaxation(machine, steps)
+    truth = mixture_of_smoothings(boltzmann, bits)
+    prior = OverlapRelaxation(boltzmann, steps)
     assert (prior.log_prob(bits) <= truth + 1e-10).all()
     assert (truth - prior.log_prob(bits)).max() > 1e-4  # and it is not the truth itself
     torch.testing.assert_close(prior.exact_log_prob(bits), truth, atol=1e-9, rtol=0)
@@ -80,19 +80,19 @@ def test_mean_field_is_a_lower_bound(family: type[Smoothing], steps: int) -> Non
 @pytest.mark.parametrize("family", OVERLAPPING, ids=[s.name for s in OVERLAPPING])
 def test_mean_field_is_exact_without_couplings(family: type[Smoothing]) -> None:
     bias, _ = parameters(3, 4)
-    machine = BipartiteBoltzmann(bias.detach(), torch.zeros(3, 4, dtype=torch.float64))
+    boltzmann = BipartiteBoltzmann(bias.detach(), torch.zeros(3, 4, dtype=torch.float64))
     bits = soft(family(20.0), (50, 7))
     torch.testing.assert_close(
-        OverlapRelaxation(machine).log_prob(bits), mixture_of_smoothings(machine, bits), atol=1e-9, rtol=1e-12
+        OverlapRelaxation(boltzmann).log_prob(bits), mixture_of_smoothings(boltzmann, bits), atol=1e-9, rtol=1e-12
     )
 
 
 @pytest.mark.parametrize("graph", [False, True])
 def test_the_gap_falls_as_beta_grows(graph: bool) -> None:
-    rbm = random_machine(3, 4, scale=1.5)
-    machine: Boltzmann = GraphBoltzmann(rbm.bias, rbm.coupling) if graph else rbm
+    rbm = random_boltzmann(3, 4, scale=1.5)
+    boltzmann: Boltzmann = GraphBoltzmann(rbm.bias, rbm.coupling) if graph else rbm
     gaps = [
-        OverlapRelaxation(machine).kl(soft(Exponential(b), (2000, 7))).mean().item() for b in (2.0, 6.0, 18.0, 54.0)
+        OverlapRelaxation(boltzmann).kl(soft(Exponential(b), (2000, 7))).mean().item() for b in (2.0, 6.0, 18.0, 54.0)
     ]
     assert all(a > 2 * b for a, b in itertools.pairwise(gaps))
 
@@ -102,8 +102,8 @@ def test_more_mean_field_steps_never_make_the_bound_worse() -> None:
     bits = soft(Exponential(4.0), (300, 7))
     g = torch.Generator().manual_seed(0)
     dense = torch.triu(torch.randn(7, 7, dtype=torch.float64, generator=g), 1)
-    machine = GraphBoltzmann(torch.zeros(7, dtype=torch.float64), dense + dense.mT)
-    values = [OverlapRelaxation(machine, steps).log_prob(bits) for steps in (1, 2, 4, 8, 16)]
+    boltzmann = GraphBoltzmann(torch.zeros(7, dtype=torch.float64), dense + dense.mT)
+    values = [OverlapRelaxation(boltzmann, steps).log_prob(bits) for steps in (1, 2, 4, 8, 16)]
     assert all((b - a).min() > -1e-10 for a, b in itertools.pairwise(values))
     assert (values[-1] - values[0]).max() > 1e-3
 
@@ -111,39 +111,41 @@ def test_more_mean_field_steps_never_make_the_bound_worse() -> None:
 @pytest.mark.parametrize("steps", [1, 2, 5])
 def test_the_mean_field_is_the_papers(steps: int) -> None:
     """From m = 1/2, right side then left, `steps` times: written out unit by unit."""
-    machine = random_machine(3, 4, scale=2.0)
+    boltzmann = random_boltzmann(3, 4, scale=2.0)
     bits = soft(Exponential(3.0), (7,))
     m = [0.5] * 7
     for _ in range(steps):
         for unit in (3, 4, 5, 6, 0, 1, 2):
-            field = machine.bias[unit] + bits.log_odds[unit]
-            field = field + sum(machine.coupling[unit, other] * m[other] for other in range(7))
+            field = boltzmann.bias[unit] + bits.log_odds[unit]
+            field = field + sum(boltzmann.coupling[unit, other] * m[other] for other in range(7))
             m[unit] = torch.sigmoid(field).item()
-    got = torch.sigmoid(OverlapRelaxation(machine, steps).mean_field(bits))
+    got = torch.sigmoid(OverlapRelaxation(boltzmann, steps).mean_field(bits))
     torch.testing.assert_close(got, torch.tensor(m, dtype=torch.float64), atol=1e-12, rtol=0)
 
 
 def test_the_gradient_is_right_halfway_between_the_modes() -> None:
-    machine = BipartiteBoltzmann(torch.tensor([1.0, 2.0], dtype=torch.float64), torch.zeros(1, 1, dtype=torch.float64))
+    boltzmann = BipartiteBoltzmann(
+        torch.tensor([1.0, 2.0], dtype=torch.float64), torch.zeros(1, 1, dtype=torch.float64)
+    )
     bits = SoftBits(*(torch.zeros(2, dtype=torch.float64, requires_grad=True) for _ in range(3)))
-    to_r0, to_r1 = torch.autograd.grad(OverlapRelaxation(machine).log_prob(bits), [bits.log_r0, bits.log_r1])
-    m = torch.sigmoid(machine.bias)
+    to_r0, to_r1 = torch.autograd.grad(OverlapRelaxation(boltzmann).log_prob(bits), [bits.log_r0, bits.log_r1])
+    m = torch.sigmoid(boltzmann.bias)
     torch.testing.assert_close(to_r1, m)
     torch.testing.assert_close(to_r0, 1 - m)
 
 
-def gradients(machine: BipartiteBoltzmann, bits: SoftBits, value: Tensor) -> list[Tensor]:
-    return list(torch.autograd.grad(value.sum(), [machine.bias, machine.weight, bits.log_r0, bits.log_r1]))
+def gradients(boltzmann: BipartiteBoltzmann, bits: SoftBits, value: Tensor) -> list[Tensor]:
+    return list(torch.autograd.grad(value.sum(), [boltzmann.bias, boltzmann.weight, bits.log_r0, bits.log_r1]))
 
 
 def test_the_gradient_is_the_papers() -> None:
     """-dE(m) + E_p[dE] in the parameters, m and 1 - m in log r1 and log r0, at fixed m."""
-    machine = BipartiteBoltzmann(*parameters(3, 4))
+    boltzmann = BipartiteBoltzmann(*parameters(3, 4))
     bits = SoftBits(*(t.detach().requires_grad_() for t in soft(Exponential(6.0), (40, 7))))
-    prior = OverlapRelaxation(machine)
-    got = gradients(machine, bits, prior.log_prob(bits))
+    prior = OverlapRelaxation(boltzmann)
+    got = gradients(boltzmann, bits, prior.log_prob(bits))
     m = torch.sigmoid(prior.mean_field(bits))
-    moments = machine.moments
+    moments = boltzmann.moments
     torch.testing.assert_close(got[0], (m - moments.mean).sum(0), atol=1e-10, rtol=0)
     positive = m[:, :3].mT @ m[:, 3:]
     torch.testing.assert_close(got[1], positive - 40 * moments.pair[:3, 3:], atol=1e-10, rtol=0)
@@ -154,10 +156,10 @@ def test_the_gradient_is_the_papers() -> None:
 def test_the_gradient_tends_to_the_exact_one() -> None:
     errors = []
     for beta in (3.0, 12.0, 48.0):
-        machine = BipartiteBoltzmann(*parameters(3, 4))
+        boltzmann = BipartiteBoltzmann(*parameters(3, 4))
         bits = SoftBits(*(t.detach().requires_grad_() for t in soft(Exponential(beta), (400, 7))))
-        approximate = gradients(machine, bits, OverlapRelaxation(machine).log_prob(bits))
-        exact = gradients(machine, bits, mixture_of_smoothings(machine, bits))
+        approximate = gradients(boltzmann, bits, OverlapRelaxation(boltzmann).log_prob(bits))
+        exact = gradients(boltzmann, bits, mixture_of_smoothings(boltzmann, bits))
         errors.append(max((a - b).abs().mean().item() for a, b in zip(approximate, exact, strict=True)))
     assert errors[0] > 2 * errors[1] > 4 * errors[2]
 
@@ -172,10 +174,10 @@ def test_float32_log_weights_keep_their_digits(relaxation: str) -> None:
     uniforms = torch.rand(2, 1000, 400, generator=g).clamp(1e-6, 1 - 1e-6)
     results = {}
     for dtype in (torch.float64, torch.float32):
-        machine = BipartiteBoltzmann(bias.to(dtype), weight.to(dtype), log_z=torch.zeros((), dtype=dtype))
+        boltzmann = BipartiteBoltzmann(bias.to(dtype), weight.to(dtype), log_z=torch.zeros((), dtype=dtype))
         posterior = SmoothedBernoulli(logits.to(dtype), smoothing)
         bits = posterior.draw(uniforms=(uniforms[0].to(dtype), uniforms[1].to(dtype)))
-        prior = OverlapRelaxation(machine) if relaxation == "overlap" else GaussianIntegralRelaxation(machine, 40.0)
+        prior = OverlapRelaxation(boltzmann) if relaxation == "overlap" else GaussianIntegralRelaxation(boltzmann, 40.0)
         results[dtype] = (
             prior.log_ratio(bits) - posterior.log_ratio(bits).sum(-1),
             prior.log_prob(bits) - posterior.log_prob(bits).sum(-1),
@@ -190,13 +192,13 @@ def test_float32_log_weights_keep_their_digits(relaxation: str) -> None:
 # The Gaussian integral --------------------------------------------------------------------------------
 
 
-def mixture_of_gaussians(machine: Boltzmann, beta: Tensor, zeta: Tensor) -> Tensor:
+def mixture_of_gaussians(boltzmann: Boltzmann, beta: Tensor, zeta: Tensor) -> Tensor:
     """log sum_z p(z) N(zeta | z, (W + beta I)^-1), from the definition of a Gaussian."""
-    precision = machine.coupling + beta * torch.eye(machine.units, dtype=torch.float64)
-    away = zeta[:, None, :] - states(machine.units)
+    precision = boltzmann.coupling + beta * torch.eye(boltzmann.units, dtype=torch.float64)
+    away = zeta[:, None, :] - states(boltzmann.units)
     quadratic = torch.einsum("nsi,ij,nsj->ns", away, precision, away)
-    log_normal = 0.5 * (torch.logdet(precision) - machine.units * math.log(2 * math.pi) - quadratic)
-    weights = -machine.energy(states(machine.units))
+    log_normal = 0.5 * (torch.logdet(precision) - boltzmann.units * math.log(2 * math.pi) - quadratic)
+    weights = -boltzmann.energy(states(boltzmann.units))
     return torch.logsumexp(log_normal + torch.log_softmax(weights, 0), -1)
 
 
@@ -206,10 +208,10 @@ def test_gaussian_integral_is_the_mixture_of_gaussians(left: int, right: int, gr
     bias, weight = parameters(left, right)
     beta = torch.tensor(9.0, dtype=torch.float64, requires_grad=True)
     rbm = BipartiteBoltzmann(bias, weight)
-    machine: Boltzmann = GraphBoltzmann(bias, rbm.coupling) if graph else rbm
+    boltzmann: Boltzmann = GraphBoltzmann(bias, rbm.coupling) if graph else rbm
     bits = soft(Gaussian(9.0), (20, left + right))
     zeta = bits.zeta.detach().requires_grad_()
-    got = GaussianIntegralRelaxation(machine, beta).log_prob(bits._replace(zeta=zeta))
+    got = GaussianIntegralRelaxation(boltzmann, beta).log_prob(bits._replace(zeta=zeta))
     truth = mixture_of_gaussians(rbm, beta, zeta)
     torch.testing.assert_close(got, truth, atol=1e-10, rtol=0)
     inputs = [bias, weight, beta, zeta]
@@ -233,18 +235,18 @@ def test_gaussian_integral_with_replicas_is_one_at_a_time() -> None:
 
 def test_safe_beta_is_the_chosen_one_or_a_margin_above_the_spectrum() -> None:
     bias, weight = (p.detach() for p in parameters(5, 6, scale=3.0))
-    machine = BipartiteBoltzmann(bias, weight)
-    lowest = torch.linalg.eigvalsh(machine.coupling)[0].item()
-    assert safe_beta(machine, 100.0).item() == 100.0
-    assert safe_beta(machine, 1.0).item() == pytest.approx(5 - lowest, abs=1e-10)
-    assert safe_beta(machine, 1.0, margin=2.0).item() == pytest.approx(2 - lowest, abs=1e-10)
-    GaussianIntegralRelaxation(machine, safe_beta(machine, 1.0))
+    boltzmann = BipartiteBoltzmann(bias, weight)
+    lowest = torch.linalg.eigvalsh(boltzmann.coupling)[0].item()
+    assert safe_beta(boltzmann, 100.0).item() == 100.0
+    assert safe_beta(boltzmann, 1.0).item() == pytest.approx(5 - lowest, abs=1e-10)
+    assert safe_beta(boltzmann, 1.0, margin=2.0).item() == pytest.approx(2 - lowest, abs=1e-10)
+    GaussianIntegralRelaxation(boltzmann, safe_beta(boltzmann, 1.0))
 
 
 def test_beta_below_the_spectrum_is_refused_with_the_least_that_works() -> None:
-    machine = BipartiteBoltzmann(torch.zeros(2), torch.full((1, 1), 4.0))
+    boltzmann = BipartiteBoltzmann(torch.zeros(2), torch.full((1, 1), 4.0))
     with pytest.raises(NotPositiveDefiniteError, match=r"beta = 3 is too small: .* needs beta > 4 here; safe_beta"):
-        GaussianIntegralRelaxation(machine, 3.0)
+        GaussianIntegralRelaxation(boltzmann, 3.0)
     many = BipartiteBoltzmann(torch.zeros(2, 2), torch.tensor([[[1.0]], [[-7.0]]]))
     with pytest.raises(NotPositiveDefiniteError, match="needs beta > 7 here"):
         GaussianIntegralRelaxation(many, 3.0)

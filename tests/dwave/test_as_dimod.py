@@ -53,16 +53,16 @@ def test_small_bqms_with_odd_labels(kind: type[SoftspinSampler], vartype: str, v
 @pytest.mark.parametrize("vartype", [dimod.SPIN, dimod.BINARY])
 def test_the_exact_law_is_hit_and_a_wrong_one_is_not(kind: type[SoftspinSampler], make: Any, vartype: Any) -> None:
     """Chi-square at a false-alarm rate of 1e-6, at beta = 1.5; the wrong BQM has one bias off by 0.1."""
-    machine = make()
-    truth = torch.softmax(1.5 * log_weights(machine), 0)
+    boltzmann = make()
+    truth = torch.softmax(1.5 * log_weights(boltzmann), 0)
 
     def result(other: Boltzmann) -> Any:
         bqm = to_bqm(other).change_vartype(vartype, inplace=False)
         found = kind().sample(bqm, num_reads=40_000, beta=1.5, seed=1, **FEW[kind])
-        z = bits_of(found, range(5), machine.bias)
+        z = bits_of(found, range(5), boltzmann.bias)
         return chi_square(z, truth, clustering=found.info.get("mean_square_family", 1.0))
 
-    right, wrong = result(machine), result(off_by(machine))
+    right, wrong = result(boltzmann), result(off_by(boltzmann))
     assert right.passes, right
     assert not wrong.passes, wrong
 

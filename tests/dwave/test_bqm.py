@@ -23,12 +23,12 @@ MACHINES: dict[str, Boltzmann] = {"rbm": small_rbm(), "graph": small_graph(), "f
 
 @pytest.mark.parametrize("machine", MACHINES.values(), ids=list(MACHINES))
 @pytest.mark.parametrize("labels", [None, ["p", ("q", 1), 7, "s", "t"]])
-def test_a_bqm_has_the_energy_of_its_machine(machine: Boltzmann, labels: list[Any] | None) -> None:
-    bqm = to_bqm(machine, labels)
+def test_a_bqm_has_the_energy_of_its_machine(boltzmann: Boltzmann, labels: list[Any] | None) -> None:
+    bqm = to_bqm(boltzmann, labels)
     names = labels or list(range(5))
     assert list(bqm.variables) == names
     energies = bqm.energies((states(5).numpy().astype(np.int8), names))
-    np.testing.assert_allclose(energies, -log_weights(machine).numpy(), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(energies, -log_weights(boltzmann).numpy(), rtol=0, atol=1e-12)
     assert bqm.vartype is dimod.BINARY
 
 
@@ -60,41 +60,41 @@ RING = [("a", "b"), ("b", "c"), ("c", "d"), ("d", "e"), ("e", "a")]
 @pytest.mark.parametrize("beta", [1.0, 2.5])
 def test_a_machine_has_the_energy_of_its_bqm(vartype: str, edges: list[Any], kind: type, beta: float) -> None:
     bqm = a_bqm(vartype, edges)
-    machine, labels, offset = from_bqm(bqm, beta)
-    assert type(machine) is kind
+    boltzmann, labels, offset = from_bqm(bqm, beta)
+    assert type(boltzmann) is kind
     assert set(labels) == set(bqm.variables)
     found = dimod.ExactSolver().sample(bqm)  # another's enumeration
     place = [list(found.variables).index(label) for label in labels]
     z = torch.from_numpy((found.record.sample[:, place] > 0).astype(np.float64))
-    np.testing.assert_allclose(machine.energy(z).numpy() + offset, beta * found.record.energy, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(boltzmann.energy(z).numpy() + offset, beta * found.record.energy, rtol=0, atol=1e-12)
     log_sum = np.log(np.exp(-beta * found.record.energy).sum())
-    assert math.isclose(machine.log_z.item() - offset, log_sum, abs_tol=1e-12)
+    assert math.isclose(boltzmann.log_z.item() - offset, log_sum, abs_tol=1e-12)
 
 
 @pytest.mark.parametrize("kind", [dimod.Float32BQM, dimod.DictBQM])
 def test_other_bqms_are_left_as_they_are(kind: Any) -> None:
     bqm = kind({"a": 0.5, "b": 0.25}, {("a", "b"): -1.5}, 1.0, "SPIN")
-    machine, labels, offset = from_bqm(bqm)
+    boltzmann, labels, offset = from_bqm(bqm)
     assert bqm.vartype is dimod.SPIN
-    energy = machine.energy(torch.tensor([1.0, 0.0], dtype=torch.float64)).item() + offset
+    energy = boltzmann.energy(torch.tensor([1.0, 0.0], dtype=torch.float64)).item() + offset
     assert (labels, energy) == (["a", "b"], 0.5 - 0.25 + 1.5 + 1.0)
 
 
 def test_the_sides_of_a_tree_are_found() -> None:
-    machine, labels, _ = from_bqm(a_bqm("SPIN", TREE))
-    assert isinstance(machine, BipartiteBoltzmann)
+    boltzmann, labels, _ = from_bqm(a_bqm("SPIN", TREE))
+    assert isinstance(boltzmann, BipartiteBoltzmann)
     assert labels == ["b", 0, 2, "alone", "a", "c", 1]
-    assert machine.left == 4
+    assert boltzmann.left == 4
 
 
 @pytest.mark.parametrize("machine", MACHINES.values(), ids=list(MACHINES))
-def test_there_and_back(machine: Boltzmann) -> None:
-    back, labels, offset = from_bqm(to_bqm(machine), dtype=machine.bias.dtype)
-    assert type(back) is type(machine)
-    assert torch.equal(back.bias, machine.bias)
-    assert torch.equal(back.coupling, machine.coupling)
+def test_there_and_back(boltzmann: Boltzmann) -> None:
+    back, labels, offset = from_bqm(to_bqm(boltzmann), dtype=boltzmann.bias.dtype)
+    assert type(back) is type(boltzmann)
+    assert torch.equal(back.bias, boltzmann.bias)
+    assert torch.equal(back.coupling, boltzmann.coupling)
     assert (labels, offset) == (list(range(5)), 0)
-    assert math.isclose(back.log_z.item(), true_log_z(machine), rel_tol=1e-6)
+    assert math.isclose(back.log_z.item(), true_log_z(boltzmann), rel_tol=1e-6)
 
 
 def test_bad_input_is_named() -> None:

@@ -31,28 +31,28 @@ def exact_sampler(**options: Any) -> DimodSampler:
 @pytest.mark.parametrize("make", [small_rbm, small_graph])
 def test_the_exact_law_is_hit_and_a_wrong_one_is_not(make: Any) -> None:
     """Chi-square at a false-alarm rate of 1e-6."""
-    machine, sampler = make(), exact_sampler()
-    state = sampler.init(machine, 60_000, seed=0)
-    new, info = sampler.step(state, machine, sweeps=1)
-    assert chi_square(new.z, probabilities(machine)).passes
-    assert not chi_square(sampler.step(state, off_by(machine), sweeps=1)[0].z, probabilities(machine)).passes
+    boltzmann, sampler = make(), exact_sampler()
+    state = sampler.init(boltzmann, 60_000, seed=0)
+    new, info = sampler.step(state, boltzmann, sweeps=1)
+    assert chi_square(new.z, probabilities(boltzmann)).passes
+    assert not chi_square(sampler.step(state, off_by(boltzmann), sweeps=1)[0].z, probabilities(boltzmann)).passes
     assert info.flip_rate == (new.z != state.z).double().mean()
 
 
 @pytest.mark.parametrize("replicas", [(), (2,), (2, 3)])
 @pytest.mark.parametrize("make", [small_rbm, small_graph])
 def test_state_in_and_state_out(make: Any, replicas: tuple[int, ...]) -> None:
-    machine, sampler = make(replicas=replicas), exact_sampler()
-    state = sampler.init(machine, 7, seed=0)
+    boltzmann, sampler = make(replicas=replicas), exact_sampler()
+    state = sampler.init(boltzmann, 7, seed=0)
     before = [x.clone() for x in state]
-    new, info = sampler.step(state, machine, sweeps=3)
+    new, info = sampler.step(state, boltzmann, sweeps=3)
     assert all(torch.equal(a, b) for a, b in zip(state, before, strict=True))
     assert new.z.shape == state.z.shape == (*replicas, 7, 5)
     assert new.z.dtype == torch.float64
     assert info.flip_rate.shape == replicas
-    again, _ = sampler.step(type(state)(*before), machine, sweeps=3)
+    again, _ = sampler.step(type(state)(*before), boltzmann, sweeps=3)
     assert all(torch.equal(a, b) for a, b in zip(new, again, strict=True)), "the same state has the same draws"
-    later, _ = sampler.step(new, machine, sweeps=3)
+    later, _ = sampler.step(new, boltzmann, sweeps=3)
     assert not torch.equal(later.z, new.z)
 
 
@@ -68,7 +68,7 @@ def test_replicas_are_runs_of_their_own() -> None:
 
 def test_labels_and_scale_reach_the_sampler() -> None:
     """The sampler below sees its own names, and energies divided by 4; being at beta = 4, it is right."""
-    machine = small_graph()
+    boltzmann = small_graph()
     names = ["a", "b", "c", "d", "e"]
     sampler = exact_sampler(effective_beta=4.0, beta=4.0, labels=names)
     seen: list[dimod.BQM] = []
@@ -79,31 +79,31 @@ def test_labels_and_scale_reach_the_sampler() -> None:
         return inner(bqm, **given)
 
     sampler.sampler.sample = watched
-    new, _ = sampler.step(sampler.init(machine, 40_000, seed=1), machine, sweeps=1)
+    new, _ = sampler.step(sampler.init(boltzmann, 40_000, seed=1), boltzmann, sweeps=1)
     assert list(seen[-1].variables) == names
-    assert seen[-1].linear["b"] == pytest.approx(-machine.bias[1].item() / 4)
-    assert chi_square(new.z, probabilities(machine)).passes
+    assert seen[-1].linear["b"] == pytest.approx(-boltzmann.bias[1].item() / 4)
+    assert chi_square(new.z, probabilities(boltzmann)).passes
     assert sampler.report is not None
     assert sampler.report.asked == 4
 
 
 def test_what_is_wrong_is_told_once_with_numbers() -> None:
-    machine = small_rbm()
+    boltzmann = small_rbm()
     cold = DimodSampler(SimulatedAnnealingSampler())
     text = r"SimulatedAnnealingSampler does not sample as asked: only lowest states, so at no .*training, will be off"
     with pytest.warns(TemperatureWarning, match=text):
-        cold.init(machine, 5, seed=0)
+        cold.init(boltzmann, 5, seed=0)
     scaled = exact_sampler(beta=1.5)
     text = r"beta = 1\.[45]\d\d \+- 0.0\d\d where 1 was asked.*effective_beta=1\.[45]\d? makes up for it"
     with pytest.warns(TemperatureWarning, match=text):
-        scaled.init(machine, 5, seed=0)
+        scaled.init(boltzmann, 5, seed=0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        cold.init(machine, 5, seed=0)
+        cold.init(boltzmann, 5, seed=0)
         unchecked = DimodSampler(RandomSampler(), check=False)
-        unchecked.init(machine, 5, seed=0)
+        unchecked.init(boltzmann, 5, seed=0)
         good = exact_sampler()
-        good.init(machine, 5, seed=0)
+        good.init(boltzmann, 5, seed=0)
     assert unchecked.report is None
     assert good.report is not None
     assert good.report.right_temperature
@@ -115,7 +115,7 @@ class Stingy(RandomSampler):
 
 
 def test_bad_input_is_named() -> None:
-    machine = small_rbm()
+    boltzmann = small_rbm()
     with pytest.raises(SupportError, match="ExactSolver takes no num_reads"):
         DimodSampler(dimod.ExactSolver())
     with pytest.raises(SupportError, match="num_reads is not for DimodSampler to be told; it follows from the chains"):
@@ -123,16 +123,16 @@ def test_bad_input_is_named() -> None:
     with pytest.raises(SupportError, match="effective_beta = -1; it must be a finite number above 0"):
         exact_sampler(effective_beta=-1)
     with pytest.raises(ShapeError, match="3 labels, 3 of them different, for 5 units; one each"):
-        exact_sampler(labels="abc").init(machine, 5, seed=0)
+        exact_sampler(labels="abc").init(boltzmann, 5, seed=0)
     few = DimodSampler(Stingy(), check=False)
     with pytest.raises(ShapeError, match="Stingy gave 3 reads; 5 were asked for"):
-        few.step(few.init(machine, 5, seed=0), machine)
+        few.step(few.init(boltzmann, 5, seed=0), boltzmann)
     sampler = exact_sampler()
     with pytest.raises(SupportError, match="0 chains; at least 1 is needed"):
-        sampler.init(machine, 0, seed=0)
-    state = sampler.init(machine, 5, seed=0)
+        sampler.init(boltzmann, 0, seed=0)
+    state = sampler.init(boltzmann, 5, seed=0)
     with pytest.raises(SupportError, match="0 sweeps; at least 1 is needed"):
-        sampler.step(state, machine, sweeps=0)
+        sampler.step(state, boltzmann, sweeps=0)
     with pytest.raises(ShapeError, match=r"chains have shape \(5, 5\); this machine takes \(2, at least 1, 5\)"):
         sampler.step(state, small_rbm(replicas=(2,)))
 
@@ -143,7 +143,8 @@ def test_bad_input_is_named() -> None:
 def test_a_model_learns_with_it_and_the_run_says_so(tmp_path: Path) -> None:
     """Bars and stripes with 6 bits, by exact samples: the exact NLL falls far below that of independent pixels."""
     config = small(
-        groups=1, bits=6, width=16, samples=5, batch=14, steps=250, rate=2e-2, chains=50, evaluate_every=250,
+        groups=1, bits_per_group=6, width=16, importance_samples=5, batch_size=14, steps=250,
+        learning_rate=2e-2, chains=50, evaluate_every=250,
         test_samples=500, sweeps=1, weight_decay=0.0,
     )  # fmt: skip
     model = softspin.fit(config, folder=tmp_path / "run", sampler=exact_sampler())
@@ -184,7 +185,7 @@ def test_a_training_step_takes_its_samples_from_it() -> None:
         expected, _ = sampler.step(before, made.model.prior(), config.sweeps)
         made.step()
         assert torch.equal(made.update.sampler_state.z, expected.z)
-        assert torch.equal(made.update.sampler_state.stream, expected.stream)
+        assert torch.equal(made.update.sampler_state.rng_state, expected.rng_state)
 
 
 def test_a_sampler_and_its_name_belong_together(tmp_path: Path) -> None:
@@ -198,6 +199,6 @@ def test_a_sampler_and_its_name_belong_together(tmp_path: Path) -> None:
 
 
 def test_parameters_that_became_nan_end_the_run_in_one_line(tmp_path: Path) -> None:
-    made = trainer(small(sampler="custom", rate=1e30, report_every=1), tmp_path, sampler=exact_sampler())
+    made = trainer(small(sampler="custom", learning_rate=1e30, report_every=1), tmp_path, sampler=exact_sampler())
     with pytest.raises(TrainingError, match=r"training broke at step .* is not finite"):
         made.train()

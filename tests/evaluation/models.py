@@ -29,7 +29,7 @@ def custom_model(
     encoder: Sequence[nn.Module], decoder: nn.Module, units: int, mean: Tensor, *, beta: float = 30.0
 ) -> DiscreteVAE:
     """Ordinary modules around an RBM of two equal halves; one replica of DVAE# with the power function."""
-    config = Config(method="dvae#-power", groups=len(encoder), bits=units // len(encoder), beta=beta)
+    config = Config(method="dvae#-power", groups=len(encoder), bits_per_group=units // len(encoder), beta=beta)
     likelihood = Bernoulli(config, data_spec(mean))
     return DiscreteVAE(
         encoder, decoder, RBM(units // 2, units // 2, 1), method("dvae#-power")(config), likelihood, mean
@@ -53,7 +53,7 @@ def small_model(
     method: str = "dvae#-power", groups: int = 2, bits: int = 4, seeds: tuple[int, ...] = (0, 1)
 ) -> DiscreteVAE:
     """In float64, so that rounding hides nothing. A replica is the same alone and among others."""
-    config = Config(method=method, groups=groups, bits=bits, layers=1, width=6, seeds=seeds)
+    config = Config(method=method, groups=groups, bits_per_group=bits, layers=1, width=6, seeds=seeds)
     model = build(config, data_spec(torch.linspace(0.2, 0.7, PIXELS)))
     generators = [torch.Generator().manual_seed(100 + seed) for seed in seeds]
 

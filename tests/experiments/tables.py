@@ -8,7 +8,7 @@ from pathlib import Path
 from softspin.records import ResultRow
 
 SETTINGS = [
-    "bits=6", "width=8", "chains=20", "sweeps=2", "batch=10", "evaluate_every=4", "validation_samples=5",
+    "bits_per_group=6", "width=8", "chains=20", "sweeps=2", "batch_size=10", "evaluate_every=4", "validation_samples=5",
     "test_samples=20", "checkpoint_every=2", "device=cpu",
 ]  # fmt: skip
 """Beside the steps: 8 are enough to resume in the middle."""

@@ -80,7 +80,13 @@ def test_the_script_makes_the_committed_files(tmp_path: Path) -> None:
 def test_a_cell_is_a_config() -> None:
     cell = by_id(1)["omniglot/4-nonlinear/k5/dvae++-power/pa"]
     assert cell.config(seeds=(3, 4)) == Config(
-        data="omniglot", structure="4-nonlinear", samples=5, method="dvae++-power", sampler="pa", beta=30, seeds=(3, 4)
+        data="omniglot",
+        structure="4-nonlinear",
+        importance_samples=5,
+        method="dvae++-power",
+        sampler="pa",
+        beta=30,
+        seeds=(3, 4),
     )
     short = cell.config(steps=1000)
     assert (short.steps, short.intervals.evaluate) == (1000, 20)

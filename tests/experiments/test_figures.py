@@ -70,7 +70,7 @@ def test_closeness_agrees_with_quadrature() -> None:
         for number, beta in enumerate(grid):
             smoothing = smoothing_family(family)(float(beta))
             place, log_weight = quadrature(smoothing, panels=600)
-            bits = smoothing.soften(place)
+            bits = smoothing.to_soft_bits(place)
             below0, below1 = smoothing.cdf(place)
             mass = torch.exp(mixture_log_prob(torch.zeros_like(bits.zeta), bits.log_r0, bits.log_r1) + log_weight)
             assert mass.sum().item() == pytest.approx(1, abs=1e-6)
@@ -114,22 +114,22 @@ def kl_by_hand(bias: Tensor, weight: Tensor, odds: Tensor, steps: int) -> float:
 
 
 def test_kl_of_the_mean_field_is_that_of_all_states() -> None:
-    machine, bits = soft_machine(4, 3, zetas=5)
-    found = mean_field_kl(machine, bits, [1, 2, 5], seed=0, temperatures=10, chains=10)
+    boltzmann, bits = soft_machine(4, 3, zetas=5)
+    found = mean_field_kl(boltzmann, bits, [1, 2, 5], seed=0, temperatures=10, chains=10)
     assert torch.equal(found.value, found.lower)
     for place, steps in enumerate([1, 2, 5]):
         for replica, zeta in itertools.product(range(2), range(5)):
             odds = bits.log_odds[replica, zeta].clamp(-25, 25)  # beyond, a plain log of 1 - m is that of 0
-            true = kl_by_hand(machine.bias[replica], machine.weight[replica], odds, steps)
+            true = kl_by_hand(boltzmann.bias[replica], boltzmann.weight[replica], odds, steps)
             assert found.value[place, replica, zeta].item() == pytest.approx(true, abs=1e-6)
     assert found.value[0].max() > 0.1
 
 
 def test_annealed_kl_agrees_with_the_enumerated_one() -> None:
-    machine, bits = soft_machine(6, 5, zetas=30)
+    boltzmann, bits = soft_machine(6, 5, zetas=30)
     options: dict[str, Any] = {"seed": 3, "temperatures": 100, "chains": 200}
-    exact = mean_field_kl(machine, bits, [1, 5], **options)
-    found = mean_field_kl(machine, bits, [1, 5], **options, enumerate_upto=0)
+    exact = mean_field_kl(boltzmann, bits, [1, 5], **options)
+    found = mean_field_kl(boltzmann, bits, [1, 5], **options, enumerate_upto=0)
     error = (found.value - found.lower) / 1.96
     # 60 machines, one log Z for both numbers of steps. Certain ones have no error but that of float32.
     assert ((found.value - exact.value).abs() < SIGMAS * error + 1e-4).all()
@@ -144,7 +144,9 @@ def test_annealed_kl_agrees_with_the_enumerated_one() -> None:
 
 def one_bit_each() -> tuple[Any, Tensor]:
     """A model of two bits that do not meet: bit i decodes into pixel i alone, no couplings, no layers."""
-    config = Config(data="bars-and-stripes-3x3", method="dvae#-exp", beta=6.0, groups=1, bits=2, layers=0, batch=2)
+    config = Config(
+        data="bars-and-stripes-3x3", method="dvae#-exp", beta=6.0, groups=1, bits_per_group=2, layers=0, batch_size=2
+    )
     model = build(config, data_spec(torch.tensor([0.5, 0.5])))
     with torch.no_grad():
         model.encoder[0].linears[0].weight.zero_()  # type: ignore[union-attr, index]
@@ -161,7 +163,7 @@ def variance_by_quadrature(
     density, below = PRINTED["exp"]
     smoothing = smoothing_family("exp")(6.0)
     place, log_weight = quadrature(smoothing, panels=600)
-    zeta = smoothing.soften(place).zeta.clone().requires_grad_()
+    zeta = smoothing.to_soft_bits(place).zeta.clone().requires_grad_()
     l = torch.tensor(logit, dtype=torch.float64, requires_grad=True)
     r0, r1 = density(zeta, 6.0), density(1 - zeta, 6.0)
     q, p = torch.sigmoid(l), torch.sigmoid(torch.tensor(bias, dtype=torch.float64))
@@ -203,7 +205,7 @@ def test_gradient_noise_of_one_bit_agrees_with_quadrature() -> None:
 
 # Training ------------------------------------------------------------------------------------------------
 
-TINY = ["data=bars-and-stripes-3x3", "bits=3", "layers=1", "width=4", "batch=4", "chains=8", "sweeps=1"]
+TINY = ["data=bars-and-stripes-3x3", "bits_per_group=3", "layers=1", "width=4", "batch_size=4", "chains=8", "sweeps=1"]
 FEW = Measuring(points=2, zetas=3, draws=2, iterations=3, curves=2, temperatures=5, final_temperatures=5, chains=4)
 
 
@@ -316,11 +318,11 @@ def test_arrays_that_have_got_further_stay(tmp_path: Path) -> None:
 
 def test_training_that_breaks_says_so(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="training dvae#-exp broke at step 3: 'bound' is not finite"):
-        compute(tmp_path, ["fig2c"], settings=[*TINY, "rate=1e25"])
+        compute(tmp_path, ["fig2c"], settings=[*TINY, "learning_rate=1e25"])
 
 
 def test_settings_that_are_the_figures_own() -> None:
-    for setting in ("betas=5,6", "samples=5", "seeds=1"):
+    for setting in ("betas=5,6", "importance_samples=5", "seeds=1"):
         with pytest.raises(ConfigError, match=f"'{setting.partition('=')[0]}' is the figure's own choice"):
             training._configs(["fig2b"], 10, "cpu", [setting])
 

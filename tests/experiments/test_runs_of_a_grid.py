@@ -77,7 +77,13 @@ def test_a_run_that_made_what_is_outdated_is_not_taken_for_a_new_one(
 def test_lengths_and_variants_have_their_own_folders(cells: dict[str, Cell], tmp_path: Path) -> None:
     folders = {
         only(needed(cells[POWER], tmp_path, [], *more).runs).folder
-        for more in ([], ["clamp=1e-7"], ["clamp=1e-6"], ["steps=9"], ["rate=0.1", "warmup=0.1", "weight_decay=0.1"])
+        for more in (
+            [],
+            ["clamp=1e-7"],
+            ["clamp=1e-6"],
+            ["steps=9"],
+            ["learning_rate=0.1", "warmup=0.1", "weight_decay=0.1"],
+        )
     }
     assert len(folders) == 5
     assert all(len(part) <= runs.MOST_LETTERS for folder in folders for part in folder.relative_to(tmp_path).parts)

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from softspin.errors import MissingExtraError, ShapeError, SupportError, TooLargeError
 from softspin.numerics import all_states, softplus
-from softspin.random import init_rng_state as streams
+from softspin.random import init_rng_state
 
 cpu = pytest.importorskip("softspin.kernels.cpu", reason="needs the extra softspin[fast]")
 
@@ -36,7 +36,7 @@ def threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def machine(n: int, m: int, replicas: int = 1, scale: float = 1.0, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+def boltzmann(n: int, m: int, replicas: int = 1, scale: float = 1.0, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     """bias, weight, base; weights such that fields are of order `scale`."""
     g = torch.Generator().manual_seed(seed)
     weight = torch.randn(replicas, n, m, generator=g) * (2 * scale / math.sqrt(max(n, m)))
@@ -72,16 +72,16 @@ def assert_is_twin(new: Tensor, z: Tensor, bias: Tensor, weight: Tensor, base: T
 @pytest.mark.parametrize(("n", "m"), SIZES)
 @pytest.mark.parametrize("chains", [1, 2, 128, 129, 257])
 def test_sweep_is_its_twin_on_the_same_uniforms(n: int, m: int, chains: int, replicas: int) -> None:
-    bias, weight, base = machine(n, m, replicas)
-    z, stream = states(replicas, chains, n + m), streams(3, replicas)
+    bias, weight, base = boltzmann(n, m, replicas)
+    z, rng_state = states(replicas, chains, n + m), init_rng_state(3, replicas)
     t = torch.rand(replicas, chains, generator=torch.Generator().manual_seed(2))
     t[:, 0] = 0
     for sweep in range(2):
-        u = cpu.uniforms(stream, 0, chains, (n, m))
-        assert torch.equal(u, cpu.uniforms(streams(3, replicas), sweep, chains, (n, m)))
-        new, _ = cpu.gibbs_sweeps(z, bias, weight, stream, 1, t, base)
+        u = cpu.uniforms(rng_state, 0, chains, (n, m))
+        assert torch.equal(u, cpu.uniforms(init_rng_state(3, replicas), sweep, chains, (n, m)))
+        new, _ = cpu.gibbs_sweeps(z, bias, weight, rng_state, 1, t, base)
         assert_is_twin(new, z, bias, weight, base, t, u)
-        new, stream = cpu.gibbs_sweeps(z, bias, weight, stream, 1)
+        new, rng_state = cpu.gibbs_sweeps(z, bias, weight, rng_state, 1)
         assert_is_twin(new, z, bias, weight, torch.zeros_like(base), torch.ones(replicas, chains), u)
         z = new
 
@@ -89,13 +89,13 @@ def test_sweep_is_its_twin_on_the_same_uniforms(n: int, m: int, chains: int, rep
 def test_ties_of_the_first_16_bits_are_decided_by_the_rest() -> None:
     """Fields placed at the boundary of the uniforms that will come: half of all decisions need the last bits."""
     n, m, chains = 64, 64, 1
-    stream = streams(5, 512)
-    u = cpu.uniforms(stream, 0, chains, (n, m)).double()
+    rng_state = init_rng_state(5, 512)
+    u = cpu.uniforms(rng_state, 0, chains, (n, m)).double()
     edge = (u * 2**16).floor() / 2**16 + 2.0**-17  # the middle of the interval that 16 bits leave
     bias = torch.logit(edge[:, 0]).float()
     weight = torch.zeros(512, n, m)
     z = torch.zeros(512, chains, n + m)
-    new, _ = cpu.gibbs_sweeps(z, bias, weight, stream, 1)
+    new, _ = cpu.gibbs_sweeps(z, bias, weight, rng_state, 1)
     expected = (u.float() * (1 + torch.exp(-bias[:, None])) < 1).float()
     unsure = (u - torch.sigmoid(bias[:, None].double())).abs() < 1e-7
     assert torch.equal(new[~unsure], expected[~unsure])
@@ -138,48 +138,51 @@ def test_no_step_of_annealing_is_lost_at_the_edge_of_the_series() -> None:
 
 
 def test_uniforms_look_uniform() -> None:
-    u = cpu.uniforms(streams(0, 2), 0, 1000, (100, 101)).double()
+    u = cpu.uniforms(init_rng_state(0, 2), 0, 1000, (100, 101)).double()
     assert 0 < u.min() < 1e-4
     assert 1 - 1e-4 < u.max() <= 1
     count = u.numel()
     assert abs(u.mean() - 0.5) < 5 * math.sqrt(1 / 12 / count)
-    for other in (u.roll(1, 0), u.roll(1, 1), u.roll(1, 2), cpu.uniforms(streams(0, 2), 1, 1000, (100, 101))):
+    for other in (u.roll(1, 0), u.roll(1, 1), u.roll(1, 2), cpu.uniforms(init_rng_state(0, 2), 1, 1000, (100, 101))):
         assert abs(((u - 0.5) * (other - 0.5)).mean()) < 5 / 12 / math.sqrt(count)
     bits = (u * 2**24).long()[..., None] >> torch.arange(1, 24) & 1  # float32 rounds the last one away
     assert (abs(bits.double().mean((0, 1, 2)) - 0.5) < 6 * 0.5 / math.sqrt(count)).all()
 
 
 def test_many_sweeps_are_single_sweeps() -> None:
-    bias, weight, base = machine(33, 100, 3)
-    z, stream, t = states(3, 130, 133), streams(0, 3), torch.full((3, 130), 0.7)
-    at_once, end = cpu.gibbs_sweeps(z, bias, weight, stream, 5, t, base)
+    bias, weight, base = boltzmann(33, 100, 3)
+    z, rng_state, t = states(3, 130, 133), init_rng_state(0, 3), torch.full((3, 130), 0.7)
+    single_step, end = cpu.gibbs_sweeps(z, bias, weight, rng_state, 5, t, base)
     for _ in range(5):
-        z, stream = cpu.gibbs_sweeps(z, bias, weight, stream, 1, t, base)
-    assert torch.equal(at_once, z)
-    assert torch.equal(end, stream)
+        z, rng_state = cpu.gibbs_sweeps(z, bias, weight, rng_state, 1, t, base)
+    assert torch.equal(single_step, z)
+    assert torch.equal(end, rng_state)
     assert end[:, 1].tolist() == [5, 5, 5]
 
 
 def test_incoming_right_side_is_not_read() -> None:
-    bias, weight, _ = machine(7, 13)
+    bias, weight, _ = boltzmann(7, 13)
     z = states(1, 20, 20)
     other = z.clone()
     other[..., 7:] = math.nan
-    assert torch.equal(*(cpu.gibbs_sweeps(x, bias, weight, streams(0, 1), 2)[0] for x in (z, other)))
+    assert torch.equal(*(cpu.gibbs_sweeps(x, bias, weight, init_rng_state(0, 1), 2)[0] for x in (z, other)))
 
 
 # -- nothing depends on threads, blocks, neighbours ----------------------------------------------------------------
 
 
-def both(bias: Tensor, weight: Tensor, base: Tensor, chains: int, stream: Tensor, z: Tensor) -> list[Tensor]:
+def both(bias: Tensor, weight: Tensor, base: Tensor, chains: int, rng_state: Tensor, z: Tensor) -> list[Tensor]:
     schedule = torch.linspace(0, 1, 21)
-    return [cpu.gibbs_sweeps(z, bias, weight, stream, 10)[0], *cpu.anneal(bias, weight, base, schedule, chains, stream)]
+    return [
+        cpu.gibbs_sweeps(z, bias, weight, rng_state, 10)[0],
+        *cpu.anneal(bias, weight, base, schedule, chains, rng_state),
+    ]
 
 
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("openmp", [True, False])
 def test_threads_and_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch, openmp: bool) -> None:
-    args = (*machine(33, 100, 3), 257, streams(0, 3), states(3, 257, 133))
+    args = (*boltzmann(33, 100, 3), 257, init_rng_state(0, 3), states(3, 257, 133))
     torch.set_num_threads(1)
     expected = both(*args)
     if not openmp:
@@ -191,17 +194,17 @@ def test_threads_and_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch, open
 
 
 def test_replicas_and_chains_do_not_see_their_neighbours() -> None:
-    bias, weight, base = machine(33, 100, 3)
-    z, stream = states(3, 140, 133), streams(0, 3)
-    together = both(bias, weight, base, 140, stream, z)
-    alone = both(bias[1:2], weight[1:2], base[1:2], 140, stream[1:2], z[1:2])
+    bias, weight, base = boltzmann(33, 100, 3)
+    z, rng_state = states(3, 140, 133), init_rng_state(0, 3)
+    together = both(bias, weight, base, 140, rng_state, z)
+    alone = both(bias[1:2], weight[1:2], base[1:2], 140, rng_state[1:2], z[1:2])
     assert all(torch.equal(a[1:2], b) for a, b in zip(together, alone, strict=True))
-    fewer = both(bias, weight, base, 31, stream, z[:, :31])
+    fewer = both(bias, weight, base, 31, rng_state, z[:, :31])
     assert all(torch.equal(a[:, :31], b) for a, b in zip(together[:-1], fewer[:-1], strict=True))
 
 
 def test_calls_from_several_python_threads() -> None:
-    args = (*machine(33, 100, 2), 100, streams(0, 2), states(2, 100, 133))
+    args = (*boltzmann(33, 100, 2), 100, init_rng_state(0, 2), states(2, 100, 133))
     expected = both(*args)
     with ThreadPoolExecutor(4) as pool:
         for result in pool.map(lambda _: both(*args), range(12)):
@@ -209,14 +212,14 @@ def test_calls_from_several_python_threads() -> None:
 
 
 def _in_child(queue: Any) -> None:
-    bias, weight, base = machine(33, 100, 2)
-    queue.put([x.numpy() for x in both(bias, weight, base, 100, streams(0, 2), states(2, 100, 133))])
+    bias, weight, base = boltzmann(33, 100, 2)
+    queue.put([x.numpy() for x in both(bias, weight, base, 100, init_rng_state(0, 2), states(2, 100, 133))])
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # Python 3.12 warns of every fork with threads
 def test_works_in_a_forked_child() -> None:
-    expected = both(*machine(33, 100, 2), 100, streams(0, 2), states(2, 100, 133))
+    expected = both(*boltzmann(33, 100, 2), 100, init_rng_state(0, 2), states(2, 100, 133))
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
     child = context.Process(target=_in_child, args=(queue,))
@@ -246,19 +249,19 @@ def chi_square(z: Tensor, probability: Tensor) -> float:
 @pytest.mark.parametrize(("off_by", "fits"), [(0.0, True), (0.1, False)])
 def test_stationary_law(off_by: float, fits: bool) -> None:
     """Chi-square with 63 degrees of freedom exceeds 139.4 once in a million; a bias off by 0.1 is noticed."""
-    bias, weight, _ = machine(3, 3, seed=4)
+    bias, weight, _ = boltzmann(3, 3, seed=4)
     probability, _ = law(bias[0], weight[0])
     bias[0, 1] += off_by
-    z, _ = cpu.gibbs_sweeps(states(1, 200_000, 6), bias, weight, streams(0, 1), 60)
+    z, _ = cpu.gibbs_sweeps(states(1, 200_000, 6), bias, weight, init_rng_state(0, 1), 60)
     assert (chi_square(z, probability) < 139.4) == fits
 
 
 def test_tempered_law() -> None:
     """At temperature t the machine is the one with the mixed parameters; false alarm 1e-6."""
-    bias, weight, base = machine(3, 3, seed=4)
+    bias, weight, base = boltzmann(3, 3, seed=4)
     probability, _ = law(0.6 * base[0] + 0.4 * bias[0], 0.4 * weight[0])
     t = torch.full((1, 200_000), 0.4)
-    z, _ = cpu.gibbs_sweeps(states(1, 200_000, 6), bias, weight, streams(0, 1), 40, t, base)
+    z, _ = cpu.gibbs_sweeps(states(1, 200_000, 6), bias, weight, init_rng_state(0, 1), 40, t, base)
     assert chi_square(z, probability) < 139.4
 
 
@@ -275,17 +278,17 @@ def log_mean(log_weight: Tensor) -> tuple[float, float]:
 @pytest.mark.parametrize("temperatures", [2, 5, 50])
 @pytest.mark.parametrize(("n", "m"), [(4, 3), (6, 9)])
 def test_weights_are_unbiased_forward_and_reverse(n: int, m: int, temperatures: int) -> None:
-    bias, weight, base = machine(n, m, seed=2)
+    bias, weight, base = boltzmann(n, m, seed=2)
     probability, log_z = law(bias[0], weight[0])
     exact = float(log_z - softplus(base[0].double()).sum())
     path = torch.linspace(0, 1, temperatures, dtype=torch.float64)
     chains = 50_000
-    forward, z, _ = cpu.anneal(bias, weight, base, path, chains, streams(0, 1))
+    forward, z, _ = cpu.anneal(bias, weight, base, path, chains, init_rng_state(0, 1))
     value, error = log_mean(forward[0])
     assert abs(value - exact) < 5 * error
     start = torch.multinomial(probability, chains, replacement=True, generator=torch.Generator().manual_seed(0))
     samples = (start[:, None] >> torch.arange(n + m) & 1).float()[None]
-    reverse, _, _ = cpu.anneal(bias, weight, base, path.flip(0), chains, streams(1, 1), samples)
+    reverse, _, _ = cpu.anneal(bias, weight, base, path.flip(0), chains, init_rng_state(1, 1), samples)
     value, error = log_mean(reverse[0])
     assert abs(-value - exact) < 5 * error
     lower, upper = forward.mean(), -reverse.mean()  # Jensen: bounds from below and above, on average
@@ -295,14 +298,14 @@ def test_weights_are_unbiased_forward_and_reverse(n: int, m: int, temperatures: 
 
 def test_end_of_a_long_run_has_the_law_of_the_machine() -> None:
     """False alarm 1e-6."""
-    bias, weight, base = machine(3, 3, seed=4)
-    _, z, _ = cpu.anneal(bias, weight, base, torch.linspace(0, 1, 200), 40_000, streams(0, 1))
+    bias, weight, base = boltzmann(3, 3, seed=4)
+    _, z, _ = cpu.anneal(bias, weight, base, torch.linspace(0, 1, 200), 40_000, init_rng_state(0, 1))
     assert chi_square(z, law(bias[0], weight[0])[0]) < 139.4
 
 
 def test_no_variance_without_coupling_from_the_machines_own_base() -> None:
-    bias, weight, _ = machine(33, 100, 2)
-    log_weight, _, _ = cpu.anneal(bias, 0 * weight, bias, torch.linspace(0, 1, 50), 100, streams(0, 2))
+    bias, weight, _ = boltzmann(33, 100, 2)
+    log_weight, _, _ = cpu.anneal(bias, 0 * weight, bias, torch.linspace(0, 1, 50), 100, init_rng_state(0, 2))
     assert torch.equal(log_weight, torch.zeros(2, 100, dtype=torch.float64))
 
 
@@ -312,11 +315,11 @@ def test_no_variance_without_coupling_from_the_machines_own_base() -> None:
 def test_increment_against_float64(n: int, m: int, scale: float, before: float, after: float) -> None:
     """One step of the log weight, from the left side that the sweep before it left; relative error 1e-6."""
     chains = 50
-    bias, weight, base = machine(n, m, scale=scale)
+    bias, weight, base = boltzmann(n, m, scale=scale)
     start, path = states(1, chains, n + m), torch.tensor([before, after], dtype=torch.float64)
-    log_weight, _, _ = cpu.anneal(bias, weight, base, path, chains, streams(0, 1), start)
+    log_weight, _, _ = cpu.anneal(bias, weight, base, path, chains, init_rng_state(0, 1), start)
     first = torch.full((1, chains), before)
-    left = cpu.gibbs_sweeps(start, bias, weight, streams(0, 1), 1, first, base)[0][..., :n].double()
+    left = cpu.gibbs_sweeps(start, bias, weight, init_rng_state(0, 1), 1, first, base)[0][..., :n].double()
 
     unit = weight.abs().amax() / 2**21
     driven = left @ (torch.round(weight / unit).double() * unit.double())
@@ -334,15 +337,15 @@ def test_anneal_agrees_with_plain_on_the_same_uniforms() -> None:
     """The whole run: same draws, hence (but for ties, none with this seed) the same chains and log weights."""
     from softspin.kernels import plain
 
-    bias, weight, base = machine(33, 100, 2)
-    path, stream = torch.linspace(0, 1, 9), streams(0, 2)
+    bias, weight, base = boltzmann(33, 100, 2)
+    path, rng_state = torch.linspace(0, 1, 9), init_rng_state(0, 2)
 
     def uniforms(sweep: int) -> Tensor:
-        drawn: Tensor = cpu.uniforms(stream, sweep, 40, (33, 100))
+        drawn: Tensor = cpu.uniforms(rng_state, sweep, 40, (33, 100))
         return drawn
 
-    ours = cpu.anneal(bias, weight, base, path, 40, stream)
-    theirs = plain.anneal(bias, weight, base, path, 40, stream, uniforms=uniforms)
+    ours = cpu.anneal(bias, weight, base, path, 40, rng_state)
+    theirs = plain.anneal(bias, weight, base, path, 40, rng_state, uniforms=uniforms)
     torch.testing.assert_close(ours[0], theirs[0], rtol=0, atol=2e-4)
     assert torch.equal(ours[1], theirs[1])
     assert torch.equal(ours[2], theirs[2])
@@ -426,12 +429,12 @@ def test_bad_annealing(change: dict[str, Any], error: type[Exception], text: str
 def test_fields_beyond_32_bits_are_refused_not_wrapped() -> None:
     n = 1200
     with pytest.raises(TooLargeError, match="do not fit into 32 bits; use implementation 'plain'"):
-        cpu.gibbs_sweeps(torch.zeros(1, 1, n + 1), torch.zeros(1, n + 1), torch.ones(1, n, 1), streams(0, 1), 1)
+        cpu.gibbs_sweeps(torch.zeros(1, 1, n + 1), torch.zeros(1, n + 1), torch.ones(1, n, 1), init_rng_state(0, 1), 1)
 
 
 def test_extreme_fields() -> None:
     bias = torch.tensor([[1e30, -1e30, 300.0, -300.0]])
-    z, _ = cpu.gibbs_sweeps(torch.ones(1, 50, 4), bias, torch.zeros(1, 2, 2), streams(0, 1), 3)
+    z, _ = cpu.gibbs_sweeps(torch.ones(1, 50, 4), bias, torch.zeros(1, 2, 2), init_rng_state(0, 1), 3)
     assert torch.equal(z, torch.tensor([1.0, 0.0, 1.0, 0.0]).expand(1, 50, 4))
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from softspin import kernels
 from softspin.errors import TooLargeError
 from softspin.kernels import plain
-from softspin.random import init_rng_state as streams
+from softspin.random import init_rng_state
 
 triton = pytest.importorskip("triton", reason="Triton is not installed here")
 gpu = pytest.importorskip("softspin.kernels.gpu", reason="Triton is not installed here")
@@ -30,7 +30,7 @@ pytestmark = [
 ]
 
 
-def machine(replicas: int, n: int, m: int, seed: int = 0, scale: float = 0.3) -> tuple[Tensor, Tensor]:
+def boltzmann(replicas: int, n: int, m: int, seed: int = 0, scale: float = 0.3) -> tuple[Tensor, Tensor]:
     g = torch.Generator().manual_seed(seed)
     bias, weight = torch.randn(replicas, n + m, generator=g), scale * torch.randn(replicas, n, m, generator=g)
     return bias.to(DEVICE), weight.to(DEVICE)
@@ -59,10 +59,10 @@ def test_the_published_philox_vector() -> None:
     assert [hex(int(w)) for w in words] == ["0x408f276d", "0x41c83b0e", "0xa20bc7c6", "0x6d5451fd"]
 
 
-def uniforms(stream: Tensor, sweep: int, chains: int, n: int, m: int) -> Tensor:
+def uniforms(rng_state: Tensor, sweep: int, chains: int, n: int, m: int) -> Tensor:
     """The uniforms that the kernel's documentation promises, `(R, chains, n + m)`."""
     rows = []
-    for key, counter in stream.tolist():
+    for key, counter in rng_state.tolist():
         words = []
         for side, units in ((1, n), (0, m)):
             unit = torch.arange(units).expand(chains, units)
@@ -94,16 +94,16 @@ SHAPES = [(7, 13, 1), (13, 7, 130), (33, 100, 9), (100, 100, 16), (150, 150, 3),
 @pytest.mark.parametrize(("n", "m", "chains"), SHAPES)
 @pytest.mark.parametrize("tempered", [False, True])
 def test_one_sweep_is_the_twin_on_the_same_random_bits(n: int, m: int, chains: int, tempered: bool) -> None:
-    bias, weight = machine(2, n, m)
-    stream = streams(3, 2, device=DEVICE)
-    stream[:, 1] = torch.tensor([5, (1 << 33) + 1])
+    bias, weight = boltzmann(2, n, m)
+    rng_state = init_rng_state(3, 2, device=DEVICE)
+    rng_state[:, 1] = torch.tensor([5, (1 << 33) + 1])
     z = bits(2, chains, n + m)
     t = torch.linspace(0, 1, chains).expand(2, chains).to(DEVICE) if tempered else None
     base = torch.flip(bias, (-1,)) if tempered else None
-    got, after = gpu.gibbs_sweeps(z, bias, weight, stream, 1, t, base)
+    got, after = gpu.gibbs_sweeps(z, bias, weight, rng_state, 1, t, base)
     assert after[:, 1].tolist() == [6, (1 << 33) + 2]
     assert ((got == 0) | (got == 1)).all()
-    u = uniforms(stream.cpu(), 0, chains, n, m)
+    u = uniforms(rng_state.cpu(), 0, chains, n, m)
     heat = 1.0 if t is None else t[..., None].double()
     ground = torch.zeros_like(bias) if base is None else base
     exact = rounded(weight)
@@ -117,21 +117,24 @@ def test_one_sweep_is_the_twin_on_the_same_random_bits(n: int, m: int, chains: i
 
 
 def test_many_sweeps_are_one_sweep_many_times() -> None:
-    bias, weight = machine(2, 33, 20)
-    stream = streams(0, 2, device=DEVICE)
+    bias, weight = boltzmann(2, 33, 20)
+    rng_state = init_rng_state(0, 2, device=DEVICE)
     z = bits(2, 11, 53)
-    at_once, end = gpu.gibbs_sweeps(z, bias, weight, stream, 5)
+    single_step, end = gpu.gibbs_sweeps(z, bias, weight, rng_state, 5)
     for _ in range(5):
-        z, stream = gpu.gibbs_sweeps(z, bias, weight, stream, 1)
-    assert torch.equal(at_once, z)
-    assert torch.equal(end, stream)
+        z, rng_state = gpu.gibbs_sweeps(z, bias, weight, rng_state, 1)
+    assert torch.equal(single_step, z)
+    assert torch.equal(end, rng_state)
 
 
 CUTS = {
-    "narrow 16": lambda chains: [gpu.Cut(False, 16, 4, chains)],
-    "narrow 32": lambda chains: [gpu.Cut(False, 32, 8, chains)],
-    "wide": lambda chains: [gpu.Cut(True, 64, 4, chains)],
-    "two waves": lambda chains: [gpu.Cut(True, 128, 8, min(chains, 128)), gpu.Cut(True, 64, 4, max(chains - 128, 1))],
+    "narrow 16": lambda chains: [gpu.LaunchPlan(False, 16, 4, chains)],
+    "narrow 32": lambda chains: [gpu.LaunchPlan(False, 32, 8, chains)],
+    "wide": lambda chains: [gpu.LaunchPlan(True, 64, 4, chains)],
+    "two waves": lambda chains: [
+        gpu.LaunchPlan(True, 128, 8, min(chains, 128)),
+        gpu.LaunchPlan(True, 64, 4, max(chains - 128, 1)),
+    ],
 }
 
 
@@ -142,14 +145,14 @@ CUTS = {
 def test_neither_the_kernel_nor_the_block_size_changes_anything(
     replicas: int, n: int, m: int, chains: int, sweeps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bias, weight = machine(replicas, n, m)
-    stream = streams(0, replicas, device=DEVICE)
-    stream[-1, 1] = (1 << 32) - 1
+    bias, weight = boltzmann(replicas, n, m)
+    rng_state = init_rng_state(0, replicas, device=DEVICE)
+    rng_state[-1, 1] = (1 << 32) - 1
     z = bits(replicas, chains, n + m)
-    expected, end = gpu.gibbs_sweeps(z, bias, weight, stream, sweeps)
+    expected, end = gpu.gibbs_sweeps(z, bias, weight, rng_state, sweeps)
     for name, cut in CUTS.items():
         monkeypatch.setattr(gpu, "plan", lambda size, replicas, chains, processors, tempered, cut=cut: cut(chains))
-        got, after = gpu.gibbs_sweeps(z, bias, weight, stream, sweeps)
+        got, after = gpu.gibbs_sweeps(z, bias, weight, rng_state, sweeps)
         assert torch.equal(got, expected), name
         assert torch.equal(after, end), name
 
@@ -157,36 +160,38 @@ def test_neither_the_kernel_nor_the_block_size_changes_anything(
 @pytest.mark.parametrize("replicas", [1, 2, 3, 5, 10, 20, 33, 100])
 def test_waves_cover_every_chain_once(replicas: int) -> None:
     for chains in (1, 100, 1000, 1001):
-        cuts = gpu.plan(224, replicas, chains, 132, tempered=False)
-        assert sum(cut.chains for cut in cuts) == chains
+        plans = gpu.plan(224, replicas, chains, 132, tempered=False)
+        assert sum(cut.chains for cut in plans) == chains
         # Program 0 of a later cut starts at an even chain: pairs share their random words.
-        assert all(cut.chains % 2 == 0 for cut in cuts[:-1])
+        assert all(cut.chains % 2 == 0 for cut in plans[:-1])
 
 
 def test_a_replica_does_not_see_its_neighbours_nor_a_chain_the_others() -> None:
-    bias, weight = machine(3, 20, 30)
-    stream = streams(0, 3, device=DEVICE)
+    bias, weight = boltzmann(3, 20, 30)
+    rng_state = init_rng_state(0, 3, device=DEVICE)
     z = bits(3, 13, 50)
-    together, _ = gpu.gibbs_sweeps(z, bias, weight, stream, 2)
-    alone, _ = gpu.gibbs_sweeps(z[1:2], bias[1:2], weight[1:2], stream[1:2], 2)
-    fewer, _ = gpu.gibbs_sweeps(z[:, :5], bias, weight, stream, 2)
+    together, _ = gpu.gibbs_sweeps(z, bias, weight, rng_state, 2)
+    alone, _ = gpu.gibbs_sweeps(z[1:2], bias[1:2], weight[1:2], rng_state[1:2], 2)
+    fewer, _ = gpu.gibbs_sweeps(z[:, :5], bias, weight, rng_state, 2)
     assert torch.equal(together[1:2], alone)
     assert torch.equal(together[:, :5], fewer)
 
 
 def test_a_machine_without_weights_and_saturated_biases() -> None:
     bias = torch.tensor([[60.0] * 5 + [-60.0] * 5], device=DEVICE)
-    z, _ = gpu.gibbs_sweeps(bits(1, 9, 10), bias, torch.zeros(1, 5, 5, device=DEVICE), streams(0, 1, device=DEVICE), 2)
+    z, _ = gpu.gibbs_sweeps(
+        bits(1, 9, 10), bias, torch.zeros(1, 5, 5, device=DEVICE), init_rng_state(0, 1, device=DEVICE), 2
+    )
     assert z[0].mean(0).tolist() == [1.0] * 5 + [0.0] * 5
 
 
 def test_a_machine_too_large_for_the_chip_is_refused() -> None:
-    bias, weight = machine(1, 3, gpu.LARGEST + 1)
-    stream = streams(0, 1, device=DEVICE)
+    bias, weight = boltzmann(1, 3, gpu.LARGEST + 1)
+    rng_state = init_rng_state(0, 1, device=DEVICE)
     with pytest.raises(TooLargeError, match="3 x 225 units do not fit on the chip; at most 224"):
-        gpu.gibbs_sweeps(bits(1, 2, 228), bias, weight, stream, 1)
+        gpu.gibbs_sweeps(bits(1, 2, 228), bias, weight, rng_state, 1)
     with pytest.raises(TooLargeError):
-        gpu.anneal(bias, weight, bias, torch.linspace(0, 1, 3, device=DEVICE), 2, stream)
+        gpu.anneal(bias, weight, bias, torch.linspace(0, 1, 3, device=DEVICE), 2, rng_state)
 
 
 @pytest.mark.parametrize("wide", [False, True])
@@ -201,14 +206,14 @@ def test_a_chip_too_small_for_a_machine_says_so(wide: bool, monkeypatch: pytest.
             return launch
 
     monkeypatch.setattr(gpu.gpu_wide if wide else gpu.gpu_narrow, "sweep", NoRoom())
-    monkeypatch.setattr(gpu, "plan", lambda *shape, tempered: [gpu.Cut(wide, 64 if wide else 8, 4, 7)])
+    monkeypatch.setattr(gpu, "plan", lambda *shape, tempered: [gpu.LaunchPlan(wide, 64 if wide else 8, 4, 7)])
     monkeypatch.setattr(kernels, "choose", lambda implementation, device, dtype: gpu)
-    bias, weight = machine(1, 3, 4)
-    z, stream = bits(1, 7, 7), streams(0, 1, device=DEVICE)
+    bias, weight = boltzmann(1, 3, 4)
+    z, rng_state = bits(1, 7, 7), init_rng_state(0, 1, device=DEVICE)
     with pytest.raises(TooLargeError, match="3 x 4 units do not fit on this chip: out of resource: shared memory"):
-        kernels.gibbs_sweeps(z, bias, weight, stream, 2, implementation="gpu")
-    got, _ = kernels.gibbs_sweeps(z, bias, weight, stream, 2)
-    assert torch.equal(got, plain.gibbs_sweeps(z, bias, weight, stream, 2)[0])
+        kernels.gibbs_sweeps(z, bias, weight, rng_state, 2, implementation="gpu")
+    got, _ = kernels.gibbs_sweeps(z, bias, weight, rng_state, 2)
+    assert torch.equal(got, plain.gibbs_sweeps(z, bias, weight, rng_state, 2)[0])
 
 
 ANNEALED = [(9, 21, 7, 5), (33, 100, 2, 3), (200, 200, 2, 3)]
@@ -220,18 +225,18 @@ def test_annealing_is_the_twin_on_the_same_random_bits(
     n: int, m: int, chains: int, temperatures: int, reverse: bool
 ) -> None:
     """In float64 the twin, in float32 the kernel."""
-    bias, weight = machine(2, n, m, scale=4 / (n + m) ** 0.5)
+    bias, weight = boltzmann(2, n, m, scale=4 / (n + m) ** 0.5)
     weight = rounded(weight).float()  # on the kernel's own grid, so that both walk the same path
     base = 0.5 * bias
-    stream = streams(2, 2, device=DEVICE)
+    rng_state = init_rng_state(2, 2, device=DEVICE)
     schedule = torch.linspace(0, 1, temperatures, device=DEVICE)
     schedule = schedule.flip(0) if reverse else schedule
     start = bits(2, chains, n + m) if reverse else None
-    log_weight, z, after = gpu.anneal(bias, weight, base, schedule, chains, stream, start)
+    log_weight, z, after = gpu.anneal(bias, weight, base, schedule, chains, rng_state, start)
     twin_weight, twin_z, twin_after = plain.anneal(
-        bias.double(), weight.double(), base.double(), schedule.double(), chains, stream,
+        bias.double(), weight.double(), base.double(), schedule.double(), chains, rng_state,
         None if start is None else start.double(),
-        uniforms=lambda k: uniforms(stream.cpu(), k, chains, n, m).double(),
+        uniforms=lambda k: uniforms(rng_state.cpu(), k, chains, n, m).double(),
     )  # fmt: skip
     assert torch.equal(z.double(), twin_z)
     assert torch.equal(after, twin_after)
@@ -242,14 +247,14 @@ def test_annealing_is_the_twin_on_the_same_random_bits(
 def test_annealing_corrects_the_rounded_weights(reverse: bool) -> None:
     """One weight of 60 makes the grid coarse. The right side summed out by enumeration, in float64."""
     n, m, chains = 3, 5, 6
-    bias, weight = machine(1, n, m)
+    bias, weight = boltzmann(1, n, m)
     weight[0, 1, 2] = 60.0
-    stream = streams(2, 1, device=DEVICE)
+    rng_state = init_rng_state(2, 1, device=DEVICE)
     schedule = torch.tensor([0.0, 0.5, 1.0], device=DEVICE)
     schedule = schedule.flip(0) if reverse else schedule
     start = bits(1, chains, n + m) if reverse else None
-    log_weight, z, _ = gpu.anneal(bias, weight, bias, schedule, chains, stream, start)
-    around, _, _ = gpu.anneal(bias, rounded(weight).float(), bias, schedule, chains, stream, start)
+    log_weight, z, _ = gpu.anneal(bias, weight, bias, schedule, chains, rng_state, start)
+    around, _, _ = gpu.anneal(bias, rounded(weight).float(), bias, schedule, chains, rng_state, start)
     left = (z if start is None else start)[0, :, :n].double()
     right = torch.tensor(list(itertools.product([0.0, 1.0], repeat=m)), dtype=torch.float64, device=DEVICE)
 
@@ -262,8 +267,8 @@ def test_annealing_corrects_the_rounded_weights(reverse: bool) -> None:
 
 
 def test_annealing_with_the_machine_as_its_own_base_has_no_variance() -> None:
-    bias, _ = machine(1, 6, 5)
+    bias, _ = boltzmann(1, 6, 5)
     weight = torch.zeros(1, 6, 5, device=DEVICE)
     schedule = torch.linspace(0, 1, 4, device=DEVICE)
-    log_weight, _, _ = gpu.anneal(bias, weight, bias, schedule, 10, streams(0, 1, device=DEVICE))
+    log_weight, _, _ = gpu.anneal(bias, weight, bias, schedule, 10, init_rng_state(0, 1, device=DEVICE))
     assert log_weight.abs().max().item() == 0

@@ -57,11 +57,11 @@ gpu_noise.launch(streams(0, 2), torch.zeros(2, 1000), 1)
 @pytest.mark.parametrize(
     ("capability", "machines"), [(90, [(200, 1), (200, 5)]), (80, [(192, 1)]), (89, [(128, 1), (100, 20)])]
 )
-def test_kernels_compile_and_fit(capability: int, machines: list[tuple[int, int]], tmp_path: Path) -> None:
+def test_kernels_compile_and_fit(capability: int, boltzmanns: list[tuple[int, int]], tmp_path: Path) -> None:
     """The sizes that `gpu` promises: (units of a side, replicas), each by whichever kernel it would run."""
     environment = os.environ | {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
     run = subprocess.run(
-        [sys.executable, "-c", COMPILE, str(capability), json.dumps(machines)],
+        [sys.executable, "-c", COMPILE, str(capability), json.dumps(boltzmanns)],
         env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr[-2000:]

@@ -50,11 +50,11 @@ LAYOUTS: list[Callable[[Tensor], Tensor]] = [torch.clone, turned, table, spaced]
 
 @pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 1), (5, 3, 70), (33, 65, 31), (40, 68, 100)])
 @pytest.mark.parametrize("shares", [1, 3])
-def test_products_of_odd_shapes(m: int, n: int, k: int, shares: int) -> None:
+def test_products_of_odd_shapes(m: int, n: int, k: int, split_k: int) -> None:
     """An entry's float32 error is some 1e-7 of its bound; TF32's is 1e-4. Shares without work are zeros."""
     a, b = normal(2, m, k), normal(2, k, n, seed=1)
-    parts = gpu_matmul.launch(a, b, TILE._replace(shares=shares), tf32=False)
-    assert parts.shape == (shares, 2, m, n)
+    parts = gpu_matmul.launch(a, b, TILE._replace(split_k=split_k), tf32=False)
+    assert parts.shape == (split_k, 2, m, n)
     assert error(parts.sum(0), a, b) < 5e-7
 
 
@@ -122,14 +122,14 @@ def test_two_products_in_one_launch_are_those_of_two(
     """Bit for bit; of unlike shapes, strides and shares."""
     a, b = layout(normal(2, m, k)), normal(2, k, n, seed=1)
     c, d = normal(2, p, r, seed=2), layout(normal(2, r, q, seed=3))
-    one, two = matmul.joined_two(a, b, c, d)
+    one, two = matmul.matmul_pair(a, b, c, d)
     assert torch.equal(one, matmul.joined(a, b))
     assert torch.equal(two, matmul.joined(c, d))
 
 
 def test_a_replica_alone_is_a_replica_among_others() -> None:
     a, b = normal(3, 30, 600), normal(3, 600, 40, seed=1)
-    assert gpu_matmul.tile_for(30, 40, 600).shares > 1
+    assert gpu_matmul.tile_for(30, 40, 600).split_k > 1
     together = matmul.joined(a, b)
     for own in (slice(0, 1), slice(1, 3)):
         assert torch.equal(matmul.joined(a[own], b[own]), together[own])
@@ -142,8 +142,8 @@ def test_tiles_cover_what_a_net_asks_for(rows: int) -> None:
         for k in (1, 100, 200, 784, 2500, 4096):
             tile = gpu_matmul.tile_for(rows, n, k)
             steps = -(-k // tile.depth)
-            assert 1 <= tile.shares <= 7
-            assert -(-steps // tile.shares) * (tile.shares - 1) < steps
+            assert 1 <= tile.split_k <= 7
+            assert -(-steps // tile.split_k) * (tile.split_k - 1) < steps
 
 
 @pytest.mark.filterwarnings("ignore")  # the compiler's own, of its imports

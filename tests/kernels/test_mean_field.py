@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from kernels.test_gpu import DEVICE, INTERPRETED, machine, pytestmark  # noqa: F401
+from kernels.test_gpu import DEVICE, INTERPRETED, boltzmann, pytestmark  # noqa: F401
 from torch import Tensor
 
 from softspin.distributions import BipartiteBoltzmann, OverlapRelaxation
@@ -28,7 +28,7 @@ def by_hand(evidence: Tensor, bias: Tensor, weight: Tensor, steps: int) -> Tenso
 @pytest.mark.parametrize(("n", "m"), [(1, 1), (3, 40), (33, 5), (64, 64), (300, 20)])
 @pytest.mark.parametrize("rows", [1, 17])
 def test_the_kernel_is_the_loop(n: int, m: int, rows: int) -> None:
-    bias, weight = machine(2, n, m, seed=n)
+    bias, weight = boltzmann(2, n, m, seed=n)
     evidence = (4 * torch.randn(2, rows, n + m, generator=torch.Generator().manual_seed(rows))).to(DEVICE)
     for steps in (1, 4):
         got = gpu_mean_field.launch(evidence, bias, weight, steps, tf32=False)
@@ -37,7 +37,7 @@ def test_the_kernel_is_the_loop(n: int, m: int, rows: int) -> None:
 
 @pytest.mark.skipif(INTERPRETED, reason="operators on tensors of a GPU need a GPU")
 def test_the_relaxation_takes_it_on_a_gpu() -> None:
-    bias, weight = machine(3, 40, 24)
+    bias, weight = boltzmann(3, 40, 24)
     odds = (5 * torch.randn(3, 2, 7, 64, generator=torch.Generator().manual_seed(5))).to(DEVICE)
     bits = SoftBits(torch.sigmoid(odds), torch.zeros_like(odds), odds)
     got = OverlapRelaxation(BipartiteBoltzmann(bias, weight), 5).mean_field(bits)

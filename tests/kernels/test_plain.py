@@ -13,13 +13,12 @@ from torch import Tensor
 from softspin import kernels
 from softspin.errors import DeviceError, MissingExtraError, ShapeError, SupportError, UnknownNameError
 from softspin.kernels import choose, plain
-from softspin.random import advance
-from softspin.random import init_rng_state as streams
+from softspin.random import advance, init_rng_state
 
 SIZES = [(1, 1, 1), (3, 2, 5), (7, 13, 4), (4, 1, 33)]
 
 
-def machine(
+def boltzmann(
     n: int, m: int, replicas: int, dtype: torch.dtype = torch.float64, seed: int = 0
 ) -> tuple[Tensor, Tensor, Tensor]:
     """bias, weight and another set of biases for the base."""
@@ -56,16 +55,16 @@ def one_by_one(z: Tensor, bias: Tensor, weight: Tensor, u: Tensor, t: Tensor, ba
 @pytest.mark.parametrize(("n", "m", "chains"), SIZES)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_sweeps_are_the_conditionals_unit_by_unit(n: int, m: int, chains: int, dtype: torch.dtype) -> None:
-    bias, weight, base = machine(n, m, 2, dtype)
+    bias, weight, base = boltzmann(n, m, 2, dtype)
     z, u, t = bits(2, chains, n + m, dtype=dtype), rand(3, 2, chains, n + m).to(dtype), rand(2, chains).to(dtype)
-    stream = streams(0, 2)
-    got, later = plain.gibbs_sweeps(z, bias, weight, stream, 3, t, base, uniforms=u)
+    rng_state = init_rng_state(0, 2)
+    got, later = plain.gibbs_sweeps(z, bias, weight, rng_state, 3, t, base, uniforms=u)
     assert got.dtype == dtype
     assert torch.equal(got, one_by_one(z, bias, weight, u, t, base))
-    assert torch.equal(later, advance(stream, 3))
-    cold, _ = plain.gibbs_sweeps(z, bias, weight, stream, 3, uniforms=lambda k: u[k])
+    assert torch.equal(later, advance(rng_state, 3))
+    cold, _ = plain.gibbs_sweeps(z, bias, weight, rng_state, 3, uniforms=lambda k: u[k])
     assert torch.equal(cold, one_by_one(z, bias, weight, u, torch.ones(2, chains), torch.zeros_like(bias)))
-    based, _ = plain.gibbs_sweeps(z, bias, weight, stream, 3, t, uniforms=u)
+    based, _ = plain.gibbs_sweeps(z, bias, weight, rng_state, 3, t, uniforms=u)
     assert torch.equal(based, one_by_one(z, bias, weight, u, t, torch.zeros_like(bias)))
 
 
@@ -83,12 +82,12 @@ def naive_log_f(left: Tensor, bias: Tensor, weight: Tensor, base: Tensor, t: flo
 @pytest.mark.parametrize("backwards", [False, True])
 def test_annealing_adds_up_what_enumeration_gives(backwards: bool) -> None:
     """The path is walked by single sweeps on the same uniforms; the weights come from sums over all right sides."""
-    bias, weight, base = machine(4, 5, 2)
+    bias, weight, base = boltzmann(4, 5, 2)
     schedule = torch.tensor([0.0, 0.1, 0.35, 0.8, 1.0], dtype=torch.float64)
     schedule = schedule.flip(0) if backwards else schedule
     chains, u = 6, rand(5, 2, 6, 9)
     start = bits(2, chains, 9) if backwards else None
-    log_weight, z, later = plain.anneal(bias, weight, base, schedule, chains, streams(0, 2), start, uniforms=u)
+    log_weight, z, later = plain.anneal(bias, weight, base, schedule, chains, init_rng_state(0, 2), start, uniforms=u)
 
     walk = torch.zeros(2, chains, 9, dtype=torch.float64) if start is None else start
     truth = torch.zeros(2, chains, dtype=torch.float64)
@@ -106,35 +105,35 @@ def test_annealing_adds_up_what_enumeration_gives(backwards: bool) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_the_right_side_that_comes_in_is_not_read(dtype: torch.dtype) -> None:
-    bias, weight, base = machine(3, 4, 1, dtype)
+    bias, weight, base = boltzmann(3, 4, 1, dtype)
     z = bits(1, 50, 7, dtype=dtype)
     other = torch.cat([z[..., :3], 1 - z[..., 3:]], -1)
-    results = [plain.gibbs_sweeps(x, bias, weight, streams(0, 1), 1)[0] for x in (z, other)]
+    results = [plain.gibbs_sweeps(x, bias, weight, init_rng_state(0, 1), 1)[0] for x in (z, other)]
     assert torch.equal(*results)
     schedule = torch.tensor([1.0, 0.4, 0.0])
-    weights = [plain.anneal(bias, weight, base, schedule, 50, streams(0, 1), x)[0] for x in (z, other)]
+    weights = [plain.anneal(bias, weight, base, schedule, 50, init_rng_state(0, 1), x)[0] for x in (z, other)]
     assert torch.equal(*weights)
 
 
 def test_a_forward_run_does_not_depend_on_where_it_starts() -> None:
-    bias, weight, base = machine(3, 4, 1)
+    bias, weight, base = boltzmann(3, 4, 1)
     schedule = torch.tensor([0.0, 0.4, 1.0])
-    from_zeros = plain.anneal(bias, weight, base, schedule, 50, streams(0, 1))
-    from_bits = plain.anneal(bias, weight, base, schedule, 50, streams(0, 1), bits(1, 50, 7))
+    from_zeros = plain.anneal(bias, weight, base, schedule, 50, init_rng_state(0, 1))
+    from_bits = plain.anneal(bias, weight, base, schedule, 50, init_rng_state(0, 1), bits(1, 50, 7))
     assert torch.equal(from_zeros[0], from_bits[0])
 
 
 def test_without_couplings_and_at_its_own_biases_every_weight_is_exactly_one() -> None:
     for dtype in (torch.float64, torch.float32):
-        bias, weight, _ = machine(30, 40, 3, dtype)
+        bias, weight, _ = boltzmann(30, 40, 3, dtype)
         schedule = torch.linspace(0, 1, 101)
-        log_weight, _, _ = plain.anneal(bias, torch.zeros_like(weight), bias, schedule, 20, streams(0, 3))
+        log_weight, _, _ = plain.anneal(bias, torch.zeros_like(weight), bias, schedule, 20, init_rng_state(0, 3))
         assert not log_weight.any()
 
 
 def test_fields_in_single_precision_do_not_depend_on_the_order_of_summation() -> None:
     """Shuffling the left units shuffles nothing but the sum; the right sides must agree in every bit."""
-    bias, weight, _ = machine(300, 5, 1, torch.float32)
+    bias, weight, _ = boltzmann(300, 5, 1, torch.float32)
     order = torch.randperm(300, generator=torch.Generator().manual_seed(1))
     left = bits(1, 200, 300, dtype=torch.float32)
     fields, shuffled = (plain._Fields(bias, w, None) for w in (weight, weight[:, order]))
@@ -160,10 +159,10 @@ def test_fixed_point_is_within_its_bound() -> None:
 
 
 def test_five_sweeps_and_five_more_are_ten() -> None:
-    bias, weight, _ = machine(7, 13, 3)
-    z, stream = bits(3, 33, 20), streams(5, 3)
-    whole, end = plain.gibbs_sweeps(z, bias, weight, stream, 10)
-    half, middle = plain.gibbs_sweeps(z, bias, weight, stream, 5)
+    bias, weight, _ = boltzmann(7, 13, 3)
+    z, rng_state = bits(3, 33, 20), init_rng_state(5, 3)
+    whole, end = plain.gibbs_sweeps(z, bias, weight, rng_state, 10)
+    half, middle = plain.gibbs_sweeps(z, bias, weight, rng_state, 5)
     again, last = plain.gibbs_sweeps(half, bias, weight, middle, 5)
     assert torch.equal(whole, again)
     assert torch.equal(end, last)
@@ -171,15 +170,15 @@ def test_five_sweeps_and_five_more_are_ten() -> None:
 
 
 def test_a_replica_does_not_know_its_neighbours() -> None:
-    bias, weight, base = machine(7, 13, 3)
-    z, stream, schedule = bits(3, 33, 20), streams(5, 3), torch.tensor([0.0, 0.2, 1.0])
-    together, _ = plain.gibbs_sweeps(z, bias, weight, stream, 4)
-    weights, _, _ = plain.anneal(bias, weight, base, schedule, 33, stream)
+    bias, weight, base = boltzmann(7, 13, 3)
+    z, rng_state, schedule = bits(3, 33, 20), init_rng_state(5, 3), torch.tensor([0.0, 0.2, 1.0])
+    together, _ = plain.gibbs_sweeps(z, bias, weight, rng_state, 4)
+    weights, _, _ = plain.anneal(bias, weight, base, schedule, 33, rng_state)
     for r in range(3):
         one = slice(r, r + 1)
-        alone, _ = plain.gibbs_sweeps(z[one], bias[one], weight[one], stream[one], 4)
+        alone, _ = plain.gibbs_sweeps(z[one], bias[one], weight[one], rng_state[one], 4)
         assert torch.equal(together[one], alone)
-        alone_weights, _, _ = plain.anneal(bias[one], weight[one], base[one], schedule, 33, stream[one])
+        alone_weights, _, _ = plain.anneal(bias[one], weight[one], base[one], schedule, 33, rng_state[one])
         torch.testing.assert_close(weights[one], alone_weights, atol=1e-12, rtol=0)
 
 
@@ -214,19 +213,19 @@ def test_a_kernel_that_is_not_there_is_not_an_error_for_auto() -> None:
 
 def test_what_is_chosen_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The dispatcher hands its arguments on in the order of the twin."""
-    bias, weight, base = machine(3, 4, 2)
-    z, stream, t = bits(2, 5, 7), streams(0, 2), rand(2, 5)
-    got = kernels.gibbs_sweeps(z, bias, weight, stream, 3, t, base)
-    want = plain.gibbs_sweeps(z, bias, weight, stream, 3, t, base)
+    bias, weight, base = boltzmann(3, 4, 2)
+    z, rng_state, t = bits(2, 5, 7), init_rng_state(0, 2), rand(2, 5)
+    got = kernels.gibbs_sweeps(z, bias, weight, rng_state, 3, t, base)
+    want = plain.gibbs_sweeps(z, bias, weight, rng_state, 3, t, base)
     assert all(torch.equal(g, w) for g, w in zip(got, want, strict=True))
     schedule = torch.tensor([1.0, 0.5, 0.0])
-    got_anneal = kernels.anneal(bias, weight, base, schedule, 5, stream, z)
-    want_anneal = plain.anneal(bias, weight, base, schedule, 5, stream, z)
+    got_anneal = kernels.anneal(bias, weight, base, schedule, 5, rng_state, z)
+    want_anneal = plain.anneal(bias, weight, base, schedule, 5, rng_state, z)
     assert all(torch.equal(g, w) for g, w in zip(got_anneal, want_anneal, strict=True))
 
 
-BIAS, WEIGHT, BASE = machine(2, 3, 1)
-Z, STREAM = bits(1, 4, 5), streams(0, 1)
+BIAS, WEIGHT, BASE = boltzmann(2, 3, 1)
+Z, STREAM = bits(1, 4, 5), init_rng_state(0, 1)
 
 
 @pytest.mark.parametrize(

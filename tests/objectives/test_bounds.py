@@ -38,8 +38,8 @@ class Relaxed:
     def __init__(self) -> None:
         g = torch.Generator().manual_seed(4)
         self.smoothing = Exponential(6.0)
-        self.machine = BipartiteBoltzmann(torch.randn(2, dtype=F64, generator=g), torch.zeros(1, 1, dtype=F64))
-        self.prior = OverlapRelaxation(self.machine)
+        self.boltzmann = BipartiteBoltzmann(torch.randn(2, dtype=F64, generator=g), torch.zeros(1, 1, dtype=F64))
+        self.prior = OverlapRelaxation(self.boltzmann)
         self.decoder = 3 * torch.randn(2, 5, dtype=F64, generator=g)
         self.x = torch.tensor([1.0, 0.0, 1.0, 1.0, 0.0], dtype=F64)
 
@@ -54,7 +54,7 @@ class Relaxed:
         x, w = gauss_legendre(0.0, 1.0, panels=20, order=16)
         zeta = torch.cartesian_prod(x, x)
         log_weight = torch.cartesian_prod(w, w).log().sum(-1)
-        bits = self.smoothing.soften(self.smoothing.locate(zeta))
+        bits = self.smoothing.to_soft_bits(self.smoothing.from_value(zeta))
         return torch.logsumexp(log_weight + self.prior.log_prob(bits) + self.log_likelihood(zeta), 0).item()
 
 
@@ -80,7 +80,7 @@ def test_an_exact_posterior_makes_every_weight_the_evidence() -> None:
     """With the decoder blind to zeta, q = p(zeta) is the exact posterior; log w is log p(x), whatever is drawn."""
     model = Relaxed()
     model.decoder.zero_()
-    posterior = SmoothedBernoulli(model.machine.bias, model.smoothing)
+    posterior = SmoothedBernoulli(model.boltzmann.bias, model.smoothing)
     bits = posterior.draw((50, 3), generator=torch.Generator().manual_seed(1))
     weights = model.log_weights(posterior, bits)
     truth = model.log_evidence()
@@ -91,15 +91,15 @@ def test_an_exact_posterior_makes_every_weight_the_evidence() -> None:
 def test_exact_posterior_of_a_discrete_model_with_couplings() -> None:
     """z ~ p(z|x) by enumeration: the K-sample bound of the discrete model is log p(x) for every K and draw."""
     g = torch.Generator().manual_seed(0)
-    machine = BipartiteBoltzmann(torch.randn(4, dtype=F64, generator=g), torch.randn(2, 2, dtype=F64, generator=g))
+    boltzmann = BipartiteBoltzmann(torch.randn(4, dtype=F64, generator=g), torch.randn(2, 2, dtype=F64, generator=g))
     decoder = torch.randn(4, 5, dtype=F64, generator=g)
     x = torch.tensor([1.0, 0.0, 0.0, 1.0, 1.0], dtype=F64)
     z = torch.tensor(list(itertools.product([0.0, 1.0], repeat=4)), dtype=F64)
     likelihood = Bernoulli(logits=z @ decoder).log_prob(x).sum(-1)
-    joint = machine.log_prob(z) + likelihood
+    joint = boltzmann.log_prob(z) + likelihood
     posterior = torch.log_softmax(joint, 0)
     index = torch.randint(0, 16, (9, 6), generator=g)
-    weights = log_weights(likelihood[index], machine.log_prob(z)[index], posterior[index])
+    weights = log_weights(likelihood[index], boltzmann.log_prob(z)[index], posterior[index])
     truth = torch.logsumexp(joint, 0)
     torch.testing.assert_close(importance_bound(weights), truth.expand(6), atol=1e-12, rtol=0)
 

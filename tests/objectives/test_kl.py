@@ -38,7 +38,7 @@ class Setting:
         self.parameters = [self.bias, self.weight, self.first, self.mix, self.offset]
 
     @property
-    def machine(self) -> Boltzmann:
+    def boltzmann(self) -> Boltzmann:
         if self.weight.shape == (2, 2):
             return BipartiteBoltzmann(self.bias, self.weight)
         upper = torch.triu(self.weight, 1)
@@ -58,7 +58,7 @@ def component_quadrature(smoothing: Smoothing) -> tuple[Tensor, Tensor, Tensor]:
     if isinstance(smoothing, Power):
         x, w = x**3, w * 3 * x**2  # take the singularity of zeta^(-2/3) out
         x, w = torch.cat([x / 2, 1 - x / 2]), torch.cat([w, w]) / 2
-    values = smoothing.soften(smoothing.locate(x))
+    values = smoothing.to_soft_bits(smoothing.from_value(x))
     weight0, weight1 = w * values.log_r0.exp(), w * values.log_r1.exp()
     if smoothing.has_spike:
         x = torch.cat([torch.zeros(1, dtype=F64), x])
@@ -80,7 +80,7 @@ def exact_two_group_kl(setting: Setting, smoothing: Smoothing) -> Tensor:
         inner = torch.zeros(len(zeta), dtype=F64)
         for z2 in itertools.product([0.0, 1.0], repeat=2):
             log_q = log_bernoulli(torch.tensor(z2, dtype=F64), second)
-            log_p = setting.machine.log_prob(torch.tensor(z1 + z2, dtype=F64))
+            log_p = setting.boltzmann.log_prob(torch.tensor(z1 + z2, dtype=F64))
             inner = inner + log_q.exp() * (log_q - log_p)
         total = total + first.exp() * (first + (weight * inner).sum())
     return total
@@ -109,7 +109,7 @@ def test_two_groups_have_the_exact_kl_and_gradient_on_average(smoothing: Smoothi
     bits = one.quantile(rho)
     two = SmoothedBernoulli(setting.second(bits.zeta), smoothing)
     unused = two.draw(generator=torch.Generator().manual_seed(0))
-    mean = (weight * discrete_kl(setting.machine, [one, two], [bits, unused])).sum()
+    mean = (weight * discrete_kl(setting.boltzmann, [one, two], [bits, unused])).sum()
     assert mean.item() == pytest.approx(truth.item(), abs=1e-7)
     for got, expected in zip(
         torch.autograd.grad(mean, setting.parameters), torch.autograd.grad(truth, setting.parameters), strict=True
@@ -126,10 +126,10 @@ def test_one_group_is_the_closed_form(smoothing: Smoothing, graph: bool) -> None
     truth = torch.zeros((), dtype=F64)
     for z in itertools.product([0.0, 1.0], repeat=4):
         log_q = log_bernoulli(torch.tensor(z, dtype=F64), logits)
-        truth = truth + log_q.exp() * (log_q - setting.machine.log_prob(torch.tensor(z, dtype=F64)))
+        truth = truth + log_q.exp() * (log_q - setting.boltzmann.log_prob(torch.tensor(z, dtype=F64)))
     posterior = SmoothedBernoulli(logits, smoothing)
     bits = posterior.draw(generator=torch.Generator().manual_seed(0))
-    value = discrete_kl(setting.machine, [posterior], [bits])
+    value = discrete_kl(setting.boltzmann, [posterior], [bits])
     assert value.item() == pytest.approx(truth.item(), abs=1e-12)
     for got, expected in zip(torch.autograd.grad(value, inputs), torch.autograd.grad(truth, inputs), strict=True):
         torch.testing.assert_close(got, expected, atol=1e-12, rtol=0)
@@ -140,7 +140,7 @@ def test_three_groups_on_a_graph_have_the_exact_kl_and_gradient_on_average(smoot
     """One bit each: z1, then z2 given zeta1, then z3 given both; every pair is coupled."""
     first, mix, offset = leaf(1, seed=2), leaf(2, 2, seed=3), leaf(2, seed=4)
     bias, upper = leaf(3, seed=1), leaf(3, 3, seed=5)
-    machine = GraphBoltzmann(bias, torch.triu(upper, 1) + torch.triu(upper, 1).mT)
+    boltzmann = GraphBoltzmann(bias, torch.triu(upper, 1) + torch.triu(upper, 1).mT)
     parameters = [bias, upper, first, mix, offset]
 
     def second(zeta1: Tensor) -> Tensor:
@@ -158,7 +158,7 @@ def test_three_groups_on_a_graph_have_the_exact_kl_and_gradient_on_average(smoot
         weight = torch.outer(weight1 if z[0] else weight0, weight1 if z[1] else weight0).flatten()
         log_q = log_bernoulli(bits[:1], first) + log_bernoulli(bits[1:2], logits2[:, None])
         log_q = log_q + log_bernoulli(bits[2:], logits3[:, None])
-        truth = truth + (weight * log_q.exp() * (log_q - machine.log_prob(bits))).sum()
+        truth = truth + (weight * log_q.exp() * (log_q - boltzmann.log_prob(bits))).sum()
 
     # Uniforms: a grid for zeta1, and for each of its points a grid for zeta2, cut where the spike jumps.
     rho1, w1 = cut_grid(smoothing, first.detach().reshape(1))
@@ -172,7 +172,7 @@ def test_three_groups_on_a_graph_have_the_exact_kl_and_gradient_on_average(smoot
     three = SmoothedBernoulli(third(again.zeta, bits2.zeta), smoothing)
     first_group = SmoothedBernoulli(first.expand(*rho2.shape, 1), smoothing)
     unused = three.draw(generator=torch.Generator().manual_seed(0))
-    value = discrete_kl(machine, [first_group, two, three], [again, bits2, unused])
+    value = discrete_kl(boltzmann, [first_group, two, three], [again, bits2, unused])
     mean = (w1.flatten()[:, None] * w2 * value).sum()
     assert mean.item() == pytest.approx(truth.item(), abs=1e-7)
     for got, expected in zip(
@@ -202,15 +202,15 @@ def test_leading_dimensions_are_samples_and_replicas(smoothing: Smoothing) -> No
 
 
 def test_groups_that_do_not_fit_are_refused() -> None:
-    machine = BipartiteBoltzmann(torch.zeros(4), torch.zeros(2, 2))
+    boltzmann = BipartiteBoltzmann(torch.zeros(4), torch.zeros(2, 2))
     three, one = (SmoothedBernoulli(torch.zeros(size), Exponential(5.0)) for size in (3, 1))
     with pytest.raises(ShapeError, match=r"groups of \[3\] bits for a machine of 4 units; they must add up"):
-        discrete_kl(machine, [three], [three.draw()])
+        discrete_kl(boltzmann, [three], [three.draw()])
     with pytest.raises(ShapeError, match="2 groups in the posterior and 1 of soft bits"):
-        discrete_kl(machine, [three, one], [three.draw()])
+        discrete_kl(boltzmann, [three, one], [three.draw()])
     many = SmoothedBernoulli(torch.zeros(5, 3), Exponential(5.0))
     other = SmoothedBernoulli(torch.zeros(6, 1), Exponential(5.0))
     with pytest.raises(
         ShapeError, match=r"logits of shapes \(5, 3\), \(6, 1\); all but the last dimension must broadcast"
     ):
-        discrete_kl(machine, [many, other], [many.draw(), other.draw()])
+        discrete_kl(boltzmann, [many, other], [many.draw(), other.draw()])

@@ -98,7 +98,7 @@ def test_settings_that_collide_are_named(register: Any) -> None:
     register(METHODS, made(ScoreFunction, name="two", settings={"smudge": PartSetting(float, 0.5)}))
     register(LIKELIHOODS, Smudged)
     with pytest.raises(ConfigError, match="the likelihood 'toy-smudged' adds the setting 'smudge', which is taken"):
-        small(method="two", likelihood="toy-smudged", samples=2)
+        small(method="two", likelihood="toy-smudged", importance_samples=2)
 
 
 def test_a_value_error_of_a_part_is_a_config_error(register: Any) -> None:
@@ -113,7 +113,7 @@ def test_a_value_error_of_a_part_is_a_config_error(register: Any) -> None:
 def test_settings_of_the_chosen_parts_are_suggested(register: Any) -> None:
     register(METHODS, ScoreFunction)
     with pytest.raises(UnknownNameError, match=r"unknown setting 'baseline_wait'; did you mean 'baseline_weight'\?"):
-        Config().with_settings(["method=toy-score", "samples=2", "baseline_wait=1"])
+        Config().with_settings(["method=toy-score", "importance_samples=2", "baseline_wait=1"])
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_settings_of_the_chosen_parts_are_suggested(register: Any) -> None:
 def test_what_an_objective_returns_is_checked(returned: Any, message: str, register: Any) -> None:
     register(METHODS, made(ScoreFunction, objective=lambda self, *rest: returned))
     with pytest.raises(ShapeError, match=message):
-        engine(small(method="made", samples=2, seeds=(0, 1))).step()
+        engine(small(method="made", importance_samples=2, seeds=(0, 1))).step()
 
 
 def test_a_parameter_without_replicas_is_named(register: Any) -> None:
@@ -143,8 +143,8 @@ def test_a_parameter_without_replicas_is_named(register: Any) -> None:
 
     register(METHODS, Flat)
     with pytest.raises(ShapeError, match=r"'method.extra' has shape \(3,\); its first dimension must be .* 2 replicas"):
-        engine(small(method="flat", samples=2, seeds=(0, 1)))
-    engine(small(method="flat", samples=2, seeds=(0,))).step()
+        engine(small(method="flat", importance_samples=2, seeds=(0, 1)))
+    engine(small(method="flat", importance_samples=2, seeds=(0,))).step()
 
 
 def test_a_net_with_other_outputs_is_named(register: Any) -> None:

@@ -51,7 +51,7 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
 
 
 def config_of(kind: str, **changes: Any) -> Config:
-    return small(**{kind: TOYS[kind].name, "samples": 2, "seeds": (0, 3), **changes})
+    return small(**{kind: TOYS[kind].name, "importance_samples": 2, "seeds": (0, 3), **changes})
 
 
 def json_lines(text: str) -> list[dict[str, Any]]:
@@ -105,7 +105,7 @@ def test_grid_and_report(kind: str, tmp_path: Path, call: Call, monkeypatch: pyt
     cell = {"data": "bars-and-stripes-3x3", "structure": "1-nonlinear", "k": 2, **own}
     line = ", ".join(f"{name} = {json.dumps(value)}" for name, value in cell.items())
     Path("toys.toml").write_text(f"cells = [{{{line}}}]\n")
-    variant = ["bits=4", "width=4", "chains=8", "sweeps=1", "validation_samples=4", "test_samples=8"]
+    variant = ["bits_per_group=4", "width=4", "chains=8", "sweeps=1", "validation_samples=4", "test_samples=8"]
     variant += [f"{kind}={TOYS[kind].name}"] if kind in ("net", "likelihood") else []
     options = [word for one in variant for word in ("--set", one)]
     ended = call("grid", "toys.toml", "--seeds", "0-1", "--steps", "6", "--rows", "rows.jsonl", *options)
@@ -145,7 +145,7 @@ def test_a_toys_settings_are_checked_like_any_other() -> None:
     with pytest.raises(ConfigError, match="beta cannot be set for 'toy-score', which has no relaxation"):
         config.replace(beta=3.0)
     with pytest.raises(ConfigError, match="samples = 1 is not possible for 'toy-score'"):
-        config.replace(samples=1)
+        config.replace(importance_samples=1)
     with pytest.raises(UnknownNameError, match="unknown setting 'baseline_weight'"):
         Config().with_settings(["baseline_weight=0.25"])
     assert config.replace(method="dvae#-power").options == {}
@@ -153,8 +153,9 @@ def test_a_toys_settings_are_checked_like_any_other() -> None:
 
 def test_the_score_function_learns() -> None:
     """Bars and stripes: 14 patterns, log 14 = 2.64 nats at best; independent pixels reach 6.24."""
-    config = config_of("method", groups=1, bits=6, layers=1, width=16, batch=20, samples=8, steps=500, chains=50,
-                       sweeps=3, seeds=(0,), rate=0.01, report_every=500)  # fmt: skip
+    config = config_of("method", groups=1, bits_per_group=6, layers=1, width=16, batch_size=20, importance_samples=8,
+                       steps=500, chains=50,
+                       sweeps=3, seeds=(0,), learning_rate=0.01, report_every=500)  # fmt: skip
     made = Engine(config, build(config, bars().spec), bars(), torch.device("cpu"))
     before = exact_nll(made.model, bars().test).nll.item()
     for _ in range(config.steps):

@@ -35,7 +35,7 @@ class ScoreFunction(Method):
 
     @classmethod
     def check_config(cls, config: Config) -> None:
-        if config.samples < 2:
+        if config.importance_samples < 2:
             raise ConfigError("samples = 1 is not possible for 'toy-score'; its baseline needs at least 2")
 
     def objective(self, model: LatentModel, x: Tensor, noise: Tensor, prior: Boltzmann, kl_weight: Tensor) -> Terms:

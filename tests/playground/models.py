@@ -30,7 +30,7 @@ CASES = [
 
 def random_model(method: str = "dvae#-power", structure: str = "2-nonlinear", shape: tuple[int, ...] = (3, 4)) -> Model:
     """Two replicas, four bits in each group, in float32; statistics and parameters far from where they start."""
-    config = Config(method=method, structure=structure, bits=4, width=6, seeds=(0, 1))
+    config = Config(method=method, structure=structure, bits_per_group=4, width=6, seeds=(0, 1))
     pixels = torch.Size(shape).numel()
     net = build(config, DataSpec(shape, torch.linspace(0.0, 0.9, pixels)))
     g = torch.Generator().manual_seed(5)
@@ -55,7 +55,7 @@ def given_bits(model: Model, x: Tensor, z: Tensor) -> Tensor:
     seen = z.to(net.mean).expand(net.replicas, 1, -1, -1)
     with evaluating(net):
         out = [
-            one(centred, *([seen[..., : group * net.bits]] if group else []))[REPLICA, 0]
+            one(centred, *([seen[..., : group * net.bits_per_group]] if group else []))[REPLICA, 0]
             for group, one in enumerate(net.encoder)
         ]
     return torch.stack(out, dim=1)

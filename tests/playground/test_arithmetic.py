@@ -43,21 +43,21 @@ def test_the_page_computes_what_pytorch_does(browser: Browser, tmp_path: Path, m
     )
     logits, shift, bits, pixels, fields, energy, effect = (list(part) for part in zip(*found, strict=True))
     out = given_bits(model, IMAGES, z)
-    close(logits, out[..., : net.bits].flatten(1))
+    close(logits, out[..., : net.bits_per_group].flatten(1))
     assert bits == z.tolist()
     if method == "dvae#-gauss_int":
-        close(shift, 0.5 * (torch.sigmoid(out[..., net.bits :]) - 0.5).flatten(1))
+        close(shift, 0.5 * (torch.sigmoid(out[..., net.bits_per_group :]) - 0.5).flatten(1))
         u = torch.full((2, 2, 1, 5, net.units), 0.5)
         posterior = smoothed_method(net).infer(net, IMAGES.float().expand(2, -1, -1), u).posterior
         first = posterior[0].smoothing
         assert isinstance(first, ShiftedGaussian)
-        close([row[: net.bits] for row in shift], first.shift[REPLICA, 0])
+        close([row[: net.bits_per_group] for row in shift], first.shift[REPLICA, 0])
         width = 0.05 + (0.2 * net.method.get_parameter("width")[REPLICA]).abs()
         close(browser("return Array.from(softspin.model.smoothing.width)"), width)
     close(pixels, model.decode(z, replica=REPLICA))
-    machine = BipartiteBoltzmann(net.prior_parameters.bias[REPLICA], net.prior_parameters.weight[REPLICA])
-    close(fields, machine.field(z.float()))
-    close(energy, machine.energy(z.float())[:, None])
+    boltzmann = BipartiteBoltzmann(net.prior_parameters.bias[REPLICA], net.prior_parameters.weight[REPLICA])
+    close(fields, boltzmann.field(z.float()))
+    close(energy, boltzmann.energy(z.float())[:, None])
     on, off = z.clone(), z.clone()
     on[:, 2], off[:, 2] = 1, 0
     close(effect, model.decode(on, replica=REPLICA) - model.decode(off, replica=REPLICA))
@@ -82,7 +82,7 @@ def test_soft_bits_have_the_densities_of_every_family(shown: Browser) -> None:
     zeta = torch.tensor([0.0, 1e-9, 0.003, 0.2, 0.5, 0.77, 0.999, 1.0], dtype=torch.float64)
     for smoothing in families:
         some = zeta[1:-1] if smoothing.name == "power" else zeta  # whose density is infinite at its modes
-        bits = smoothing.soften(smoothing.locate(some))
+        bits = smoothing.to_soft_bits(smoothing.from_value(some))
         found = shown(
             "return arguments[1].map((zeta) => softspin.logDensities(arguments[0], zeta).map((one) => "
             "one === -Infinity ? 'never' : one).concat(softspin.mixtureDensity(arguments[0], 0.3, zeta)))",
@@ -108,20 +108,20 @@ return Array.from({ length: chains }, () => {
 """States as numbers, unit 0 the highest bit."""
 
 
-def plain(machine: BipartiteBoltzmann) -> dict[str, Any]:
-    bias, weight = machine.bias.tolist(), machine.weight.flatten().tolist()
-    return {"left": machine.left, "right": machine.right, "bias": bias, "weight": weight}
+def plain(boltzmann: BipartiteBoltzmann) -> dict[str, Any]:
+    bias, weight = boltzmann.bias.tolist(), boltzmann.weight.flatten().tolist()
+    return {"left": boltzmann.left, "right": boltzmann.right, "bias": bias, "weight": weight}
 
 
 def test_the_chain_has_the_law_of_the_machine_at_its_temperature(shown: Browser) -> None:
     """40,000 chains of 40 sweeps against the table of all states: a false alarm of one in a million, at either
     temperature. The same draws do not pass as those of a temperature that is 5% off."""
-    machine = small_rbm()
+    boltzmann = small_rbm()
     for temperature in (1.0, 0.6):
-        z = states(5)[shown(CHAINS, plain(machine), 40_000, 40, temperature, [0] * 5, None, 11)]
+        z = states(5)[shown(CHAINS, plain(boltzmann), 40_000, 40, temperature, [0] * 5, None, 11)]
 
         def law(t: float) -> Tensor:
-            return probabilities(BipartiteBoltzmann(machine.bias / t, machine.weight / t))
+            return probabilities(BipartiteBoltzmann(boltzmann.bias / t, boltzmann.weight / t))
 
         assert chi_square(z, law(temperature)).passes
         assert not chi_square(z, law(1.05 * temperature)).passes
@@ -129,12 +129,12 @@ def test_the_chain_has_the_law_of_the_machine_at_its_temperature(shown: Browser)
 
 def test_bits_that_are_held_stay_and_the_others_follow_them(shown: Browser) -> None:
     """The law of the rest is the machine's, given the held bits; and not the law without them. False alarm: 1e-6."""
-    machine = small_rbm()
+    boltzmann = small_rbm()
     start = [0, 1, 1, 0, 0]
     held = [0, 1, 1, 0, 0]
-    z = states(5)[shown(CHAINS, plain(machine), 40_000, 40, 1.0, held, start, 12)]
+    z = states(5)[shown(CHAINS, plain(boltzmann), 40_000, 40, 1.0, held, start, 12)]
     assert (z[:, 1:3] == 1).all()
-    p = probabilities(machine)
+    p = probabilities(boltzmann)
     given = torch.where((states(5)[:, 1:3] == 1).all(1), p, torch.zeros_like(p))
     free = [0, 3, 4]
     table = (given / given.sum()).reshape([2] * 5)[:, 1, 1].flatten()

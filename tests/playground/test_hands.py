@@ -23,7 +23,7 @@ def most_likely(x: Tensor) -> list[int]:
     model = random_model()
     z = torch.zeros(1, model.net.units)
     for group in range(len(model.net.encoder)):
-        part = slice(group * model.net.bits, (group + 1) * model.net.bits)
+        part = slice(group * model.net.bits_per_group, (group + 1) * model.net.bits_per_group)
         z[:, part] = (given_bits(model, x[None], z)[:, group] > 0).float()
     return [int(one) for one in z[0]]
 

@@ -43,7 +43,7 @@ def test_plain_layers_are_the_model(method: str, structure: str) -> None:
     data = payload(model, x, REPLICA)
     expected = given_bits(model, x, z)
     for group, layers in enumerate(data["encoder"]):
-        joined = np.concatenate([x.numpy(), z.numpy()[:, : group * net.bits]], axis=1).astype(float)
+        joined = np.concatenate([x.numpy(), z.numpy()[:, : group * net.bits_per_group]], axis=1).astype(float)
         np.testing.assert_allclose(run_net(layers, joined), expected[:, group].numpy(), atol=1e-5)
     pixels = 1 / (1 + np.exp(-run_net(data["decoder"], z.numpy().astype(float))))
     np.testing.assert_allclose(pixels, model.decode(z, replica=REPLICA).numpy(), atol=1e-6)
@@ -84,7 +84,7 @@ def test_any_shape_is_drawn_in_rows(shape: tuple[int, ...], drawn: tuple[int, in
 
 
 def test_what_cannot_be_a_page() -> None:
-    config = Config(bits=4, groups=1, width=6)
+    config = Config(bits_per_group=4, groups=1, width=6)
     own = Model(with_nets(config, data_spec(torch.full((12,), 0.3)), [nn.Linear(12, 4)], None), config, (3, 4))
     with pytest.raises(
         ConfigError, match=r"a page runs nets of linear layers, .* \(net = mlp\); this model's 'custom' is another"

@@ -92,7 +92,7 @@ def test_every_cell_stands_in_its_place_and_its_command_makes_it() -> None:
 
 
 def test_the_command_of_a_variant_says_all_that_is_different() -> None:
-    given = list(rows(CELL, 90.0, settings=["steps=50000", "tf32=true", "rate_schedule=0.5:1,1:0.1"]))[1:]
+    given = list(rows(CELL, 90.0, settings=["steps=50000", "tf32=true", "learning_rate_schedule=0.5:1,1:0.1"]))[1:]
     (group,) = sort_rows(given, CELLS).others
     command = grid_command(group, TABLES.items())
     assert command is not None

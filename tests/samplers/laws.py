@@ -45,30 +45,30 @@ def states(units: int) -> Tensor:
     return torch.tensor(list(itertools.product([0.0, 1.0], repeat=units)), dtype=torch.float64)
 
 
-def log_weights(machine: Boltzmann) -> Tensor:
+def log_weights(boltzmann: Boltzmann) -> Tensor:
     """-E of all states, pair by pair."""
-    z, bias, coupling = states(machine.units), machine.bias.double(), machine.coupling.double()
+    z, bias, coupling = states(boltzmann.units), boltzmann.bias.double(), boltzmann.coupling.double()
     total = z @ bias
-    for i, j in itertools.combinations(range(machine.units), 2):
+    for i, j in itertools.combinations(range(boltzmann.units), 2):
         total = total + coupling[i, j] * z[:, i] * z[:, j]
     return total
 
 
-def true_log_z(machine: Boltzmann) -> float:
-    return torch.logsumexp(log_weights(machine), 0).item()
+def true_log_z(boltzmann: Boltzmann) -> float:
+    return torch.logsumexp(log_weights(boltzmann), 0).item()
 
 
-def probabilities(machine: Boltzmann) -> Tensor:
-    return torch.softmax(log_weights(machine), 0)
+def probabilities(boltzmann: Boltzmann) -> Tensor:
+    return torch.softmax(log_weights(boltzmann), 0)
 
 
-def off_by(machine: Boltzmann, amount: float = 0.1, unit: int = 1) -> Boltzmann:
+def off_by(boltzmann: Boltzmann, amount: float = 0.1, unit: int = 1) -> Boltzmann:
     """The same machine with one bias off."""
-    bias = machine.bias.clone()
+    bias = boltzmann.bias.clone()
     bias[unit] += amount
-    if isinstance(machine, BipartiteBoltzmann):
-        return BipartiteBoltzmann(bias, machine.weight)
-    return GraphBoltzmann(bias, machine.coupling)
+    if isinstance(boltzmann, BipartiteBoltzmann):
+        return BipartiteBoltzmann(bias, boltzmann.weight)
+    return GraphBoltzmann(bias, boltzmann.coupling)
 
 
 class ChiSquare(NamedTuple):
@@ -97,16 +97,16 @@ def chi_square(z: Tensor, p: Tensor, clustering: float = 1.0, false_alarm: float
     return ChiSquare(statistic, float(chi2.isf(false_alarm, len(expected) - 1)))
 
 
-def exact_draws(machine: Boltzmann, shape: tuple[int, ...], seed: int) -> Tensor:
+def exact_draws(boltzmann: Boltzmann, shape: tuple[int, ...], seed: int) -> Tensor:
     """Independent draws `(*shape, D)` from the table of all states."""
     g = torch.Generator().manual_seed(seed)
-    index = torch.multinomial(probabilities(machine), math.prod(shape), replacement=True, generator=g)
-    return states(machine.units)[index].reshape(*shape, machine.units)
+    index = torch.multinomial(probabilities(boltzmann), math.prod(shape), replacement=True, generator=g)
+    return states(boltzmann.units)[index].reshape(*shape, boltzmann.units)
 
 
-def repeated(machine: Boltzmann, times: int) -> Boltzmann:
+def repeated(boltzmann: Boltzmann, times: int) -> Boltzmann:
     """The same machine `times` times, as replicas: repeated runs in one call."""
-    bias = machine.bias.expand(times, -1).clone()
-    if isinstance(machine, BipartiteBoltzmann):
-        return BipartiteBoltzmann(bias, machine.weight.expand(times, -1, -1).clone())
-    return GraphBoltzmann(bias, machine.coupling.expand(times, -1, -1).clone())
+    bias = boltzmann.bias.expand(times, -1).clone()
+    if isinstance(boltzmann, BipartiteBoltzmann):
+        return BipartiteBoltzmann(bias, boltzmann.weight.expand(times, -1, -1).clone())
+    return GraphBoltzmann(bias, boltzmann.coupling.expand(times, -1, -1).clone())

@@ -63,10 +63,10 @@ def small_chip(monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU that has no room for the sweeps' kernel; its random numbers are unknown, and on the device."""
     monkeypatch.setattr(gpu, "LARGEST", 5)
     monkeypatch.setattr(kernels, "choose", lambda implementation, device, dtype: gpu)
-    monkeypatch.setattr(kernels.plain, "noise", lambda stream, shape, purpose: unknown(len(stream), *shape))
+    monkeypatch.setattr(kernels.plain, "noise", lambda rng_state, shape, domain: unknown(len(rng_state), *shape))
 
 
-def machine(replicas: tuple[int, ...]) -> BipartiteBoltzmann:
+def boltzmann(replicas: tuple[int, ...]) -> BipartiteBoltzmann:
     return BipartiteBoltzmann(unknown(*replicas, 13), unknown(*replicas, 6, 7), validate_args=False)
 
 
@@ -88,14 +88,14 @@ shapes = pytest.mark.parametrize("replicas", [(), (3,), (2, 3)])
 def test_a_population_moved_at_once_reads_nothing(kernel: Launched, replicas: tuple[int, ...]) -> None:
     state = a_population(replicas)
     with NoHostData():
-        new, info = population.step(state, machine(replicas), sweeps=3, at_once=True)
+        new, info = population.step(state, boltzmann(replicas), sweeps=3, single_step=True)
     assert kernel.times == 1
     for before, after in zip(state, new, strict=True):
         assert (after.shape, after.dtype) == (before.shape, before.dtype)
     assert info.effective_sample_size.shape == replicas
-    assert info.founders.shape == (*replicas, 40)
+    assert info.ancestors.shape == (*replicas, 40)
     with NoHostData():
-        assert population.reset_founders(new).founders.shape == new.founders.shape
+        assert population.reset_ancestors(new).ancestors.shape == new.ancestors.shape
         derived = [getattr(info, x) for x in dir(PopulationInfo) if isinstance(getattr(PopulationInfo, x), property)]
     assert len(derived) >= 5, "what is derived from the info can be recorded in the graph as well"
 
@@ -104,7 +104,7 @@ def test_a_population_moved_at_once_reads_nothing(kernel: Launched, replicas: tu
 def test_persistent_chains_read_nothing(kernel: Launched, replicas: tuple[int, ...]) -> None:
     state = GibbsState(unknown(*replicas, 40, 13), unknown(*replicas, 2, dtype=torch.int64))
     with NoHostData():
-        new, info = gibbs.step(state, machine(replicas), sweeps=3)
+        new, info = gibbs.step(state, boltzmann(replicas), sweeps=3)
     assert kernel.times == 1
     assert new.z.shape == state.z.shape
     assert info.flip_rate.shape == replicas
@@ -122,7 +122,7 @@ def test_all_that_training_asks_of_a_sampler_reads_nothing(
     chains = GibbsState(unknown(*replicas, 40, 13), unknown(*replicas, 2, dtype=torch.int64))
     state = a_population(replicas) if name == "pa" else chains
     with NoHostData():
-        new, info = sampler.step(state, machine(replicas), 3)
+        new, info = sampler.step(state, boltzmann(replicas), 3)
         samples, quality, log_z = sampler.samples(new), sampler.quality(info), sampler.log_z(new)
         better = sampler.set_log_z(new, unknown(*replicas))
     assert kernel.times == 1
@@ -138,15 +138,15 @@ def test_all_that_training_asks_of_a_sampler_reads_nothing(
 def test_sweeps_that_find_no_room_on_the_chip_read_nothing_either(replicas: tuple[int, ...]) -> None:
     state = GibbsState(unknown(*replicas, 40, 13), unknown(*replicas, 2, dtype=torch.int64))
     with NoHostData():
-        chains, _ = gibbs.step(state, machine(replicas), sweeps=3)
-        members, _ = population.step(a_population(replicas), machine(replicas), sweeps=3, at_once=True)
+        chains, _ = gibbs.step(state, boltzmann(replicas), sweeps=3)
+        members, _ = population.step(a_population(replicas), boltzmann(replicas), sweeps=3, single_step=True)
     assert chains.z.shape == members.z.shape == state.z.shape
 
 
 @shapes
 def test_the_negative_phase_reads_nothing(replicas: tuple[int, ...]) -> None:
     with NoHostData():
-        moments = negative_phase(machine(replicas), unknown(*replicas, 40, 13))
+        moments = negative_phase(boltzmann(replicas), unknown(*replicas, 40, 13))
     assert (moments.mean.shape, moments.pair.shape) == ((*replicas, 13), (*replicas, 6, 7))
 
 
@@ -164,7 +164,7 @@ def test_the_gradient_of_log_z_reads_nothing(replicas: tuple[int, ...]) -> None:
 def test_a_step_in_parts_is_caught_reading() -> None:
     """The companion: how many parts there will be depends on values."""
     with pytest.raises((RuntimeError, NotImplementedError), match=r"meta"), NoHostData():
-        population.step(a_population((3,)), machine((3,)), sweeps=3)
+        population.step(a_population((3,)), boltzmann((3,)), sweeps=3)
 
 
 READS: dict[str, Callable[[Tensor], object]] = {

@@ -121,25 +121,25 @@ def test_flip_rate_counts_bits() -> None:
 
 
 def test_marginal_errors_of_exact_draws_are_noise_and_of_others_are_not() -> None:
-    machine = small_rbm()
-    z = exact_draws(machine, (20_000,), seed=0)
-    p = probabilities(machine) @ states(5)
-    error = marginal_error(machine, z)
+    boltzmann = small_rbm()
+    z = exact_draws(boltzmann, (20_000,), seed=0)
+    p = probabilities(boltzmann) @ states(5)
+    error = marginal_error(boltzmann, z)
     assert error.largest.item() == pytest.approx((z.mean(0) - p).abs().max().item(), abs=1e-12)
     assert error.rms.item() == pytest.approx((z.mean(0) - p).square().mean().sqrt().item(), abs=1e-12)
     assert error.noise.item() == pytest.approx((p * (1 - p) / 20_000).mean().sqrt().item(), abs=1e-12)
     assert error.rms < 4 * error.noise
-    wrong = marginal_error(machine, torch.zeros(20_000, 5, dtype=torch.float64))
+    wrong = marginal_error(boltzmann, torch.zeros(20_000, 5, dtype=torch.float64))
     assert wrong.largest.item() == pytest.approx(p.max().item())
     assert wrong.rms > 20 * wrong.noise
 
 
 def test_series_are_made_of_states() -> None:
-    machine = small_rbm(replicas=(2,))
+    boltzmann = small_rbm(replicas=(2,))
     seen = [(torch.rand(2, 3, 5, generator=torch.Generator().manual_seed(k)) < 0.5).double() for k in range(4)]
-    energies = energy_series(machine, seen)
+    energies = energy_series(boltzmann, seen)
     assert energies.shape == (2, 3, 4)
-    assert energies[1, 2, 3] == machine.energy(seen[3])[1, 2]
+    assert energies[1, 2, 3] == boltzmann.energy(seen[3])[1, 2]
     assert mean_series(seen)[1, 2, 3] == seen[3][1, 2].mean()
     direction = torch.arange(10.0).reshape(2, 5).double()
     assert mean_series(seen, direction)[1, 2, 3] == (seen[3][1, 2] * direction[1]).sum()
@@ -147,12 +147,12 @@ def test_series_are_made_of_states() -> None:
 
 def test_samples_of_other_replicas_are_not_mixed_into_a_marginal_error() -> None:
     """4 x 3 samples would also divide by 2 replicas."""
-    machine = small_rbm(replicas=(2,))
+    boltzmann = small_rbm(replicas=(2,))
     with pytest.raises(ShapeError, match=r"the samples have shape \(4, 3, 5\); this machine takes \(2, ..., 5\)"):
-        marginal_error(machine, torch.zeros(4, 3, 5, dtype=torch.float64))
+        marginal_error(boltzmann, torch.zeros(4, 3, 5, dtype=torch.float64))
     with pytest.raises(ShapeError, match=r"the samples have shape \(2, 0, 5\)"):
-        marginal_error(machine, torch.zeros(2, 0, 5, dtype=torch.float64))
-    assert marginal_error(machine, torch.zeros(2, 4, 3, 5, dtype=torch.float64)).rms.shape == (2,)
+        marginal_error(boltzmann, torch.zeros(2, 0, 5, dtype=torch.float64))
+    assert marginal_error(boltzmann, torch.zeros(2, 4, 3, 5, dtype=torch.float64)).rms.shape == (2,)
 
 
 def test_bad_series_are_named() -> None:

@@ -41,7 +41,7 @@ from softspin.samplers import (
     tempering,
 )
 from softspin.samplers.log_z import ais, estimate, exact, reverse_ais, sandwich
-from softspin.samplers.machines import anneal, base_biases, replica_streams
+from softspin.samplers.primitives import anneal, base_biases, replica_rng_states
 from softspin.samplers.result import LogZ, log_mean_error, log_mean_exp, weight_ess
 
 
@@ -68,28 +68,30 @@ ALL = {**MACHINES, "medium": medium_rbm(), "strong": strong_graph()}
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("base", ["centred", "bias", "uniform"])
 def test_the_mean_forward_weight_is_z(name: str, base: str) -> None:
-    machine = ALL[name]
-    biases, schedule = base_biases(machine, base), torch.tensor([0.0, 0.2, 0.5, 1.0])
-    log_weights, z = anneal(machine, biases, schedule, 40_000, replica_streams(machine, 0, KeyDomain.FORWARD_AIS))
+    boltzmann = ALL[name]
+    biases, schedule = base_biases(boltzmann, base), torch.tensor([0.0, 0.2, 0.5, 1.0])
+    log_weights, z = anneal(
+        boltzmann, biases, schedule, 40_000, replica_rng_states(boltzmann, 0, KeyDomain.FORWARD_AIS)
+    )
     log_base = (1 + biases.exp()).log().sum()
-    weights = (log_weights + log_base - true_log_z(machine)).exp()
+    weights = (log_weights + log_base - true_log_z(boltzmann)).exp()
     assert weights.std() > 0.1, "three temperatures must leave noise, or nothing is tested"
     assert abs(weights.mean() - 1) < 5 * weights.std() / math.sqrt(len(weights))
     # The chains at the end, by their weights, are the machine's.
-    mean = probabilities(machine) @ states(machine.units)
+    mean = probabilities(boltzmann) @ states(boltzmann.units)
     error = (weights[:, None] * (z - mean)).mean(0)
     assert bool((error.abs() < 5 * (weights[:, None] * (z - mean)).std(0) / math.sqrt(len(weights))).all())
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_the_mean_reverse_weight_is_one_over_z(name: str) -> None:
-    machine = ALL[name]
-    biases, schedule = base_biases(machine, "uniform"), torch.tensor([1.0, 0.5, 0.2, 0.0])
-    start = exact_draws(machine, (200_000,), seed=0)
+    boltzmann = ALL[name]
+    biases, schedule = base_biases(boltzmann, "uniform"), torch.tensor([1.0, 0.5, 0.2, 0.0])
+    start = exact_draws(boltzmann, (200_000,), seed=0)
     log_weights, z = anneal(
-        machine, biases, schedule, len(start), replica_streams(machine, 0, KeyDomain.FORWARD_AIS), start
+        boltzmann, biases, schedule, len(start), replica_rng_states(boltzmann, 0, KeyDomain.FORWARD_AIS), start
     )
-    weights = (log_weights - machine.units * math.log(2) + true_log_z(machine)).exp()
+    weights = (log_weights - boltzmann.units * math.log(2) + true_log_z(boltzmann)).exp()
     assert weights.std() > 0.1
     assert abs(weights.mean() - 1) < 5 * weights.std() / math.sqrt(len(weights))
     # The sweep at temperature 0 ends at the base: fair coins.
@@ -100,8 +102,8 @@ def test_the_mean_reverse_weight_is_one_over_z(name: str) -> None:
 @pytest.mark.parametrize("base", ["centred", "bias"])
 def test_without_couplings_the_base_is_the_machine_and_nothing_is_uncertain(dtype: torch.dtype, base: str) -> None:
     bias = torch.randn(30, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(dtype)
-    for machine in (BipartiteBoltzmann(bias, bias.new_zeros(10, 20)), GraphBoltzmann(bias, bias.new_zeros(30, 30))):
-        result = ais(machine, seed=0, temperatures=50, chains=20, base=base)
+    for boltzmann in (BipartiteBoltzmann(bias, bias.new_zeros(10, 20)), GraphBoltzmann(bias, bias.new_zeros(30, 30))):
+        result = ais(boltzmann, seed=0, temperatures=50, chains=20, base=base)
         assert result.value.item() == pytest.approx((1 + bias.double().exp()).log().sum().item(), abs=1e-12)
         assert result.standard_error.item() == 0
         assert result.effective_sample_size.item() == pytest.approx(20)
@@ -110,20 +112,20 @@ def test_without_couplings_the_base_is_the_machine_and_nothing_is_uncertain(dtyp
 # Error bars ------------------------------------------------------------------------------------------------------
 
 
-def run_ais(machine: Boltzmann) -> LogZ:
-    return ais(machine, seed=1, temperatures=8, chains=100)
+def run_ais(boltzmann: Boltzmann) -> LogZ:
+    return ais(boltzmann, seed=1, temperatures=8, chains=100)
 
 
-def run_few(machine: Boltzmann) -> LogZ:
-    return ais(machine, seed=2, temperatures=20, chains=40)
+def run_few(boltzmann: Boltzmann) -> LogZ:
+    return ais(boltzmann, seed=2, temperatures=20, chains=40)
 
 
-def run_sigmoid(machine: Boltzmann) -> LogZ:
-    return ais(machine, seed=3, schedule=sigmoid_schedule(10), chains=100, base="uniform")
+def run_sigmoid(boltzmann: Boltzmann) -> LogZ:
+    return ais(boltzmann, seed=3, schedule=sigmoid_schedule(10), chains=100, base="uniform")
 
 
-def run_population(machine: Boltzmann) -> LogZ:
-    return anneal_population(machine, 100, seed=4)[0]
+def run_population(boltzmann: Boltzmann) -> LogZ:
+    return anneal_population(boltzmann, 100, seed=4)[0]
 
 
 @pytest.mark.parametrize("name", ["rbm", "graph", "medium", "strong"])
@@ -136,9 +138,9 @@ def test_standard_errors_cover(run: Callable[[Boltzmann], LogZ], most: float, na
     A population's error comes from its families, in which the rounding of systematic resampling counts as noise
     although it averages out; so it is a little too wide, and may cover more.
     """
-    machine = ALL[name]
-    result = run(repeated(machine, 400))
-    covered = (result.value - true_log_z(machine)).abs() < 1.96 * result.standard_error
+    boltzmann = ALL[name]
+    result = run(repeated(boltzmann, 400))
+    covered = (result.value - true_log_z(boltzmann)).abs() < 1.96 * result.standard_error
     assert 0.89 <= covered.double().mean() <= most
     spread, claimed = result.value.std(), result.standard_error.mean()
     assert 0.85 < claimed / spread < (1.8 if most == 1 else 1.2)
@@ -147,10 +149,10 @@ def test_standard_errors_cover(run: Callable[[Boltzmann], LogZ], most: float, na
 @pytest.mark.parametrize("name", ["rbm", "graph", "medium", "strong"])
 def test_standard_errors_of_reverse_annealing_cover(name: str) -> None:
     """400 runs, as above."""
-    machine = ALL[name]
-    samples = exact_draws(machine, (400, 100), seed=0)
-    result = reverse_ais(repeated(machine, 400), samples, seed=0, temperatures=8)
-    covered = (result.value - true_log_z(machine)).abs() < 1.96 * result.standard_error
+    boltzmann = ALL[name]
+    samples = exact_draws(boltzmann, (400, 100), seed=0)
+    result = reverse_ais(repeated(boltzmann, 400), samples, seed=0, temperatures=8)
+    covered = (result.value - true_log_z(boltzmann)).abs() < 1.96 * result.standard_error
     assert 0.89 <= covered.double().mean() <= 0.99
 
 
@@ -178,12 +180,12 @@ def test_weights_are_worth_what_they_are_worth() -> None:
 
 
 @pytest.mark.parametrize("machine", [medium_rbm(), strong_graph()], ids=["rbm", "graph"])
-def test_forward_is_below_and_reverse_above(machine: Boltzmann) -> None:
+def test_forward_is_below_and_reverse_above(boltzmann: Boltzmann) -> None:
     """1,000 runs of 4 chains and 2 steps, so that the difference shows: by more than 5 standard errors each."""
-    truth, many = true_log_z(machine), repeated(machine, 1000)
+    truth, many = true_log_z(boltzmann), repeated(boltzmann, 1000)
     schedule = torch.tensor([0.0, 0.5, 1.0])
     below = ais(many, seed=0, schedule=schedule, chains=4).value - truth
-    samples = exact_draws(machine, (1000, 4), seed=1)
+    samples = exact_draws(boltzmann, (1000, 4), seed=1)
     above = reverse_ais(many, samples, seed=0, schedule=schedule).value - truth
     assert below.mean() < -5 * below.std() / math.sqrt(1000)
     assert above.mean() > 5 * above.std() / math.sqrt(1000)
@@ -193,8 +195,8 @@ def test_forward_is_below_and_reverse_above(machine: Boltzmann) -> None:
 @pytest.mark.parametrize("name", ALL)
 def test_the_sandwich_holds_the_exact_value(name: str) -> None:
     """400 runs on 4 machines: 95% and more, so 89% is 5.5 standard deviations away; above it, 2.5%, and 6.4% is 5."""
-    machine, truth = ALL[name], true_log_z(ALL[name])
-    result = sandwich(repeated(machine, 400), seed=0, temperatures=10, chains=100)
+    boltzmann, truth = ALL[name], true_log_z(ALL[name])
+    result = sandwich(repeated(boltzmann, 400), seed=0, temperatures=10, chains=100)
     inside = (result.lower < truth) & (truth < result.upper)
     assert inside.double().mean() >= 0.89
     assert (truth >= result.upper).double().mean() <= 0.064
@@ -215,15 +217,15 @@ def test_samples_that_miss_a_mode_are_off_by_how_often_annealing_ends_in_it(shif
 
     From the centred base, q(A) is p(A) within a tenth, so that nothing shows: the limit of what a sandwich can tell.
     """
-    machine, runs = two_modes(), 20
-    many, base = repeated(machine, runs), base_biases(machine, "centred") + shift
-    p = probabilities(machine)[states(16).mean(-1) < 0.5].sum()
+    boltzmann, runs = two_modes(), 20
+    many, base = repeated(boltzmann, runs), base_biases(boltzmann, "centred") + shift
+    p = probabilities(boltzmann)[states(16).mean(-1) < 0.5].sum()
     _, ends = anneal(
-        many, base.expand(runs, 16), linear_schedule(60), 250, replica_streams(many, 0, KeyDomain.FORWARD_AIS)
+        many, base.expand(runs, 16), linear_schedule(60), 250, replica_rng_states(many, 0, KeyDomain.FORWARD_AIS)
     )
     q = (ends.mean(-1) < 0.5).double().mean(-1)
     assert bool(q.mean() < 1.1 * p) is (shift == 0)
-    error = reverse_ais(many, off_samples(runs, 250), seed=0, temperatures=60, base=base).value - true_log_z(machine)
+    error = reverse_ais(many, off_samples(runs, 250), seed=0, temperatures=60, base=base).value - true_log_z(boltzmann)
     noise = ((error.var() + (q / q.mean()).var()) / runs).sqrt()
     assert noise < 0.03
     assert abs(error.mean() - (p / q.mean()).log()) < 5 * noise
@@ -235,11 +237,11 @@ def test_samples_that_miss_a_mode_are_found_out_where_annealing_prefers_theirs()
     Both ends of a gap of 0.57 - 1.96 * 0.08 move by 0.06 together: in none of 10 replicas does it close (8 standard
     deviations).
     """
-    machine = two_modes()
-    many, base = repeated(machine, 10), base_biases(machine, "centred") - 0.2
+    boltzmann = two_modes()
+    many, base = repeated(boltzmann, 10), base_biases(boltzmann, "centred") - 0.2
     with pytest.warns(SandwichWarning, match="the samples are not those of the machine"):
         result = sandwich(many, off_samples(10, 500), seed=0, temperatures=100, chains=500, base=base)
-    truth = true_log_z(machine)
+    truth = true_log_z(boltzmann)
     assert bool((result.value - truth).abs().max() < 5 * result.standard_error.max())
     reverse = reverse_ais(many, off_samples(10, 500), seed=0, temperatures=100, base=base)
     assert bool((reverse.upper < result.value - 1.96 * result.standard_error).all())
@@ -263,9 +265,9 @@ def crossing(forward: list[float], reverse: list[float], monkeypatch: pytest.Mon
 @pytest.mark.filterwarnings("error")
 def test_rounding_alone_is_no_reason_to_warn() -> None:
     """Two units that agree: with equal weights in all chains, the spread is less than float32's own error."""
-    machine = BipartiteBoltzmann(torch.full((2,), -8.0), torch.full((1, 1), 16.0))
+    boltzmann = BipartiteBoltzmann(torch.full((2,), -8.0), torch.full((1, 1), 16.0))
     for seed in range(20):
-        sandwich(machine, seed=seed, temperatures=100, chains=100)
+        sandwich(boltzmann, seed=seed, temperatures=100, chains=100)
 
 
 def test_the_warning_names_the_worst_replica_and_its_two_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,8 +285,8 @@ def test_the_warning_names_the_worst_replica_and_its_two_numbers(monkeypatch: py
 
 def test_a_reverse_run_that_knows_nothing_does_not_widen_the_lower_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two samples have no error bar; 500 forward chains do. And a replica that crosses widens no other one."""
-    machine = medium_rbm()
-    result = sandwich(machine, exact_draws(machine, (2,), seed=0), seed=0, temperatures=20, chains=500)
+    boltzmann = medium_rbm()
+    result = sandwich(boltzmann, exact_draws(boltzmann, (2,), seed=0), seed=0, temperatures=20, chains=500)
     assert result.lower == result.value - 1.959964 * result.standard_error
     assert result.lower.isfinite()
     assert result.upper.isposinf()
@@ -299,23 +301,26 @@ def test_samples_that_are_kin_have_wider_limits() -> None:
     Counted as 400 independent draws, their error covers in 64 +- 5 runs; by their families, in at least 84 (at 95%, 95
     +- 2.2, so 5 standard deviations; counting kin as equal is on the safe side).
     """
-    machine, runs = two_modes(), 100
-    samples = exact_draws(machine, (runs, 40), seed=0).repeat_interleave(10, dim=1)
-    truth, many = true_log_z(machine), repeated(machine, runs)
-    base = base_biases(machine, "centred") - 0.4
+    boltzmann, runs = two_modes(), 100
+    samples = exact_draws(boltzmann, (runs, 40), seed=0).repeat_interleave(10, dim=1)
+    truth, many = true_log_z(boltzmann), repeated(boltzmann, runs)
+    base = base_biases(boltzmann, "centred") - 0.4
     options: dict[str, Any] = {"seed": 0, "temperatures": 50, "base": base}
-    alone, kin = (reverse_ais(many, samples, kinship=kinship, **options) for kinship in (1.0, 10.0))
-    covered = [((r.value - truth).abs() < 1.96 * r.standard_error).sum() for r in (alone, kin)]
+    alone, lineage = (
+        reverse_ais(many, samples, family_correlation=family_correlation, **options)
+        for family_correlation in (1.0, 10.0)
+    )
+    covered = [((r.value - truth).abs() < 1.96 * r.standard_error).sum() for r in (alone, lineage)]
     assert covered[0] < 84
     assert covered[1] >= 84
-    torch.testing.assert_close(kin.effective_sample_size, alone.effective_sample_size / 10)
+    torch.testing.assert_close(lineage.effective_sample_size, alone.effective_sample_size / 10)
 
 
 def test_the_sandwich_counts_the_families_of_its_own_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     """The chains of an annealing, as often as their weights say: found again here by what started the reverse run."""
     g = torch.Generator().manual_seed(0)
     bias, weight = torch.randn(60, generator=g), 0.5 * torch.randn(30, 30, generator=g)
-    machine = BipartiteBoltzmann(bias.double(), weight.double())
+    boltzmann = BipartiteBoltzmann(bias.double(), weight.double())
     ends: list[tuple[Tensor, Tensor]] = []
     starts: list[Tensor] = []
 
@@ -325,48 +330,50 @@ def test_the_sandwich_counts_the_families_of_its_own_samples(monkeypatch: pytest
         return ends[-1]
 
     monkeypatch.setattr(log_z, "anneal", record)
-    result = sandwich(machine, seed=0, temperatures=4, chains=100)
+    result = sandwich(boltzmann, seed=0, temperatures=4, chains=100)
     (log_weights, z), (samples,) = ends[1], starts
     expected = 100 * torch.softmax(log_weights, -1)
     children = torch.tensor([(samples == one).all(-1).sum() for one in z])
     assert len(z.unique(dim=0)) == 100, "no two chains ended alike, so that children know their parents"
     assert bool(((children - expected).abs() < 1).all()), "floor or ceil of what is expected"
-    kinship = (children.double() ** 2).sum() / 100
-    assert kinship > 1.5
-    reverse = reverse_ais(machine, samples, seed=0, temperatures=4, kinship=kinship)
+    family_correlation = (children.double() ** 2).sum() / 100
+    assert family_correlation > 1.5
+    reverse = reverse_ais(boltzmann, samples, seed=0, temperatures=4, family_correlation=family_correlation)
     assert result.upper == reverse.upper
-    assert reverse.upper > reverse_ais(machine, samples, seed=0, temperatures=4).upper
+    assert reverse.upper > reverse_ais(boltzmann, samples, seed=0, temperatures=4).upper
 
 
 def test_a_base_that_prefers_one_mode_misses_the_other_and_the_centred_one_does_not() -> None:
     """From "bias", forward AIS sees one mode only, and nothing in its own numbers tells; samples of both modes do."""
-    machine = two_modes()
-    truth = exact(machine).value
-    one = ais(machine, seed=0, temperatures=200, chains=500, base="bias")
+    boltzmann = two_modes()
+    truth = exact(boltzmann).value
+    one = ais(boltzmann, seed=0, temperatures=200, chains=500, base="bias")
     assert truth - one.value > 0.8
     assert one.effective_sample_size > 490
-    both = ais(machine, seed=0, temperatures=200, chains=500)
+    both = ais(boltzmann, seed=0, temperatures=200, chains=500)
     assert (both.value - truth).abs() < 5 * both.standard_error
-    caught = sandwich(machine, exact_draws(machine, (500,), seed=0), seed=0, temperatures=200, chains=500, base="bias")
+    caught = sandwich(
+        boltzmann, exact_draws(boltzmann, (500,), seed=0), seed=0, temperatures=200, chains=500, base="bias"
+    )
     assert caught.upper > truth
 
 
 def test_the_centred_base_does_not_depend_on_which_value_is_called_one() -> None:
     """z -> 1 - z turns E into that of biases -(a + W 1) and the same couplings; the base must change sign."""
-    machine = strong_graph()
-    flipped = GraphBoltzmann(-machine.bias - machine.coupling.sum(-1), machine.coupling)
+    boltzmann = strong_graph()
+    flipped = GraphBoltzmann(-boltzmann.bias - boltzmann.coupling.sum(-1), boltzmann.coupling)
     torch.testing.assert_close(
-        base_biases(flipped, "centred"), -base_biases(machine, "centred"), atol=1e-14, rtol=1e-14
+        base_biases(flipped, "centred"), -base_biases(boltzmann, "centred"), atol=1e-14, rtol=1e-14
     )
 
 
 def test_forward_reverse_and_population_draw_from_streams_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """One seed for all: if they shared a stream, their errors would be correlated."""
     keys = [
-        population.init(small_rbm(), 3, seed=0).stream[0].item(),
-        gibbs.init(small_rbm(), 3, seed=0).stream[0].item(),
+        population.init(small_rbm(), 3, seed=0).rng_state[0].item(),
+        gibbs.init(small_rbm(), 3, seed=0).rng_state[0].item(),
     ]
-    keys.append(tempering.init(small_rbm(), 3, seed=0).stream[0].item())
+    keys.append(tempering.init(small_rbm(), 3, seed=0).rng_state[0].item())
 
     def record(*args: Any, **keywords: Any) -> tuple[Tensor, Tensor]:
         keys.append(args[4][0].item())
@@ -383,12 +390,12 @@ def test_forward_reverse_and_population_draw_from_streams_of_their_own(monkeypat
 
 @pytest.mark.parametrize("replicas", [(), (2,), (2, 3)])
 def test_every_method_returns_the_same_type_and_shapes(replicas: tuple[int, ...]) -> None:
-    machine = small_rbm(replicas=replicas)
+    boltzmann = small_rbm(replicas=replicas)
     samples = torch.zeros(*replicas, 50, 5, dtype=torch.float64)
     results = {
-        m: estimate(machine, m, seed=0, temperatures=5, chains=50) for m in ("exact", "ais", "population", "sandwich")
+        m: estimate(boltzmann, m, seed=0, temperatures=5, chains=50) for m in ("exact", "ais", "population", "sandwich")
     }
-    results["reverse ais"] = reverse_ais(machine, samples, seed=0, temperatures=5)
+    results["reverse ais"] = reverse_ais(boltzmann, samples, seed=0, temperatures=5)
     kinds = {"exact": "exact", "ais": "lower bound", "population": "lower bound", "reverse ais": "upper bound"}
     for method, result in results.items():
         assert result.method == method
@@ -402,20 +409,20 @@ def test_every_method_returns_the_same_type_and_shapes(replicas: tuple[int, ...]
 
 
 def test_replicas_have_the_log_z_of_their_own_machines() -> None:
-    machine = small_rbm(replicas=(2, 3))
-    result = ais(machine, seed=0, temperatures=20, chains=1000)
+    boltzmann = small_rbm(replicas=(2, 3))
+    result = ais(boltzmann, seed=0, temperatures=20, chains=1000)
     for i in range(2):
         for j in range(3):
-            alone = BipartiteBoltzmann(machine.bias[i, j], machine.weight[i, j])
-            assert exact(machine).value[i, j].item() == pytest.approx(true_log_z(alone), abs=1e-12)
+            alone = BipartiteBoltzmann(boltzmann.bias[i, j], boltzmann.weight[i, j])
+            assert exact(boltzmann).value[i, j].item() == pytest.approx(true_log_z(alone), abs=1e-12)
             assert abs(result.value[i, j].item() - true_log_z(alone)) < 5 * result.standard_error[i, j].item()
 
 
 def test_auto_is_exact_where_that_is_possible() -> None:
     wide = BipartiteBoltzmann(torch.zeros(74), torch.zeros(24, 50))
     too_wide = BipartiteBoltzmann(torch.zeros(75), torch.zeros(25, 50))
-    assert wide.listed_units == LARGEST
-    assert too_wide.listed_units == LARGEST + 1
+    assert wide.enumerated_units == LARGEST
+    assert too_wide.enumerated_units == LARGEST + 1
     assert estimate(small_rbm(), seed=0).kind == "exact"
     result = estimate(too_wide, seed=0, temperatures=3, chains=10)
     assert result.method == "sandwich"
@@ -427,19 +434,19 @@ def test_auto_is_exact_where_that_is_possible() -> None:
 @pytest.mark.parametrize("implementation", ["plain", "auto"])
 def test_single_precision_keeps_the_digits_over_many_temperatures(implementation: Implementation) -> None:
     """1,000 temperatures in float32 on 6 x 8 units: the error stays within 5 standard errors of about 0.01."""
-    machine = medium_rbm(torch.float32)
-    result = ais(machine, seed=0, temperatures=1000, chains=200, implementation=implementation)
+    boltzmann = medium_rbm(torch.float32)
+    result = ais(boltzmann, seed=0, temperatures=1000, chains=200, implementation=implementation)
     assert result.standard_error < 0.015
-    assert (result.value - true_log_z(machine)).abs() < 5 * result.standard_error
-    assert exact(machine).value.item() == pytest.approx(true_log_z(machine), abs=1e-12)
+    assert (result.value - true_log_z(boltzmann)).abs() < 5 * result.standard_error
+    assert exact(boltzmann).value.item() == pytest.approx(true_log_z(boltzmann), abs=1e-12)
 
 
 def test_the_result_does_not_depend_on_the_base_or_the_schedule() -> None:
-    machine = medium_rbm()
+    boltzmann = medium_rbm()
     for base in ("centred", "bias", "uniform", torch.linspace(-1, 1, 14)):
         for schedule in (linear_schedule(60), sigmoid_schedule(60), linear_schedule(60) ** 2):
-            result = ais(machine, seed=0, schedule=schedule, chains=500, base=base)
-            assert (result.value - true_log_z(machine)).abs() < 5 * result.standard_error
+            result = ais(boltzmann, seed=0, schedule=schedule, chains=500, base=base)
+            assert (result.value - true_log_z(boltzmann)).abs() < 5 * result.standard_error
 
 
 # Bad input -------------------------------------------------------------------------------------------------------

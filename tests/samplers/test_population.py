@@ -23,20 +23,20 @@ from torch import Tensor
 from softspin.distributions import BipartiteBoltzmann, Boltzmann
 from softspin.random import KeyDomain
 from softspin.samplers import CollapseWarning, anneal_population, gibbs, population, resampling
-from softspin.samplers.machines import replica_streams
 from softspin.samplers.population_state import PopulationInfo, PopulationState
-from softspin.samplers.resampling import farthest, systematic
+from softspin.samplers.primitives import replica_rng_states
+from softspin.samplers.resampling import max_tempering_step, systematic
 
-machines = pytest.mark.parametrize("machine", MACHINES.values(), ids=list(MACHINES))
+boltzmanns = pytest.mark.parametrize("machine", MACHINES.values(), ids=list(MACHINES))
 
 
-def exact_population(machine: Boltzmann, runs: int, members: int, seed: int = 0) -> PopulationState:
+def exact_population(boltzmann: Boltzmann, runs: int, members: int, seed: int = 0) -> PopulationState:
     """`runs` populations in equilibrium at the machine."""
-    many = repeated(machine, runs)
-    z = exact_draws(machine, (runs, members), seed)
-    log_z = torch.full((runs,), true_log_z(machine), dtype=torch.float64)
-    stream = replica_streams(many, seed, KeyDomain.POPULATION)
-    return PopulationState(z, many.bias, many.couplings, log_z, everyone(z), stream)
+    many = repeated(boltzmann, runs)
+    z = exact_draws(boltzmann, (runs, members), seed)
+    log_z = torch.full((runs,), true_log_z(boltzmann), dtype=torch.float64)
+    rng_state = replica_rng_states(many, seed, KeyDomain.POPULATION)
+    return PopulationState(z, many.bias, many.couplings, log_z, everyone(z), rng_state)
 
 
 def everyone(z: Tensor) -> Tensor:
@@ -44,46 +44,48 @@ def everyone(z: Tensor) -> Tensor:
     return torch.arange(z.shape[-2]).expand(z.shape[:-1])
 
 
-def stretched(machine: Boltzmann, factor: float) -> BipartiteBoltzmann:
-    assert isinstance(machine, BipartiteBoltzmann)
-    return BipartiteBoltzmann(machine.bias * factor, machine.weight * factor)
+def stretched(boltzmann: Boltzmann, factor: float) -> BipartiteBoltzmann:
+    assert isinstance(boltzmann, BipartiteBoltzmann)
+    return BipartiteBoltzmann(boltzmann.bias * factor, boltzmann.weight * factor)
 
 
-@machines
+@boltzmanns
 @pytest.mark.parametrize("at_once", [False, True])
-def test_unchanged_parameters_leave_weights_uniform_and_resample_nothing(machine: Boltzmann, at_once: bool) -> None:
-    state = exact_population(machine, runs=3, members=500)
-    many = repeated(machine, 3)
-    new, info = population.step(state, many, sweeps=2, at_once=at_once)
-    swept, _ = gibbs.step(gibbs.GibbsState(state.z, state.stream), many, sweeps=2)
+def test_unchanged_parameters_leave_weights_uniform_and_resample_nothing(
+    boltzmann: Boltzmann, single_step: bool
+) -> None:
+    state = exact_population(boltzmann, runs=3, members=500)
+    many = repeated(boltzmann, 3)
+    new, info = population.step(state, many, sweeps=2, single_step=single_step)
+    swept, _ = gibbs.step(gibbs.GibbsState(state.z, state.rng_state), many, sweeps=2)
     assert torch.equal(new.z, swept.z), "the members are where plain sweeps would have taken them"
     assert torch.equal(new.log_z, state.log_z)
     assert torch.equal(info.effective_sample_size, torch.full((3,), 500.0, dtype=torch.float64))
     assert info.families.tolist() == [500] * 3
     assert info.mean_square_family.tolist() == [1.0] * 3
-    assert info.parts.tolist() == [1] * 3
-    assert torch.equal(info.founders, torch.arange(500).expand(3, 500))
+    assert info.tempering_steps.tolist() == [1] * 3
+    assert torch.equal(info.ancestors, torch.arange(500).expand(3, 500))
     assert not info.standard_error.any()
     assert not info.collapsed.any()
 
 
-@machines
-def test_increments_average_to_the_exact_ratio(machine: Boltzmann) -> None:
+@boltzmanns
+def test_increments_average_to_the_exact_ratio(boltzmann: Boltzmann) -> None:
     """4,000 populations of 10 members in equilibrium, one undivided step: mean e^increment within 5 standard errors."""
-    target = off_by(off_by(machine, 1.0, unit=0), -0.7, unit=4)
-    state = exact_population(machine, runs=4000, members=10)
-    _, info = population.step(state, repeated(target, 4000), sweeps=1, largest_parts=1)
-    ratios = (info.log_z_increment - true_log_z(target) + true_log_z(machine)).exp()
+    target = off_by(off_by(boltzmann, 1.0, unit=0), -0.7, unit=4)
+    state = exact_population(boltzmann, runs=4000, members=10)
+    _, info = population.step(state, repeated(target, 4000), sweeps=1, max_tempering_steps=1)
+    ratios = (info.log_z_increment - true_log_z(target) + true_log_z(boltzmann)).exp()
     assert ratios.std() > 0.05
     assert abs(ratios.mean() - 1) < 5 * ratios.std() / math.sqrt(4000)
 
 
-@machines
-def test_weights_are_those_of_the_formula(machine: Boltzmann) -> None:
+@boltzmanns
+def test_weights_are_those_of_the_formula(boltzmann: Boltzmann) -> None:
     """exp(E_old - E_new) per member, from the table of energies; the effective sample size from the same weights."""
-    target = off_by(machine, 0.5, unit=2)
-    state = exact_population(machine, runs=1, members=50)
-    new, info = population.step(state, repeated(target, 1), sweeps=1, largest_parts=1)
+    target = off_by(boltzmann, 0.5, unit=2)
+    state = exact_population(boltzmann, runs=1, members=50)
+    new, info = population.step(state, repeated(target, 1), sweeps=1, max_tempering_steps=1)
     weights = (0.5 * state.z[0, :, 2]).exp()
     assert info.log_z_increment.item() == pytest.approx(weights.mean().log().item(), abs=1e-12)
     assert info.effective_sample_size.item() == pytest.approx((weights.sum() ** 2 / (weights**2).sum()).item())
@@ -95,14 +97,14 @@ def test_weights_are_those_of_the_formula(machine: Boltzmann) -> None:
 
 def test_a_large_step_is_divided_and_the_estimate_improves() -> None:
     """100 populations from a fifth of all parameters to five times them: dividing at least halves the error."""
-    machine, target = (stretched(small_rbm(seed=5), factor) for factor in (0.2, 5.0))
-    state = exact_population(machine, runs=100, members=100)
+    boltzmann, target = (stretched(small_rbm(seed=5), factor) for factor in (0.2, 5.0))
+    state = exact_population(boltzmann, runs=100, members=100)
     many, truth = repeated(target, 100), true_log_z(target)
-    whole, whole_info = population.step(state, many, sweeps=4, largest_parts=1)
+    whole, whole_info = population.step(state, many, sweeps=4, max_tempering_steps=1)
     divided, info = population.step(state, many, sweeps=4, smallest_ess=0.9)
-    assert whole_info.parts.tolist() == [1] * 100
-    assert info.parts.min() >= 3
-    assert info.parts.max() < 32
+    assert whole_info.tempering_steps.tolist() == [1] * 100
+    assert info.tempering_steps.min() >= 3
+    assert info.tempering_steps.max() < 32
     assert info.effective_sample_size.min() >= 90 - 1e-6
     assert whole_info.effective_sample_size.mean() < 50
     errors = [(s.log_z - truth).square().mean().sqrt().item() for s in (whole, divided)]
@@ -111,14 +113,14 @@ def test_a_large_step_is_divided_and_the_estimate_improves() -> None:
 
 
 def test_the_number_of_parts_is_bounded() -> None:
-    machine = small_rbm()
-    state = exact_population(machine, runs=2, members=100)
+    boltzmann = small_rbm()
+    state = exact_population(boltzmann, runs=2, members=100)
     new, info = population.step(
-        state, repeated(stretched(machine, 8.0), 2), sweeps=1, smallest_ess=0.95, largest_parts=3
+        state, repeated(stretched(boltzmann, 8.0), 2), sweeps=1, smallest_ess=0.95, max_tempering_steps=3
     )
-    assert info.parts.tolist() == [3, 3]
-    assert torch.equal(new.bias, repeated(stretched(machine, 8.0), 2).bias), "the last part goes all the way"
-    assert (new.stream - state.stream)[:, 1].tolist() == [3, 3]
+    assert info.tempering_steps.tolist() == [3, 3]
+    assert torch.equal(new.bias, repeated(stretched(boltzmann, 8.0), 2).bias), "the last part goes all the way"
+    assert (new.rng_state - state.rng_state)[:, 1].tolist() == [3, 3]
 
 
 def test_parts_meet_the_effective_sample_size_that_was_asked_for() -> None:
@@ -127,11 +129,11 @@ def test_parts_meet_the_effective_sample_size_that_was_asked_for() -> None:
     The next point on it, 2^(1/4) times as far, would take the log of the effective sample size, which falls with the
     square of the way, below its target: so the smallest of all parts lies between the target and its power 2^(-1/2).
     """
-    machine = small_rbm()
-    state = exact_population(machine, runs=5, members=1000)
+    boltzmann = small_rbm()
+    state = exact_population(boltzmann, runs=5, members=1000)
     for target in (0.5, 0.8):
-        _, info = population.step(state, repeated(stretched(machine, 8.0), 5), sweeps=1, smallest_ess=target)
-        assert info.parts.min() > 1
+        _, info = population.step(state, repeated(stretched(boltzmann, 8.0), 5), sweeps=1, smallest_ess=target)
+        assert info.tempering_steps.min() > 1
         assert info.effective_sample_size.min() >= 1000 * target
         assert info.effective_sample_size.max() < 1000 * target**0.5**0.5
 
@@ -141,13 +143,13 @@ def test_a_collapse_warns_and_says_so() -> None:
     bias, weight = torch.zeros(2, 5, dtype=torch.float64), torch.zeros(2, 2, 3, dtype=torch.float64)
     z = torch.zeros(2, 10, 5, dtype=torch.float64)
     z[:, 4, 0] = 1
-    machine = BipartiteBoltzmann(bias, weight)
-    stream = replica_streams(machine, 0, KeyDomain.POPULATION)
-    state = PopulationState(z, bias, weight, torch.zeros(2, dtype=torch.float64), everyone(z), stream)
+    boltzmann = BipartiteBoltzmann(bias, weight)
+    rng_state = replica_rng_states(boltzmann, 0, KeyDomain.POPULATION)
+    state = PopulationState(z, bias, weight, torch.zeros(2, dtype=torch.float64), everyone(z), rng_state)
     moved = bias.clone()
     moved[0, 0] = 60
     with pytest.warns(CollapseWarning, match="replica 0: the population collapsed: one of 10 members carried 100%"):
-        _, info = population.step(state, BipartiteBoltzmann(moved, weight), sweeps=1, largest_parts=1)
+        _, info = population.step(state, BipartiteBoltzmann(moved, weight), sweeps=1, max_tempering_steps=1)
     assert info.collapsed.tolist() == [True, False]
     assert info.families.tolist() == [1, 10]
     assert info.largest_family.tolist() == [1.0, 0.1]
@@ -160,16 +162,16 @@ def test_a_collapse_in_any_part_is_reported_with_its_replica() -> None:
     bias, weight = torch.zeros(2, 5, dtype=torch.float64), torch.zeros(2, 2, 3, dtype=torch.float64)
     z = torch.zeros(2, 10, 5, dtype=torch.float64)
     z[:, 4, 0] = 1
-    stream = replica_streams(BipartiteBoltzmann(bias, weight), 0, KeyDomain.POPULATION)
-    state = PopulationState(z, bias, weight, torch.zeros(2, dtype=torch.float64), everyone(z), stream)
+    rng_state = replica_rng_states(BipartiteBoltzmann(bias, weight), 0, KeyDomain.POPULATION)
+    state = PopulationState(z, bias, weight, torch.zeros(2, dtype=torch.float64), everyone(z), rng_state)
     raised = bias.clone()
     raised[1, 0] = 1e7
     with pytest.warns(CollapseWarning, match="replica 1: the population collapsed: one of 10 members carried 100%"):
         new, info = population.step(state, BipartiteBoltzmann(raised, weight), sweeps=1)
-    assert info.parts.tolist() == [1, 2]
+    assert info.tempering_steps.tolist() == [1, 2]
     assert info.collapsed.tolist() == [False, True]
     assert info.largest_weight.tolist() == pytest.approx([0.1, 1.0])
-    again, later = population.step(population.reset_founders(new), BipartiteBoltzmann(raised, weight), sweeps=1)
+    again, later = population.step(population.reset_ancestors(new), BipartiteBoltzmann(raised, weight), sweeps=1)
     assert not later.collapsed.any(), "counted from here, nothing has happened yet"
     assert again.log_z.equal(new.log_z)
 
@@ -178,7 +180,7 @@ def test_a_collapse_over_several_parts_is_reported() -> None:
     """Ten members, parts that keep half of them each: no member ever carries 40%, but in the end two families do."""
     with pytest.warns(CollapseWarning, match=r"its families are worth 2.0 equal ones; take smaller parameter steps"):
         result, _, info = anneal_population(repeated(two_modes(), 5), 10, seed=0, smallest_ess=0.5)
-    assert info.parts.min() >= 3
+    assert info.tempering_steps.min() >= 3
     assert info.largest_weight.max() < 0.4
     assert info.effective_sample_size.min() >= 5
     assert 0 < info.collapsed.sum() < 5
@@ -191,11 +193,11 @@ def test_families_are_counted_since_the_beginning() -> None:
     bias, weight = torch.zeros(5, dtype=torch.float64), torch.zeros(2, 3, dtype=torch.float64)
     z = torch.zeros(10, 5, dtype=torch.float64)
     z[3, 1] = 1
-    stream = replica_streams(BipartiteBoltzmann(bias, weight), 0, KeyDomain.POPULATION)
+    rng_state = replica_rng_states(BipartiteBoltzmann(bias, weight), 0, KeyDomain.POPULATION)
     moved = bias.clone()
     moved[1] = math.log(9)
-    state = PopulationState(z, bias, weight, torch.zeros((), dtype=torch.float64), everyone(z), stream)
-    _, info = population.step(state, BipartiteBoltzmann(moved, weight), sweeps=1, largest_parts=1)
+    state = PopulationState(z, bias, weight, torch.zeros((), dtype=torch.float64), everyone(z), rng_state)
+    _, info = population.step(state, BipartiteBoltzmann(moved, weight), sweeps=1, max_tempering_steps=1)
     assert info.families == 6  # it and five of the others
     assert info.largest_family.item() == 0.5
     assert info.mean_square_family.item() == pytest.approx((25 + 5) / 10)
@@ -254,17 +256,17 @@ def test_extreme_weights_resample_without_leaving_the_population() -> None:
 # Following the parameters ----------------------------------------------------------------------------------------
 
 
-def walk(machine: Boltzmann, k: int) -> Boltzmann:
-    return off_by(off_by(machine, 0.1 * k, unit=k % 5), -0.05 * k, unit=(k + 2) % 5)
+def walk(boltzmann: Boltzmann, k: int) -> Boltzmann:
+    return off_by(off_by(boltzmann, 0.1 * k, unit=k % 5), -0.05 * k, unit=(k + 2) % 5)
 
 
-@machines
-def test_a_population_follows_the_parameters(machine: Boltzmann) -> None:
+@boltzmanns
+def test_a_population_follows_the_parameters(boltzmann: Boltzmann) -> None:
     """15 updates, 40 runs of 500: log Z stays with the exact one, and so do the marginals, within 5 standard errors."""
     runs, members = 40, 500
-    state = population.init(repeated(machine, runs), members, seed=0)
+    state = population.init(repeated(boltzmann, runs), members, seed=0)
     for k in range(15):
-        target = walk(machine, k)
+        target = walk(boltzmann, k)
         state, info = population.step(state, repeated(target, runs), sweeps=3)
         error = state.log_z - true_log_z(target)
         assert abs(error.mean()) < 5 * error.std() / math.sqrt(runs) + 1e-9, k
@@ -278,7 +280,7 @@ def test_a_population_follows_the_parameters(machine: Boltzmann) -> None:
 
 
 @pytest.mark.parametrize("at_once", [False, True])
-def test_the_error_of_log_z_covers_after_many_updates(at_once: bool) -> None:
+def test_the_error_of_log_z_covers_after_many_updates(single_step: bool) -> None:
     """Two modes that no chain leaves, annealed and then tilted to and fro, 100 runs of 300.
 
     95% coverage is 95 +- 2.2, so 84 is 5 standard deviations. A run keeps the share of the modes that it has found, and
@@ -287,49 +289,51 @@ def test_the_error_of_log_z_covers_after_many_updates(at_once: bool) -> None:
     runs = 100
     _, state, info = anneal_population(repeated(two_modes(), runs), 300, seed=0)
     for k in range(36):
-        machine = two_modes(tilt=0.05 + 0.1 * math.sin(k / 4))
-        state, info = population.step(state, repeated(machine, runs), sweeps=1, at_once=at_once)
+        boltzmann = two_modes(tilt=0.05 + 0.1 * math.sin(k / 4))
+        state, info = population.step(state, repeated(boltzmann, runs), sweeps=1, single_step=single_step)
         if k in (0, 5, 35):
-            error = state.log_z - true_log_z(machine)
+            error = state.log_z - true_log_z(boltzmann)
             assert (error.abs() < 1.96 * info.standard_error).sum() >= 84, k
             assert 0.85 < info.standard_error.mean() / error.std() < 1.5, k
             assert bool((info.effective_families < 100).all()), "few families of 300 are left"
-    assert torch.equal(info.founders, state.founders)
-    fresh, later = population.step(population.reset_founders(state), repeated(machine, runs), sweeps=1, at_once=at_once)
+    assert torch.equal(info.ancestors, state.ancestors)
+    fresh, later = population.step(
+        population.reset_ancestors(state), repeated(boltzmann, runs), sweeps=1, single_step=single_step
+    )
     assert not later.standard_error.any()
     assert torch.equal(fresh.log_z, state.log_z)
-    assert torch.equal(fresh.founders, everyone(state.z))
+    assert torch.equal(fresh.ancestors, everyone(state.z))
 
 
 # At once ---------------------------------------------------------------------------------------------------------
 
 
-def moved(machine: Boltzmann, size: float) -> Boltzmann:
+def moved(boltzmann: Boltzmann, size: float) -> Boltzmann:
     """All parameters other ones, `size` times as large and of the other sign."""
-    return machine.with_parameters(-size * machine.bias, -size * machine.couplings)
+    return boltzmann.with_parameters(-size * boltzmann.bias, -size * boltzmann.couplings)
 
 
-@machines
-def test_at_once_is_the_whole_step_where_the_weights_carry_it(machine: Boltzmann) -> None:
+@boltzmanns
+def test_at_once_is_the_whole_step_where_the_weights_carry_it(boltzmann: Boltzmann) -> None:
     """The same members, families and weights. Only log Z is told the other way."""
-    start, near = exact_population(machine, runs=3, members=300), repeated(moved(machine, -1.1), 3)
+    start, near = exact_population(boltzmann, runs=3, members=300), repeated(moved(boltzmann, -1.1), 3)
     whole, whole_info = population.step(start, near, sweeps=2)
-    assert whole_info.parts.tolist() == [1] * 3
-    state, info = population.step(start, near, sweeps=2, at_once=True)
+    assert whole_info.tempering_steps.tolist() == [1] * 3
+    state, info = population.step(start, near, sweeps=2, single_step=True)
     assert all(torch.equal(a, b) for a, b in zip(state._replace(log_z=whole.log_z), whole, strict=True))
     told = info._replace(log_z_increment=whole_info.log_z_increment)
     assert all(torch.equal(a, b) for a, b in zip(told, whole_info, strict=True))
     assert not torch.equal(state.log_z, whole.log_z)
 
 
-@machines
-def test_at_once_the_members_are_at_the_machine_however_far_it_is(machine: Boltzmann) -> None:
+@boltzmanns
+def test_at_once_the_members_are_at_the_machine_however_far_it_is(boltzmann: Boltzmann) -> None:
     """Too far for the weights, not for 30 sweeps: chi-square at the new machine, false-alarm rate 1e-6.
 
     Of the members at least half are worth keeping by the weights of a part of the way; by the whole way's, few.
     """
-    start, far = exact_population(machine, runs=1, members=200_000), moved(machine, 2.5)
-    state, info = population.step(start, repeated(far, 1), sweeps=30, at_once=True)
+    start, far = exact_population(boltzmann, runs=1, members=200_000), moved(boltzmann, 2.5)
+    state, info = population.step(start, repeated(far, 1), sweeps=30, single_step=True)
     assert torch.equal(state.bias[0], far.bias)
     assert torch.equal(state.coupling[0], far.couplings)
     assert info.effective_sample_size < 0.3 * 200_000
@@ -338,31 +342,31 @@ def test_at_once_the_members_are_at_the_machine_however_far_it_is(machine: Boltz
     assert not chi_square(state.z[0], probabilities(off_by(far))).passes
 
 
-@machines
-def test_at_once_the_parents_are_those_of_the_farthest_part_that_the_weights_carry(machine: Boltzmann) -> None:
+@boltzmanns
+def test_at_once_the_parents_are_those_of_the_farthest_part_that_the_weights_carry(boltzmann: Boltzmann) -> None:
     """Against undivided steps to points of the way, 2^(-k/4) of it, of which the first is at k = 0."""
-    start, far = exact_population(machine, runs=1, members=500), repeated(moved(machine, 2.5), 1)
+    start, far = exact_population(boltzmann, runs=1, members=500), repeated(moved(boltzmann, 2.5), 1)
     for k in range(40):
         share = 2.0 ** (-k / 4)
         near = far.with_parameters(
             torch.lerp(start.bias, far.bias, share), torch.lerp(start.coupling, far.couplings, share)
         )
         whole, info = population.step(start, near, sweeps=1)
-        if info.parts == 1:
+        if info.tempering_steps == 1:
             break
     assert k > 2
-    state, _ = population.step(start, far, sweeps=1, at_once=True)
-    assert torch.equal(state.founders, whole.founders)
-    assert len(state.founders.unique()) < 450
+    state, _ = population.step(start, far, sweeps=1, single_step=True)
+    assert torch.equal(state.ancestors, whole.ancestors)
+    assert len(state.ancestors.unique()) < 450
 
 
-@machines
-def test_the_way_back_averages_to_the_exact_ratio(machine: Boltzmann) -> None:
+@boltzmanns
+def test_the_way_back_averages_to_the_exact_ratio(boltzmann: Boltzmann) -> None:
     """4,000 populations of 20 members, and 30 sweeps to forget: mean e^-increment within 5 standard errors."""
-    target = off_by(off_by(machine, 1.0, unit=0), -0.7, unit=4)
-    state = exact_population(machine, runs=4000, members=20)
-    _, info = population.step(state, repeated(target, 4000), sweeps=30, at_once=True, smallest_ess=0.01)
-    ratios = (true_log_z(target) - true_log_z(machine) - info.log_z_increment).exp()
+    target = off_by(off_by(boltzmann, 1.0, unit=0), -0.7, unit=4)
+    state = exact_population(boltzmann, runs=4000, members=20)
+    _, info = population.step(state, repeated(target, 4000), sweeps=30, single_step=True, smallest_ess=0.01)
+    ratios = (true_log_z(target) - true_log_z(boltzmann) - info.log_z_increment).exp()
     assert ratios.std() > 0.05
     assert abs(ratios.mean() - 1) < 5 * ratios.std() / math.sqrt(4000)
 
@@ -377,35 +381,35 @@ def test_learning_in_steps_too_long_for_the_weights_does_not_run_away() -> None:
     bias, speed = torch.zeros_like(truth), torch.zeros_like(truth)
     weight = torch.zeros(100, 100, dtype=torch.float64)
     state = population.init(BipartiteBoltzmann(bias, weight), 500, seed=0, base="uniform")
-    worth = []
+    effective_sample_size = []
     for _ in range(100):
         speed = 0.9 * speed + (torch.sigmoid(truth) - state.z.mean(0))
         bias = bias + speed
-        state, info = population.step(state, BipartiteBoltzmann(bias, weight), sweeps=1, at_once=True)
-        worth.append(info.effective_sample_size.item() / 500)
-    assert min(worth) < 0.1, "some steps were too long for the weights"
+        state, info = population.step(state, BipartiteBoltzmann(bias, weight), sweeps=1, single_step=True)
+        effective_sample_size.append(info.effective_sample_size.item() / 500)
+    assert min(effective_sample_size) < 0.1, "some steps were too long for the weights"
     assert (bias - truth).square().mean().sqrt() < 0.2
 
 
-@machines
-def test_log_z_does_not_drift_where_the_members_move_the_parameters(machine: Boltzmann) -> None:
+@boltzmanns
+def test_log_z_does_not_drift_where_the_members_move_the_parameters(boltzmann: Boltzmann) -> None:
     """Learning from the members' moments: errors against enumeration, and those of the weights, which do drift.
 
     20 runs; the mean error within 6 of its standard errors of 0 (false-alarm rate 1e-5), the other below -15 of them.
     """
     runs = 20
-    many = repeated(machine, runs)
-    state = start = exact_population(machine, runs, members=30)
-    data = exact_draws(machine, (150, runs, 3), seed=5)
+    many = repeated(boltzmann, runs)
+    state = start = exact_population(boltzmann, runs, members=30)
+    data = exact_draws(boltzmann, (150, runs, 3), seed=5)
     forward = start.log_z
     bias = many.bias
     for seen in data:
         bias = bias + 0.1 * (seen.mean(-2) - state.z.mean(-2))
         target = many.with_parameters(bias, many.couplings)
         forward = forward + population.step(state, target, sweeps=1)[1].log_z_increment
-        state, _ = population.step(state, target, sweeps=5, at_once=True)
+        state, _ = population.step(state, target, sweeps=5, single_step=True)
     exact = torch.tensor(
-        [true_log_z(machine.with_parameters(b, w)) for b, w in zip(state.bias, state.coupling, strict=True)]
+        [true_log_z(boltzmann.with_parameters(b, w)) for b, w in zip(state.bias, state.coupling, strict=True)]
     )
     for error, drifts in ((state.log_z - exact, False), (forward - exact, True)):
         deviation = error.mean() / (error.std() / math.sqrt(runs))
@@ -423,23 +427,25 @@ def test_what_a_long_way_forbids_is_not_forgotten() -> None:
     off[0] = -1000
     start, far = BipartiteBoltzmann(bias, weight), BipartiteBoltzmann(off, weight)
     state = population.init(repeated(start, runs), 500, seed=0, base="uniform")
-    state, info = population.step(state, repeated(far, runs), sweeps=1, at_once=True)
+    state, info = population.step(state, repeated(far, runs), sweeps=1, single_step=True)
     error = state.log_z - true_log_z(far)
     assert bool((error.abs() < 5 * info.standard_error).all())
     assert abs(error.mean()) < 5 * error.std() / math.sqrt(runs)
 
 
-@machines
-def test_a_replica_with_a_long_way_does_not_disturb_its_neighbours(machine: Boltzmann) -> None:
+@boltzmanns
+def test_a_replica_with_a_long_way_does_not_disturb_its_neighbours(boltzmann: Boltzmann) -> None:
     """Three ways of different length, four updates, together and alone: the same members, weights and log Z."""
-    targets = [moved(machine, size) for size in (-0.95, 0.5, 40.0)]
-    many = machine.with_parameters(torch.stack([t.bias for t in targets]), torch.stack([t.couplings for t in targets]))
-    start = exact_population(machine, runs=3, members=80)
+    targets = [moved(boltzmann, size) for size in (-0.95, 0.5, 40.0)]
+    many = boltzmann.with_parameters(
+        torch.stack([t.bias for t in targets]), torch.stack([t.couplings for t in targets])
+    )
+    start = exact_population(boltzmann, runs=3, members=80)
 
     def run(state: PopulationState, target: Boltzmann) -> list[tuple[PopulationState, PopulationInfo]]:
-        seen = [population.step(state, target, sweeps=2, at_once=True)]
+        seen = [population.step(state, target, sweeps=2, single_step=True)]
         for _ in range(3):
-            seen.append(population.step(seen[-1][0], target, sweeps=2, at_once=True))
+            seen.append(population.step(seen[-1][0], target, sweeps=2, single_step=True))
         return seen
 
     together = run(start, many)
@@ -460,7 +466,7 @@ def test_the_share_of_the_way_is_the_farthest_of_the_grid(dtype: torch.dtype) ->
         torch.randn(60, 50, generator=g, dtype=torch.float64) * torch.logspace(-2, 6, 60, dtype=torch.float64)[:, None]
     )
     gain = gain - gain.amax(-1, keepdim=True)
-    got = farthest(gain, 30.0, dtype)
+    got = max_tempering_step(gain, 30.0, dtype)
     assert torch.equal(got, got.to(dtype).double()), "what the parameters move by is what the weights were made with"
     for row, share in zip(gain, got.tolist(), strict=True):
         weights = [(2.0 ** (-j / 4) * row).exp() for j in range(61)]
@@ -472,12 +478,12 @@ def test_the_share_of_the_way_is_the_farthest_of_the_grid(dtype: torch.dtype) ->
 
 
 def test_members_beyond_what_the_grid_sees_at_once_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = small_rbm()
-    start = population.init(machine, 1000, seed=0)
-    state, info = population.step(start, moved(machine, 2.0), sweeps=1)
-    assert info.parts > 1
+    boltzmann = small_rbm()
+    start = population.init(boltzmann, 1000, seed=0)
+    state, info = population.step(start, moved(boltzmann, 2.0), sweeps=1)
+    assert info.tempering_steps > 1
     monkeypatch.setattr(resampling, "_AT_ONCE", 64)
-    again, _ = population.step(start, moved(machine, 2.0), sweeps=1)
+    again, _ = population.step(start, moved(boltzmann, 2.0), sweeps=1)
     assert all(torch.equal(a, b) for a, b in zip(state, again, strict=True))
 
 
@@ -486,23 +492,23 @@ def test_at_once_a_way_too_long_for_the_grid_says_what_it_cost() -> None:
     bias, weight = torch.zeros(5, dtype=torch.float64), torch.zeros(2, 3, dtype=torch.float64)
     z = torch.zeros(10, 5, dtype=torch.float64)
     z[4, 0] = 1
-    stream = replica_streams(BipartiteBoltzmann(bias, weight), 0, KeyDomain.POPULATION)
-    state = PopulationState(z, bias, weight, torch.zeros((), dtype=torch.float64), everyone(z), stream)
+    rng_state = replica_rng_states(BipartiteBoltzmann(bias, weight), 0, KeyDomain.POPULATION)
+    state = PopulationState(z, bias, weight, torch.zeros((), dtype=torch.float64), everyone(z), rng_state)
     raised = bias.clone()
     raised[0] = 1e7
-    new, info = population.step(state, BipartiteBoltzmann(raised, weight), sweeps=1, at_once=True)  # warns nobody
+    new, info = population.step(state, BipartiteBoltzmann(raised, weight), sweeps=1, single_step=True)  # warns nobody
     assert torch.equal(new.bias, raised)
     assert info.collapsed
     assert info.families == 1
 
 
 def test_parameters_that_are_not_numbers_are_seen_in_the_info_where_nothing_may_raise() -> None:
-    machine = small_rbm(replicas=(2,))
-    weight = machine.weight.clone()
+    boltzmann = small_rbm(replicas=(2,))
+    weight = boltzmann.weight.clone()
     weight[0, 1, 2] = torch.nan
-    broken = BipartiteBoltzmann(machine.bias, weight, validate_args=False)
-    start = population.init(machine, 20, seed=0)
-    state, info = population.step(start, broken, sweeps=1, at_once=True)
+    broken = BipartiteBoltzmann(boltzmann.bias, weight, validate_args=False)
+    start = population.init(boltzmann, 20, seed=0)
+    state, info = population.step(start, broken, sweeps=1, single_step=True)
     assert state.log_z.isnan().tolist() == [True, False]
     assert info.collapsed.tolist() == [True, False]
 
@@ -511,9 +517,9 @@ def test_parameters_that_are_not_numbers_are_seen_in_the_info_where_nothing_may_
 
 
 def test_annealing_starts_exactly_at_its_base() -> None:
-    machine = small_rbm()
+    boltzmann = small_rbm()
     base = torch.linspace(-2, 2, 5, dtype=torch.float64)
-    state = population.init(machine, 100_000, seed=0, base=base)
+    state = population.init(boltzmann, 100_000, seed=0, base=base)
     assert state.log_z.item() == pytest.approx((1 + base.exp()).log().sum().item(), abs=1e-12)
     p = torch.sigmoid(base)
     error = (p * (1 - p) / 100_000).sqrt()
@@ -523,13 +529,13 @@ def test_annealing_starts_exactly_at_its_base() -> None:
 
 
 @pytest.mark.parametrize("base", ["centred", "bias", "uniform", torch.linspace(-2, 2, 5)])
-@machines
-def test_stand_alone_annealing_finds_log_z(machine: Boltzmann, base: str | Tensor) -> None:
-    result, state, info = anneal_population(machine, 3000, seed=0, base=base)
-    assert abs(result.value.item() - true_log_z(machine)) < 5 * result.standard_error.item()
+@boltzmanns
+def test_stand_alone_annealing_finds_log_z(boltzmann: Boltzmann, base: str | Tensor) -> None:
+    result, state, info = anneal_population(boltzmann, 3000, seed=0, base=base)
+    assert abs(result.value.item() - true_log_z(boltzmann)) < 5 * result.standard_error.item()
     assert result.standard_error < 0.1
     assert result.effective_sample_size.item() == pytest.approx(3000 / info.mean_square_family.item())
     assert torch.equal(result.value, state.log_z)
     assert info.effective_sample_size >= 0.9 * 3000 - 1e-6
-    finer = anneal_population(machine, 3000, seed=0, base=base, smallest_ess=0.99)[2]
-    assert finer.parts > info.parts
+    finer = anneal_population(boltzmann, 3000, seed=0, base=base, smallest_ess=0.99)[2]
+    assert finer.tempering_steps > info.tempering_steps

@@ -27,12 +27,12 @@ class Sampler(NamedTuple):
 SAMPLERS = {
     "gibbs": Sampler(gibbs.init, gibbs.step),
     "population": Sampler(population.init, population.step),
-    "population, at once": Sampler(population.init, partial(population.step, at_once=True)),
+    "population, at once": Sampler(population.init, partial(population.step, single_step=True)),
     "tempering": Sampler(tempering.init, tempering.step),
 }
 samplers = pytest.mark.parametrize("sampler", SAMPLERS.values(), ids=list(SAMPLERS))
 MACHINES: dict[str, Callable[..., Boltzmann]] = {"rbm": small_rbm, "graph": small_graph}
-machines = pytest.mark.parametrize("make", MACHINES.values(), ids=list(MACHINES))
+boltzmanns = pytest.mark.parametrize("make", MACHINES.values(), ids=list(MACHINES))
 
 
 def same(first: Any, second: Any) -> bool:
@@ -40,15 +40,15 @@ def same(first: Any, second: Any) -> bool:
 
 
 @samplers
-@machines
+@boltzmanns
 @pytest.mark.parametrize("replicas", [(), (2,), (2, 3)])
 def test_a_step_returns_a_new_state_of_the_same_shape(
     sampler: Sampler, make: Callable[..., Boltzmann], replicas: tuple[int, ...]
 ) -> None:
-    machine = make(replicas=replicas)
-    state = sampler.init(machine, 7, seed=0)
+    boltzmann = make(replicas=replicas)
+    state = sampler.init(boltzmann, 7, seed=0)
     before = [x.clone() for x in state]
-    new, info = sampler.step(state, machine, sweeps=3)
+    new, info = sampler.step(state, boltzmann, sweeps=3)
     assert same(state, before), "the state that was given has changed"
     assert type(new) is type(state)
     for name, old in state._asdict().items():
@@ -57,18 +57,18 @@ def test_a_step_returns_a_new_state_of_the_same_shape(
     assert not torch.equal(new.z, state.z)
     assert bool(((new.z == 0) | (new.z == 1)).all())
     assert state.z.shape[: len(replicas)] == replicas
-    assert (new.stream - state.stream)[..., 1].min() >= 3
+    assert (new.rng_state - state.rng_state)[..., 1].min() >= 3
     for name, value in info._asdict().items():
         assert value.shape[: len(replicas)] == replicas, name
 
 
 @samplers
-@machines
+@boltzmanns
 def test_the_info_outlives_the_state_that_was_given(sampler: Sampler, make: Callable[..., Boltzmann]) -> None:
     """Whoever replays a step as a graph writes the new state over the old one."""
-    machine = make()
-    state = sampler.init(machine, 20, seed=0)
-    _, info = sampler.step(state, machine, sweeps=1)
+    boltzmann = make()
+    state = sampler.init(boltzmann, 20, seed=0)
+    _, info = sampler.step(state, boltzmann, sweeps=1)
     before = [x.clone() for x in info]
     for tensor in state:
         tensor.fill_(0)
@@ -76,18 +76,18 @@ def test_the_info_outlives_the_state_that_was_given(sampler: Sampler, make: Call
 
 
 @samplers
-@machines
+@boltzmanns
 def test_the_same_seed_gives_the_same_run_and_another_does_not(
     sampler: Sampler, make: Callable[..., Boltzmann]
 ) -> None:
-    machine = make()
-    runs = [sampler.step(sampler.init(machine, 50, seed=s), machine, sweeps=2)[0] for s in (0, 0, 1)]
+    boltzmann = make()
+    runs = [sampler.step(sampler.init(boltzmann, 50, seed=s), boltzmann, sweeps=2)[0] for s in (0, 0, 1)]
     assert same(runs[0], runs[1])
     assert not torch.equal(runs[0].z, runs[2].z)
 
 
 @samplers
-@machines
+@boltzmanns
 def test_ten_updates_are_five_and_five_more(sampler: Sampler, make: Callable[..., Boltzmann]) -> None:
     """The parameters move at every update; the second half starts from a copy of the tensors, as from a checkpoint."""
     one, two = make(seed=1), make(seed=2)
@@ -109,7 +109,7 @@ def test_ten_updates_are_five_and_five_more(sampler: Sampler, make: Callable[...
 
 
 @samplers
-@machines
+@boltzmanns
 def test_replicas_are_runs_of_their_own(sampler: Sampler, make: Callable[..., Boltzmann]) -> None:
     """Replicas need different numbers of parts in population annealing; none may disturb another."""
     many = make(replicas=(3,))
@@ -120,10 +120,10 @@ def test_replicas_are_runs_of_their_own(sampler: Sampler, make: Callable[..., Bo
         kind, coupling = BipartiteBoltzmann, many.weight * scale[:, None, None]
     else:
         kind, coupling = GraphBoltzmann, many.coupling * scale[:, None, None]
-    machine = kind(bias, coupling)
-    start = sampler.init(machine, 60, seed=0)
-    together, info = sampler.step(start, machine, sweeps=3)
-    assert sampler.step is not population.step or len(info.parts.unique()) > 1
+    boltzmann = kind(bias, coupling)
+    start = sampler.init(boltzmann, 60, seed=0)
+    together, info = sampler.step(start, boltzmann, sweeps=3)
+    assert sampler.step is not population.step or len(info.tempering_steps.unique()) > 1
     for r in range(3):
         alone, its_info = sampler.step(type(start)(*[x[r] for x in start]), kind(bias[r], coupling[r]), sweeps=3)
         for name, value in alone._asdict().items():
@@ -146,8 +146,8 @@ def test_a_graph_with_the_couplings_of_an_rbm_is_sampled_like_it(sampler: Sample
 @samplers
 def test_no_gradient_is_recorded(sampler: Sampler) -> None:
     rbm = small_rbm()
-    machine = BipartiteBoltzmann(rbm.bias.clone().requires_grad_(), rbm.weight.clone().requires_grad_())
-    state, info = sampler.step(sampler.init(machine, 5, seed=0), machine, sweeps=1)
+    boltzmann = BipartiteBoltzmann(rbm.bias.clone().requires_grad_(), rbm.weight.clone().requires_grad_())
+    state, info = sampler.step(sampler.init(boltzmann, 5, seed=0), boltzmann, sweeps=1)
     assert not any(x.requires_grad for x in (*state, *info))
 
 
@@ -158,16 +158,16 @@ OBJECTS: dict[str, tuple[TrainingSampler, Sampler]] = {
 }
 
 
-@machines
+@boltzmanns
 @pytest.mark.parametrize("name", OBJECTS)
 def test_training_s_samplers_are_these_functions(name: str, make: Callable[..., Boltzmann]) -> None:
     sampler, functions = OBJECTS[name]
     assert REGISTRY.get(name) is type(sampler)
-    machine = make(replicas=(3,))
-    state = sampler.init(machine, 50, seed=4)
-    assert same(state, functions.init(machine, 50, seed=4))
-    new, info = sampler.step(state, machine, 2)
-    expected, its_info = functions.step(state, machine, sweeps=2)
+    boltzmann = make(replicas=(3,))
+    state = sampler.init(boltzmann, 50, seed=4)
+    assert same(state, functions.init(boltzmann, 50, seed=4))
+    new, info = sampler.step(state, boltzmann, 2)
+    expected, its_info = functions.step(state, boltzmann, sweeps=2)
     assert same(new, expected)
     assert same(info, its_info)
     z = new.z[..., -1, :] if name == "pt" else new.z
@@ -183,8 +183,8 @@ def test_training_s_samplers_are_these_functions(name: str, make: Callable[..., 
 @pytest.mark.parametrize("name", OBJECTS)
 def test_log_z_is_kept_by_the_population_alone(name: str) -> None:
     sampler, _ = OBJECTS[name]
-    machine = small_rbm(replicas=(2,))
-    state, _ = sampler.step(sampler.init(machine, 50, seed=0), machine, 2)
+    boltzmann = small_rbm(replicas=(2,))
+    state, _ = sampler.step(sampler.init(boltzmann, 50, seed=0), boltzmann, 2)
     better = sampler.set_log_z(state, torch.tensor([3.0, 4.0]))
     if name != "pa":
         assert sampler.log_z(state) is sampler.log_z(better) is None
@@ -193,16 +193,16 @@ def test_log_z_is_kept_by_the_population_alone(name: str) -> None:
     assert torch.equal(sampler.log_z(state), state.log_z)  # type: ignore[arg-type]
     assert better.log_z.tolist() == [3.0, 4.0]
     assert better.log_z.dtype == state.log_z.dtype
-    assert same(better, population.reset_founders(state._replace(log_z=better.log_z)))
+    assert same(better, population.reset_ancestors(state._replace(log_z=better.log_z)))
 
 
 @pytest.mark.parametrize("name", OBJECTS)
 def test_a_replica_s_state_is_its_own_seed_s(name: str) -> None:
     sampler, _ = OBJECTS[name]
-    machines: list[Boltzmann] = [small_rbm(seed=1), small_rbm(seed=2)]
-    together = sampler.init_replicas(machines, 20, [5, 9])
-    for r, (machine, seed) in enumerate(zip(machines, (5, 9), strict=True)):
-        alone = sampler.init(machine, 20, seed)
+    boltzmanns: list[Boltzmann] = [small_rbm(seed=1), small_rbm(seed=2)]
+    together = sampler.init_replicas(boltzmanns, 20, [5, 9])
+    for r, (boltzmann, seed) in enumerate(zip(boltzmanns, (5, 9), strict=True)):
+        alone = sampler.init(boltzmann, 20, seed)
         assert type(alone) is type(together)
         assert same([x[r] for x in together], alone)
 
@@ -236,18 +236,18 @@ def test_a_population_notices_parameters_that_became_nan() -> None:
         population.step(state, broken(torch.nan), sweeps=1)
 
 
-@machines
+@boltzmanns
 @samplers
 def test_parameters_that_became_nan_are_named_by_the_next_step(
     sampler: Sampler, make: Callable[..., Boltzmann]
 ) -> None:
     """An optimizer may write NaN into a machine that was built with good numbers."""
-    machine = make()
-    state = sampler.init(machine, 10, seed=0)
-    machine.bias[2] = torch.nan
+    boltzmann = make()
+    state = sampler.init(boltzmann, 10, seed=0)
+    boltzmann.bias[2] = torch.nan
     with pytest.raises(SupportError, match="bias of a Boltzmann machine holds NaN or infinity"):
-        sampler.step(state, machine, sweeps=1)
-    unseen = machine.with_parameters(machine.bias, machine.couplings)
+        sampler.step(state, boltzmann, sweeps=1)
+    unseen = boltzmann.with_parameters(boltzmann.bias, boltzmann.couplings)
     assert not unseen.validates
     if sampler.step is not population.step:  # it sees them in its weights
         sampler.step(state, unseen, sweeps=1)
@@ -255,23 +255,23 @@ def test_parameters_that_became_nan_are_named_by_the_next_step(
 
 @samplers
 def test_chains_that_are_not_bits_are_named(sampler: Sampler) -> None:
-    machine = small_rbm()
-    state = sampler.init(machine, 4, seed=0)
+    boltzmann = small_rbm()
+    state = sampler.init(boltzmann, 4, seed=0)
     with pytest.raises(SupportError, match="hold values other than 0 and 1; the units of a Boltzmann machine are bits"):
-        sampler.step(state._replace(z=state.z + 0.3), machine, sweeps=1)
+        sampler.step(state._replace(z=state.z + 0.3), boltzmann, sweeps=1)
 
 
 @samplers
 def test_no_chains_and_no_sweeps_are_named(sampler: Sampler) -> None:
-    machine = small_rbm()
+    boltzmann = small_rbm()
     with pytest.raises(SupportError, match=r"0 (chains|members); at least [12] (is|are) needed"):
-        sampler.init(machine, 0, seed=0)
+        sampler.init(boltzmann, 0, seed=0)
     with pytest.raises(SupportError, match="0 sweeps; at least 1 is needed"):
-        sampler.step(sampler.init(machine, 3, seed=0), machine, sweeps=0)
+        sampler.step(sampler.init(boltzmann, 3, seed=0), boltzmann, sweeps=0)
     with pytest.raises(SupportError, match=r"2.5 (chains|members); it must be a whole number"):
-        sampler.init(machine, 2.5, seed=0)
+        sampler.init(boltzmann, 2.5, seed=0)
     with pytest.raises(SupportError, match=r"1.5 sweeps; it must be a whole number"):
-        sampler.step(sampler.init(machine, 3, seed=0), machine, sweeps=1.5)
+        sampler.step(sampler.init(boltzmann, 3, seed=0), boltzmann, sweeps=1.5)
 
 
 @samplers
@@ -292,9 +292,9 @@ def test_a_state_of_another_machine_is_named(sampler: Sampler) -> None:
 @samplers
 def test_a_gpu_where_there_is_none_is_named(sampler: Sampler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    machine = small_rbm(torch.float32)
+    boltzmann = small_rbm(torch.float32)
     with pytest.raises(DeviceError, match="implementation 'gpu' was asked for, but torch finds no CUDA device here"):
-        sampler.step(sampler.init(machine, 4, seed=0), machine, sweeps=1, implementation="gpu")
+        sampler.step(sampler.init(boltzmann, 4, seed=0), boltzmann, sweeps=1, implementation="gpu")
 
 
 @samplers
@@ -312,7 +312,7 @@ def test_an_implementation_for_rbms_refuses_a_graph(sampler: Sampler) -> None:
 
 
 @samplers
-@machines
+@boltzmanns
 def test_no_random_bits_are_used_twice(
     sampler: Sampler, make: Callable[..., Boltzmann], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -325,10 +325,10 @@ def test_no_random_bits_are_used_twice(
         return philox(key=key, counter=counter)
 
     monkeypatch.setattr(np.random, "Philox", record)
-    machine = make()
-    state = sampler.init(machine, 10, seed=0)
+    boltzmann = make()
+    state = sampler.init(boltzmann, 10, seed=0)
     for _ in range(2):
-        state, _ = sampler.step(state, machine, sweeps=2)
+        state, _ = sampler.step(state, boltzmann, sweeps=2)
     assert len(used) >= 1 + 2 * 2
     assert len(set(used)) == len(used)
 
@@ -373,7 +373,9 @@ def a_base(value: Tensor) -> Callable[[], object]:
             "smallest_ess 1.5; it is a share of the members, between 0 and 1",
         ),
         (
-            lambda: population.step(population.init(small_rbm(), 3, seed=0), small_rbm(), sweeps=1, largest_parts=0),
+            lambda: population.step(
+                population.init(small_rbm(), 3, seed=0), small_rbm(), sweeps=1, max_tempering_steps=0
+            ),
             SupportError,
             "0 parts; at least 1 is needed",
         ),

@@ -16,15 +16,15 @@ from softspin.samplers.tempering import adapted_temperatures
 
 
 @pytest.mark.parametrize("machine", MACHINES.values(), ids=list(MACHINES))
-def test_exchange_rates_are_the_exact_ones(machine: Boltzmann) -> None:
+def test_exchange_rates_are_the_exact_ones(boltzmann: Boltzmann) -> None:
     """Sum over all pairs of states of p_i p_(i+1) min(1, exchanged law / present law); 5 standard errors."""
     t = torch.tensor([0.0, 0.4, 1.0], dtype=torch.float64)
     base = torch.linspace(1, -1, 5, dtype=torch.float64)
     ladders, rounds = 4000, 20
-    state = tempering.init(machine, ladders, seed=0, temperatures=t, base=base)
-    state, _ = tempering.step(state, machine, sweeps=20)
-    _, info = tempering.step(state, machine, sweeps=rounds)
-    log_p = [torch.log_softmax((1 - s) * (states(5) @ base) + s * log_weights(machine), 0) for s in t.tolist()]
+    state = tempering.init(boltzmann, ladders, seed=0, temperatures=t, base=base)
+    state, _ = tempering.step(state, boltzmann, sweeps=20)
+    _, info = tempering.step(state, boltzmann, sweeps=rounds)
+    log_p = [torch.log_softmax((1 - s) * (states(5) @ base) + s * log_weights(boltzmann), 0) for s in t.tolist()]
     for pair in range(2):
         here, there = log_p[pair], log_p[pair + 1]
         now = here[:, None] + there[None, :]
@@ -37,7 +37,7 @@ def test_exchange_rates_are_the_exact_ones(machine: Boltzmann) -> None:
 
 def test_round_trips_are_those_of_a_walk_by_hand() -> None:
     """Without couplings every exchange is accepted, so the walkers' way is known: even pairs, odd pairs, in turn."""
-    machine = BipartiteBoltzmann(torch.zeros(5), torch.zeros(2, 3))
+    boltzmann = BipartiteBoltzmann(torch.zeros(5), torch.zeros(2, 3))
     rungs, rounds, ladders = 4, 40, 3
     walkers, came_from_cold, was_hot, trips = list(range(rungs)), set[int](), set[int](), 0
     for k in range(rounds):
@@ -52,12 +52,12 @@ def test_round_trips_are_those_of_a_walk_by_hand() -> None:
             was_hot.add(hot)
             came_from_cold.remove(hot)
     assert trips > 5
-    start = tempering.init(machine, ladders, seed=0, temperatures=rungs - 1)
-    state, info = tempering.step(start, machine, sweeps=rounds)
+    start = tempering.init(boltzmann, ladders, seed=0, temperatures=rungs - 1)
+    state, info = tempering.step(start, boltzmann, sweeps=rounds)
     assert state.round_trips.tolist() == [trips] * ladders
     assert info.round_trips == trips * ladders
-    half, first = tempering.step(start, machine, sweeps=rounds // 2)
-    _, second = tempering.step(half, machine, sweeps=rounds // 2)
+    half, first = tempering.step(start, boltzmann, sweeps=rounds // 2)
+    _, second = tempering.step(half, boltzmann, sweeps=rounds // 2)
     assert first.round_trips + second.round_trips == info.round_trips
 
 
@@ -75,8 +75,8 @@ def test_neighbours_take_turns() -> None:
 
 
 def test_samples_are_the_cold_end() -> None:
-    machine = small_rbm(replicas=(2,))
-    state = tempering.init(machine, 6, seed=0, temperatures=3)
+    boltzmann = small_rbm(replicas=(2,))
+    state = tempering.init(boltzmann, 6, seed=0, temperatures=3)
     assert state.z.shape == (2, 6, 4, 5)
     assert torch.equal(state.samples, state.z[:, :, 3])
     assert state.temperatures.tolist() == [pytest.approx([0, 1 / 3, 2 / 3, 1])] * 2
@@ -84,13 +84,13 @@ def test_samples_are_the_cold_end() -> None:
 
 def test_an_adapted_ladder_exchanges_evenly() -> None:
     """A ladder crowded at the hot end: rates differ by more than 0.5, and by less than 0.1 after four adaptions."""
-    machine = BipartiteBoltzmann(torch.zeros(16, dtype=torch.float64), torch.ones(8, 8, dtype=torch.float64))
+    boltzmann = BipartiteBoltzmann(torch.zeros(16, dtype=torch.float64), torch.ones(8, 8, dtype=torch.float64))
     t = torch.tensor([0.0, 0.02, 0.04, 0.06, 0.1, 1.0], dtype=torch.float64)
     spreads = []
     for _ in range(5):
-        state = tempering.init(machine, 200, seed=0, temperatures=t, base="uniform")
-        state, _ = tempering.step(state, machine, sweeps=20)
-        _, info = tempering.step(state, machine, sweeps=40)
+        state = tempering.init(boltzmann, 200, seed=0, temperatures=t, base="uniform")
+        state, _ = tempering.step(state, boltzmann, sweeps=20)
+        _, info = tempering.step(state, boltzmann, sweeps=40)
         spreads.append((info.exchange_rate.max() - info.exchange_rate.min()).item())
         t = adapted_temperatures(t, info.exchange_rate)
         assert t[0] == 0
@@ -114,27 +114,27 @@ def test_an_even_ladder_stays_and_replicas_adapt_on_their_own() -> None:
 
 def test_a_ladder_for_each_replica_is_taken() -> None:
     """What adapted_temperatures returns for replicas: each runs on its own ladder, as if alone."""
-    machine = small_rbm(replicas=(2,))
+    boltzmann = small_rbm(replicas=(2,))
     rates = torch.tensor([[0.5, 0.5, 0.5], [0.9, 0.5, 0.1]])
     ladders = adapted_temperatures(torch.linspace(0, 1, 4, dtype=torch.float64).expand(2, 4), rates)
-    state = tempering.init(machine, 6, seed=0, temperatures=ladders)
+    state = tempering.init(boltzmann, 6, seed=0, temperatures=ladders)
     assert torch.equal(state.temperatures, ladders)
-    state, _ = tempering.step(state, machine, sweeps=5)
+    state, _ = tempering.step(state, boltzmann, sweeps=5)
     assert torch.equal(state.temperatures, ladders)
-    first = BipartiteBoltzmann(machine.bias[0], machine.weight[0])
+    first = BipartiteBoltzmann(boltzmann.bias[0], boltzmann.weight[0])
     alone, _ = tempering.step(tempering.init(first, 6, seed=0, temperatures=ladders[0]), first, sweeps=5)
     assert torch.equal(state.z[0], alone.z)
-    other = tempering.init(machine, 6, seed=0, temperatures=ladders[0])
+    other = tempering.init(boltzmann, 6, seed=0, temperatures=ladders[0])
     assert torch.equal(other.temperatures, ladders[:1].expand(2, 4))
 
 
 def test_rates_do_not_depend_on_how_the_rounds_are_grouped() -> None:
-    machine = small_rbm()
-    start = tempering.init(machine, 30, seed=0, temperatures=4)
-    _, whole = tempering.step(start, machine, sweeps=6)
+    boltzmann = small_rbm()
+    start = tempering.init(boltzmann, 30, seed=0, temperatures=4)
+    _, whole = tempering.step(start, boltzmann, sweeps=6)
     state, total = start, torch.zeros(4, dtype=torch.float64)
     for _ in itertools.repeat(None, 6):
-        state, info = tempering.step(state, machine, sweeps=1)
+        state, info = tempering.step(state, boltzmann, sweeps=1)
         total = total + info.exchange_rate / 6
     torch.testing.assert_close(whole.exchange_rate, total, atol=1e-12, rtol=0)
 

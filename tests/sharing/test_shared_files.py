@@ -57,7 +57,7 @@ def test_a_round_trip_is_exact(method: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("structure", STRUCTURES)
 @pytest.mark.parametrize("method", METHODS)
 def test_every_shape_is_restored(method: str, structure: str) -> None:
-    config = Config(method=method, structure=structure, bits=4, width=5, seeds=(0, 1))
+    config = Config(method=method, structure=structure, bits_per_group=4, width=5, seeds=(0, 1))
     made = build(config, data_spec(torch.linspace(0.1, 0.9, 6)))
     again = restore(config, made.state_dict())
     for (name, one), (other_name, other) in zip(made.state_dict().items(), again.state_dict().items(), strict=True):

@@ -16,8 +16,8 @@ from softspin.smoothing import (
     SMOOTHINGS,
     Exponential,
     Gaussian,
+    Location,
     Mirrored,
-    Place,
     Power,
     ShiftedGaussian,
     Smoothing,
@@ -40,8 +40,8 @@ def test_every_family_is_a_case() -> None:
 @every
 def test_density_integrates_to_one(make: Make) -> None:
     smoothing = make()
-    place, log_weight = quadrature(smoothing)
-    bits = smoothing.soften(place)
+    location, log_weight = quadrature(smoothing)
+    bits = smoothing.to_soft_bits(location)
     spike = 1.0 if smoothing.has_spike else 0.0
     assert (log_weight + bits.log_r0).exp().sum().item() + spike == pytest.approx(1, abs=1e-9)
     assert (log_weight + bits.log_r1).exp().sum().item() == pytest.approx(1, abs=1e-9)
@@ -49,19 +49,19 @@ def test_density_integrates_to_one(make: Make) -> None:
 
 @every
 @pytest.mark.parametrize("side", [False, True])
-def test_cdf_is_the_integral_of_the_density(make: Make, side: bool) -> None:
+def test_cdf_is_the_integral_of_the_density(make: Make, mode: bool) -> None:
     smoothing = make()
-    if smoothing.has_spike and not side:
-        assert torch.stack(smoothing.cdf(smoothing.locate(torch.zeros(())))).tolist() == [1, 0]
+    if smoothing.has_spike and not mode:
+        assert torch.stack(smoothing.cdf(smoothing.from_value(torch.zeros(())))).tolist() == [1, 0]
         return
     on_the_line = isinstance(smoothing, Gaussian)
     for upto in (0.01, 0.2, 0.45) if on_the_line else (-20.0, -3.0, -0.75):
-        place, log_weight = tail_quadrature(smoothing, side, upto)
-        bits = smoothing.soften(place)
-        ends = smoothing.cdf(Place(torch.tensor(upto, dtype=torch.float64), torch.tensor(side)))
+        location, log_weight = tail_quadrature(smoothing, mode, upto)
+        bits = smoothing.to_soft_bits(location)
+        ends = smoothing.cdf(Location(torch.tensor(upto, dtype=torch.float64), torch.tensor(mode)))
         for log_r, below in ((bits.log_r0, ends[0]), (bits.log_r1, ends[1])):
             mass = (log_weight + log_r).exp().sum().item()
-            assert (1 - mass if side else mass) == pytest.approx(below.item(), abs=1e-9)
+            assert (1 - mass if mode else mass) == pytest.approx(below.item(), abs=1e-9)
 
 
 @pytest.mark.parametrize("name", sorted(PRINTED))
@@ -70,25 +70,27 @@ def test_formulas_are_the_printed_ones(name: str, beta: float) -> None:
     smoothing = smoothing_family(name)(beta)
     density, cdf = PRINTED[name]
     zeta = torch.linspace(0.01, 0.99, 99, dtype=torch.float64)
-    bits = smoothing.soften(smoothing.locate(zeta))
-    below0, below1 = smoothing.cdf(smoothing.locate(zeta))
+    bits = smoothing.to_soft_bits(smoothing.from_value(zeta))
+    below0, below1 = smoothing.cdf(smoothing.from_value(zeta))
     torch.testing.assert_close(bits.zeta, zeta, atol=1e-14, rtol=0)
     torch.testing.assert_close(bits.log_r0, density(zeta, beta).log(), atol=1e-9, rtol=1e-9)
     torch.testing.assert_close(bits.log_r1, density(1 - zeta, beta).log(), atol=1e-9, rtol=1e-9)
     torch.testing.assert_close(below0, cdf(zeta, beta), atol=1e-12, rtol=0)
     torch.testing.assert_close(below1, 1 - cdf(1 - zeta, beta), atol=1e-12, rtol=0)
-    torch.testing.assert_close(smoothing.gap(smoothing.locate(zeta)), below0 - below1, atol=1e-12, rtol=0)
+    torch.testing.assert_close(
+        smoothing.cdf_difference(smoothing.from_value(zeta)), below0 - below1, atol=1e-12, rtol=0
+    )
 
 
 def uniforms_from_draws(drawn: Smoothing, assumed: Smoothing, q: float) -> Tensor:
     """Draws from the mixture, through the CDF of the assumed mixture; the spike spread over its step."""
     g = torch.Generator().manual_seed(11)
     z, rho, spread = (open_uniform((DRAWS,), generator=g) for _ in range(3))
-    near, side = drawn.place(z < q, rho)
-    place = Place(near.double(), side)
-    below0, below1 = assumed.cdf(place)
+    near, mode = drawn.draw_location(z < q, rho)
+    location = Location(near.double(), mode)
+    below0, below1 = assumed.cdf(location)
     below = (1 - q) * below0 + q * below1
-    return torch.where(side, below, spread.double() * (1 - q)) if drawn.has_spike else below
+    return torch.where(mode, below, spread.double() * (1 - q)) if drawn.has_spike else below
 
 
 @every
@@ -110,9 +112,9 @@ def test_draws_of_a_slightly_wrong_beta_do_not(make: Make) -> None:
 @every
 def test_cdf_beta_is_the_derivative_of_the_cdf(make: Make) -> None:
     smoothing = make()
-    place, _ = quadrature(smoothing, panels=40)
-    kept = place.near > -50
-    place = Place(place.near[kept], place.side[kept])
+    location, _ = quadrature(smoothing, panels=40)
+    kept = location.coordinate > -50
+    location = Location(location.coordinate[kept], location.mode[kept])
     step = 1e-5
     values = []
     for sign in (1, -1):
@@ -120,8 +122,8 @@ def test_cdf_beta_is_the_derivative_of_the_cdf(make: Make) -> None:
         nudged.beta = smoothing.beta + sign * step
         if hasattr(nudged, "exponential"):
             nudged.exponential.beta = nudged.beta
-        values.append(nudged.cdf(place))
-    for got, up, down in zip(smoothing.cdf_beta(place), *values, strict=True):
+        values.append(nudged.cdf(location))
+    for got, up, down in zip(smoothing.cdf_beta(location), *values, strict=True):
         torch.testing.assert_close(got, (up - down) / (2 * step), atol=2e-9, rtol=1e-6)
 
 
@@ -140,9 +142,9 @@ def test_float32_log_densities_are_exact(make: Make, logit: float) -> None:
         assert bits.log_r0.isfinite().all()
         assert bits.log_r1.isfinite().all()
 
-    place, log_weight = quadrature(smoothing)
+    location, log_weight = quadrature(smoothing)
     exact = SmoothedBernoulli(torch.tensor(logit, dtype=torch.float64), smoothing)
-    log_q = exact.log_prob(smoothing.soften(place))
+    log_q = exact.log_prob(smoothing.to_soft_bits(location))
     truth = ((log_weight + log_q).exp() * log_q).sum().item()
     if smoothing.has_spike:
         spike = torch.nn.functional.logsigmoid(-exact.logits).item()
@@ -177,14 +179,16 @@ def test_tails_keep_their_relative_precision(beta: float) -> None:
     for family in (Exponential, UniformExponential, Power):
         smoothing = family(beta)
         near = torch.linspace(-46, -14, 300, dtype=torch.float64)
-        for side in (torch.zeros(300, dtype=torch.bool), torch.ones(300, dtype=torch.bool)):
-            exact, rounded = Place(near, side), Place(near.float(), side)
+        for mode in (torch.zeros(300, dtype=torch.bool), torch.ones(300, dtype=torch.bool)):
+            exact, rounded = Location(near, mode), Location(near.float(), mode)
             far, far32 = smoothing.opposite(near), smoothing.opposite(near.float())
-            for function in (smoothing.mass_behind, smoothing.mass_ahead):
+            for function in (smoothing.component_cdf, smoothing.component_sf):
                 torch.testing.assert_close(
                     function(far32, near.float()).double(), function(far, near), rtol=1e-4, atol=0
                 )
-            torch.testing.assert_close(smoothing.gap(rounded).double(), smoothing.gap(exact), rtol=1e-4, atol=0)
+            torch.testing.assert_close(
+                smoothing.cdf_difference(rounded).double(), smoothing.cdf_difference(exact), rtol=1e-4, atol=0
+            )
             for got, truth in zip(smoothing.cdf_beta(rounded), smoothing.cdf_beta(exact), strict=True):
                 torch.testing.assert_close(got.double(), truth, rtol=2e-4, atol=0)
 
@@ -196,9 +200,9 @@ def test_gaussian_tails_keep_their_relative_precision(beta: float) -> None:
     widths = [1.0, 3.0, 5.0, 7.0]
     own = torch.tensor([-width / beta**0.5 for width in widths])
     expected = [0.5 * (math.erfc(w / 2**0.5) - math.erfc((w + beta**0.5) / 2**0.5)) for w in widths]
-    gap = Gaussian(beta).gap(Place(own, torch.zeros(4, dtype=torch.bool)))
-    assert gap.dtype == torch.float32
-    assert gap.tolist() == pytest.approx(expected, rel=2e-5, abs=0)
+    cdf_difference = Gaussian(beta).cdf_difference(Location(own, torch.zeros(4, dtype=torch.bool)))
+    assert cdf_difference.dtype == torch.float32
+    assert cdf_difference.tolist() == pytest.approx(expected, rel=2e-5, abs=0)
 
 
 def test_no_draw_reaches_the_other_mode() -> None:
@@ -216,7 +220,7 @@ def test_uniforms_are_never_0_or_1(monkeypatch: pytest.MonkeyPatch) -> None:
     assert draws.tolist() == [2.0**-25, 1.0 - 2.0**-24, 1.0 - 2.0**-24]
     for family in SMOOTHINGS.values():
         for q in (False, True):
-            bits = family(1.5).soften(family(1.5).place(torch.tensor(q), draws))
+            bits = family(1.5).to_soft_bits(family(1.5).draw_location(torch.tensor(q), draws))
             assert bits.zeta.isfinite().all()
             assert bits.log_base.isfinite().all()
 
@@ -230,10 +234,10 @@ def test_mean_gradient_is_the_mean_difference(make: Make, q: float) -> None:
     would show this (the paper's case for the power function).
     """
     smoothing = make()
-    place, log_weight = quadrature(smoothing)
-    logits = torch.full_like(place.near, q).logit().requires_grad_()
+    location, log_weight = quadrature(smoothing)
+    logits = torch.full_like(location.coordinate, q).logit().requires_grad_()
     posterior = SmoothedBernoulli(logits, smoothing)
-    bits = posterior.at(place)
+    bits = posterior.at(location)
     (slope,) = torch.autograd.grad(bits.zeta.sum(), logits)
     density = (log_weight + posterior.log_prob(bits)).exp()
     mean = (density * slope).sum().item() / (q * (1 - q))
@@ -243,10 +247,10 @@ def test_mean_gradient_is_the_mean_difference(make: Make, q: float) -> None:
 def test_a_draw_far_beyond_the_middle_keeps_its_digits() -> None:
     """1 - rho^beta = -expm1(beta log rho), from uniforms near 1 that float32 has exactly."""
     rho = 1 - 2.0 ** -torch.arange(8, 25)
-    place = Power(1.5).place(torch.zeros_like(rho), rho)
-    assert place.side.all()
+    location = Power(1.5).draw_location(torch.zeros_like(rho), rho)
+    assert location.mode.all()
     exact = torch.log(-torch.expm1(1.5 * rho.double().log()))
-    torch.testing.assert_close(place.near.double(), exact, rtol=1e-6, atol=0)
+    torch.testing.assert_close(location.coordinate.double(), exact, rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -260,7 +264,7 @@ def test_closed_form_inverse_is_right_where_the_sides_meet(beta: float, dtype: t
         assert all(t.isfinite().all() for t in bits)
         assert ((bits.zeta >= 0) & (bits.zeta <= 1)).all()
     halfway = smoothing.invert(torch.zeros(1, dtype=dtype), torch.full((1,), 0.5, dtype=dtype))
-    assert halfway.near.exp().item() == pytest.approx(0.5, abs=1e-6)
+    assert halfway.coordinate.exp().item() == pytest.approx(0.5, abs=1e-6)
 
 
 def test_closed_form_inverse_agrees_with_bisection() -> None:
@@ -268,8 +272,8 @@ def test_closed_form_inverse_agrees_with_bisection() -> None:
     logits = torch.linspace(-9, 9, 37, dtype=torch.float64)
     rho = torch.linspace(0.0005, 0.9995, 200, dtype=torch.float64)[:, None]
     closed, searched = smoothing.invert(logits, rho), Mirrored.invert(smoothing, logits, rho)
-    assert torch.equal(closed.side, searched.side)
-    torch.testing.assert_close(closed.near, searched.near, atol=1e-10, rtol=0)
+    assert torch.equal(closed.mode, searched.mode)
+    torch.testing.assert_close(closed.coordinate, searched.coordinate, atol=1e-10, rtol=0)
 
 
 def test_one_beta_per_replica_is_the_same_as_one_at_a_time() -> None:
@@ -299,10 +303,10 @@ def test_the_clamp_is_the_authors_and_off_by_default() -> None:
     zeta = torch.tensor([1e-12, 1e-7, 1e-3, 0.4], dtype=torch.float64)
     exact, clamped = Power(40.0), Power(40.0, clamp=1e-7)
     assert exact.clamp == 0
-    bits = clamped.soften(clamped.locate(zeta))
+    bits = clamped.to_soft_bits(clamped.from_value(zeta))
     printed = (1 / 40) * (zeta + 1e-7) ** (1 / 40 - 1)
     torch.testing.assert_close(bits.log_r0, printed.log(), atol=1e-9, rtol=0)
-    difference = exact.soften(exact.locate(zeta)).log_r0 - bits.log_r0
+    difference = exact.to_soft_bits(exact.from_value(zeta)).log_r0 - bits.log_r0
     assert difference[0] > 11  # log(1e-7 / 1e-12) (1 - 1/40) = 11.2 nats lost at 1e-12
     assert difference[3] < 1e-6
     logits = torch.zeros(100_000, requires_grad=True)

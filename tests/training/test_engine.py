@@ -47,9 +47,9 @@ def test_twenty_steps(method: str, structure: str, sampler: str, replicas: int) 
     shape = STRUCTURES[structure]
     config = small(
         method=method, structure=structure, sampler=sampler, seeds=tuple(range(replicas)), steps=20,
-        groups=None, bits=NARROW[structure], layers=None, width=3, chains=6, samples=2,
+        groups=None, bits_per_group=NARROW[structure], layers=None, width=3, chains=6, importance_samples=2,
     )  # fmt: skip
-    assert config.shape._replace(bits=0, width=0) == shape._replace(bits=0, width=0)
+    assert config.shape._replace(bits_per_group=0, width=0) == shape._replace(bits_per_group=0, width=0)
     made = engine(config)
     before = made.update.adam.value.clone()
     report = run(made, 20).report()
@@ -78,7 +78,7 @@ def replica_rows(made: Engine, replica: int) -> dict[str, Tensor]:
 @pytest.mark.parametrize("method", ["dvae#-power", "dvae#-gauss_int", "dvae-spike_exp"])
 def test_other_neighbours_change_nothing(method: str, sampler: str) -> None:
     """Bit for bit, with as many of them, with other seeds and betas, and in another place among them."""
-    changes: dict[str, Any] = {"method": method, "sampler": sampler, "samples": 2, "batch": 5}
+    changes: dict[str, Any] = {"method": method, "sampler": sampler, "importance_samples": 2, "batch_size": 5}
     one = run(engine(small(seeds=(0, 5, 1), beta=8.0, **changes)), 6)
     other = run(engine(small(seeds=(5, 7, 9), beta=8.0, **changes)), 6)
     mine, theirs = replica_rows(one, 1), replica_rows(other, 0)
@@ -145,7 +145,7 @@ def numbers(x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize(("count", "batch"), [(12, 4), (14, 4), (5, 8)])
 def test_an_epoch_visits_each_image_once(count: int, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = engine(small(batch=batch, seeds=(0, 1), steps=100), numbered(count))
+    made = engine(small(batch_size=batch, seeds=(0, 1), steps=100), numbered(count))
     steps = max(count // batch, 1)
     orders = []
     for _ in range(3):
@@ -159,7 +159,7 @@ def test_an_epoch_visits_each_image_once(count: int, batch: int, monkeypatch: py
 
 
 def test_images_left_out_of_one_epoch_come_in_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = engine(small(batch=4, steps=100), numbered(14))
+    made = engine(small(batch_size=4, steps=100), numbered(14))
     assert numbers(seen(made, 30, monkeypatch)).unique().numel() == 14
 
 
@@ -168,7 +168,7 @@ def test_grey_images_are_drawn_anew_at_each_step(monkeypatch: pytest.MonkeyPatch
     grey = torch.tensor([[0.0, 1.0, 0.25, 0.5]]).repeat(50, 1)
     held = torch.zeros(2, 4, dtype=torch.uint8)
     data = Dataset("grey", grey, held, held, (4,), "per-batch", "a test")
-    made = engine(small(batch=50, seeds=(0, 1), steps=100), data)
+    made = engine(small(batch_size=50, seeds=(0, 1), steps=100), data)
     x = seen(made, 40, monkeypatch)
     assert set(x.unique().tolist()) == {0.0, 1.0}
     assert not x[..., 0].any()
@@ -182,7 +182,7 @@ def test_grey_images_are_drawn_anew_at_each_step(monkeypatch: pytest.MonkeyPatch
 
 def test_posterior_draws_are_new_at_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[Tensor] = []
-    made = engine(small(seeds=(0, 1), samples=3))
+    made = engine(small(seeds=(0, 1), importance_samples=3))
     objective = made.model.method.objective
 
     def watched(model: Any, x: Tensor, uniforms: Tensor, *rest: Any) -> Any:
@@ -203,7 +203,7 @@ def test_the_recipe_s_rate_and_warm_up() -> None:
     made = Schedules(Config(steps=1_000_000), torch.device("cpu"))
 
     def rate(step: int) -> float:
-        return made.rate(torch.tensor(step)).item()
+        return made.learning_rate(torch.tensor(step)).item()
 
     pieces = {0: 0.1, 19_999: 0.1, 20_000: 1, 599_999: 1, 600_000: 1 / 3, 749_999: 1 / 3, 750_000: 0.1}
     pieces |= {949_999: 0.1, 950_000: 1 / 33, 999_999: 1 / 33}
@@ -331,7 +331,17 @@ def test_a_log_z_that_comes_late_corrects_the_record(
     once, or a report be made without it."""
     truths: list[dict[str, Tensor]] = []
     late, twin = (
-        engine(small(method=method, samples=samples, seeds=(0, 1), sampler="pcd", steps=4000, warmup=1.0, rate=1e-12))
+        engine(
+            small(
+                method=method,
+                importance_samples=samples,
+                seeds=(0, 1),
+                sampler="pcd",
+                steps=4000,
+                warmup=1.0,
+                learning_rate=1e-12,
+            )
+        )
         for _ in range(2)
     )
     for made in (late, twin):
@@ -408,7 +418,7 @@ def test_a_sampler_of_another_class_is_refused() -> None:
 
 
 def test_no_image_is_left_without_a_batch() -> None:
-    assert engine(small(batch=100)).update.batch_size == len(bars().train)
+    assert engine(small(batch_size=100)).update.batch_size == len(bars().train)
 
 
 @with_torch_warnings
@@ -429,10 +439,10 @@ def test_the_compiled_parts_are_whole_graphs_that_do_what_the_functions_do(
     monkeypatch.setattr(torch, "compile", traced_whole)
     changes: dict[str, Any] = {
         "sampler": "pcd",
-        "samples": 2,
+        "importance_samples": 2,
         "seeds": (0, 1),
         "groups": 1,
-        "bits": 6,
+        "bits_per_group": 6,
         "method": method,
     }
     plain, traced = (run(engine(small(compile=how, **changes)), 4) for how in ("off", "on"))

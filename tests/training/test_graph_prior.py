@@ -43,19 +43,19 @@ def random_model(config: Config, seed: int = 0) -> DiscreteVAE:
 
 
 def noise(config: Config, batch: int, seed: int = 1) -> Tensor:
-    shape = (len(config.replicas), 2, config.samples, batch, config.shape.units)
+    shape = (len(config.replicas), 2, config.importance_samples, batch, config.shape.units)
     return torch.rand(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def test_each_weight_is_the_coupling_of_its_edge() -> None:
     config = small(graph=WHEEL, seeds=(0, 1))
-    machine, weight = (model := random_model(config)).prior(), model.prior_parameters.weight
-    assert isinstance(machine, GraphBoltzmann)
+    boltzmann, weight = (model := random_model(config)).prior(), model.prior_parameters.weight
+    assert isinstance(boltzmann, GraphBoltzmann)
     assert config.edges is not None
     expected = torch.zeros(2, 6, 6, dtype=torch.float64)
     for number, (i, j) in enumerate(config.edges):
         expected[:, i, j] = expected[:, j, i] = weight[:, number].detach()
-    assert torch.equal(machine.coupling, expected)
+    assert torch.equal(boltzmann.coupling, expected)
     detached = model.prior_parameters.detached(torch.zeros(2))
     assert isinstance(detached, GraphBoltzmann)
     assert torch.equal(detached.coupling, expected)
@@ -65,7 +65,7 @@ def test_each_weight_is_the_coupling_of_its_edge() -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_an_rbm_written_as_a_graph_has_the_same_bound_and_gradient(method: str) -> None:
     """Every method, with all pairs between the halves as edges; 200 rounds of mean field, as its order differs."""
-    halves = small(method=method, samples=3, seeds=(0, 1), beta=6.0)
+    halves = small(method=method, importance_samples=3, seeds=(0, 1), beta=6.0)
     if "mean_field_steps" in halves.settings():
         halves = halves.replace(mean_field_steps=200)
     pairs = halves.replace(graph=list(itertools.product(range(3), range(3, 6))))
@@ -93,12 +93,12 @@ def test_the_gradient_of_training_is_that_of_an_enumeration() -> None:
 
     The engine adds the negative phase by hand; here it is the exact one, and the sum's gradient knows nothing of it.
     """
-    config = small(method="dvae++-exp", groups=1, bits=6, graph=WHEEL, seeds=(0, 1), batch=3)
+    config = small(method="dvae++-exp", groups=1, bits_per_group=6, graph=WHEEL, seeds=(0, 1), batch_size=3)
     model = random_model(config)
     x, uniforms = some_images(6).double().reshape(2, 3, PIXELS), noise(config, 3)
-    machine = model.prior()
-    objective(model, x, uniforms, machine.exact_log_z().detach(), torch.tensor(1.0)).bound.sum().backward()
-    phase = NegativePhase(machine.moments.mean, machine.moments.pair)
+    boltzmann = model.prior()
+    objective(model, x, uniforms, boltzmann.exact_log_z().detach(), torch.tensor(1.0)).bound.sum().backward()
+    phase = NegativePhase(boltzmann.moments.mean, boltzmann.moments.pair)
     assert model.prior_parameters.bias.grad is not None
     assert model.prior_parameters.weight.grad is not None
     bias = model.prior_parameters.bias.grad - phase.mean
@@ -141,7 +141,8 @@ def test_a_step_takes_the_negative_phase_of_the_chains(monkeypatch: pytest.Monke
 
 
 LEARNING: dict[str, Any] = {
-    "groups": 1, "bits": 8, "graph": "zephyr:1", "width": 16, "samples": 5, "batch": 14, "steps": 200, "rate": 2e-2,
+    "groups": 1, "bits_per_group": 8, "graph": "zephyr:1", "width": 16, "importance_samples": 5, "batch_size": 14,
+    "steps": 200, "learning_rate": 2e-2,
     "chains": 50, "evaluate_every": 200, "checkpoint_every": 200, "test_samples": 1000, "weight_decay": 0.0,
 }  # fmt: skip
 

@@ -18,8 +18,10 @@ def test_bars_and_stripes_to_within_a_tenth_of_a_nat() -> None:
     0.27 to 0.34 after three times as many steps at a third of the rate.
     """
     config = Config(
-        data="bars-and-stripes-3x3", device="cpu", method="dvae#-power", structure="1-nonlinear", bits=8, layers=1,
-        width=32, samples=10, steps=1000, rate=1e-2, weight_decay=0.0, sampler="pcd", chains=100, sweeps=2,
+        data="bars-and-stripes-3x3", device="cpu", method="dvae#-power", structure="1-nonlinear",
+        bits_per_group=8, layers=1,
+        width=32, importance_samples=10, steps=1000, learning_rate=1e-2, weight_decay=0.0, sampler="pcd",
+        chains=100, sweeps=2,
         seeds=(0, 1, 2),
     )  # fmt: skip
     data = bars()
@@ -49,8 +51,9 @@ def test_binarized_mnist_in_a_few_seconds(mnist: Dataset) -> None:
     images for all; log Z was known to 0.1. Independent pixels reach 206. This is seed 0.
     """
     config = Config(
-        data="mnist", device="cpu", method="dvae#-power", structure="2-nonlinear", bits=32, layers=1, width=100,
-        steps=350, rate=1e-2, sampler="pa", chains=100, sweeps=5,
+        data="mnist", device="cpu", method="dvae#-power", structure="2-nonlinear",
+        bits_per_group=32, layers=1, width=100,
+        steps=350, learning_rate=1e-2, sampler="pa", chains=100, sweeps=5,
     )  # fmt: skip
     made = engine(config, mnist)
     for _ in range(config.steps):

@@ -31,7 +31,15 @@ groups = pytest.mark.parametrize("groups", [1, 2])
 def on_gpu(**changes: Any) -> Engine:
     """Two replicas of 2 samples."""
     config = small(
-        bits=4, layers=2, samples=2, seeds=(0, 1), chains=100, steps=1000, sweeps=3, device="cuda", **changes
+        bits_per_group=4,
+        layers=2,
+        importance_samples=2,
+        seeds=(0, 1),
+        chains=100,
+        steps=1000,
+        sweeps=3,
+        device="cuda",
+        **changes,
     )
     return Engine(config, build(config, bars().spec), bars(), torch.device("cuda"))
 
@@ -39,7 +47,7 @@ def on_gpu(**changes: Any) -> Engine:
 @methods
 @groups
 def test_the_bound_and_its_gradient_read_nothing(method: str, groups: int) -> None:
-    config = small(method=method, groups=groups, bits=4, samples=2, seeds=(0, 1))
+    config = small(method=method, groups=groups, bits_per_group=4, importance_samples=2, seeds=(0, 1))
     model = build(config, bars().spec).to("meta").train()
     model.method.begin_training()
     noise = unknown(2, *model.method.noise_shape(2, 5, model.units))

@@ -45,12 +45,12 @@ def setting(name: str, groups: int = 2) -> tuple[DiscreteVAE, Tensor, Tensor, Te
     x = some_images(2 * BATCH).double().reshape(2, BATCH, PIXELS)
     shape = (2, 2, K, BATCH, model.units)
     uniforms = torch.rand(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-    machine = model.prior()
-    prior_beta = safe_beta(machine, smoothed_method(model).beta)
+    boltzmann = model.prior()
+    prior_beta = safe_beta(boltzmann, smoothed_method(model).beta)
     model.method.begin_training()
     if isinstance(model.method, GaussianIntegral):
         model.method.prior_beta = prior_beta
-    return model, x, uniforms, machine.exact_log_z().detach() + 0.25, prior_beta
+    return model, x, uniforms, boltzmann.exact_log_z().detach() + 0.25, prior_beta
 
 
 def weights_one_by_one(
@@ -62,26 +62,26 @@ def weights_one_by_one(
     """
     logs: list[Tensor] = []
     for r in range(2):
-        machine = BipartiteBoltzmann(model.prior_parameters.bias[r], model.prior_parameters.weight[r], log_z[r])
+        boltzmann = BipartiteBoltzmann(model.prior_parameters.bias[r], model.prior_parameters.weight[r], log_z[r])
         for k in range(K):
             for i in range(BATCH):
                 parts: list[SoftBits] = []
                 log_q = x.new_zeros(())
                 for group in range(len(model.encoder)):
-                    own = slice(group * model.bits, (group + 1) * model.bits)
+                    own = slice(group * model.bits_per_group, (group + 1) * model.bits_per_group)
                     before = [part.zeta for part in parts]
                     out = net_alone(model.encoder[group], r, torch.cat([x[r, i] - model.mean, *before]))
                     smoothing = smoothing_alone(model, r, own, out)
-                    posterior = SmoothedBernoulli(out[: model.bits], smoothing)
+                    posterior = SmoothedBernoulli(out[: model.bits_per_group], smoothing)
                     parts.append(posterior.draw(uniforms=(uniforms[r, 0, k, i, own], uniforms[r, 1, k, i, own])))
                     log_q = log_q + posterior.log_prob(parts[-1]).sum()
                 soft = SoftBits(*(torch.cat(each) for each in zip(*parts, strict=True)))
                 logits = net_alone(model.decoder, r, soft.zeta) + base_logit(model)
                 likelihood = -binary_cross_entropy_with_logits(logits, x[r, i], reduction="sum")
                 if isinstance(model.method, Overlap):
-                    log_p = OverlapRelaxation(machine, 5).log_prob(soft)
+                    log_p = OverlapRelaxation(boltzmann, 5).log_prob(soft)
                 else:
-                    log_p = GaussianIntegralRelaxation(machine, prior_beta[r]).log_prob(soft)
+                    log_p = GaussianIntegralRelaxation(boltzmann, prior_beta[r]).log_prob(soft)
                 logs.append(torch.stack([likelihood + warmup * (log_p - log_q), likelihood, log_q - log_p]))
     table = torch.stack(logs).reshape(2, K, BATCH, 3)
     return table[..., 0], table[..., 1], table[..., 2]
@@ -101,7 +101,7 @@ def smoothing_alone(model: DiscreteVAE, replica: int, own: slice, out: Tensor) -
     method = smoothed_method(model)
     if isinstance(method, GaussianIntegral):
         sigma = 0.05 + torch.abs(0.2 * method.width[replica, own])
-        return ShiftedGaussian(sigma, 0.5 * (torch.sigmoid(out[model.bits :]) - 0.5))
+        return ShiftedGaussian(sigma, 0.5 * (torch.sigmoid(out[model.bits_per_group :]) - 0.5))
     return method.smoothing(method.beta[replica])
 
 
@@ -159,11 +159,11 @@ def test_discrete_priors_average_the_elbo_over_samples(name: str) -> None:
     bounds = []
     z = next(all_states(model.units))
     for r in range(2):
-        machine = BipartiteBoltzmann(model.prior_parameters.bias[r], model.prior_parameters.weight[r], log_z[r])
+        boltzmann = BipartiteBoltzmann(model.prior_parameters.bias[r], model.prior_parameters.weight[r], log_z[r])
         for i in range(BATCH):
             out = net_alone(model.encoder[0], r, x[r, i] - model.mean)
             log_q = -binary_cross_entropy_with_logits(out.expand_as(z), z, reduction="none").sum(-1)
-            kl = (log_q.exp() * (log_q - machine.log_prob(z))).sum()
+            kl = (log_q.exp() * (log_q - boltzmann.log_prob(z))).sum()
             posterior = SmoothedBernoulli(out, smoothing_alone(model, r, slice(None), out))
             likelihoods = []
             for k in range(K):
@@ -190,10 +190,10 @@ def test_discrete_priors_with_two_groups_agree_with_the_exact_kl_on_average(name
     with torch.no_grad():
         terms = objective(model, x, uniforms, log_z, torch.tensor(1.0))
         for r in range(2):
-            machine = BipartiteBoltzmann(model.prior_parameters.bias[r], model.prior_parameters.weight[r], log_z[r])
+            boltzmann = BipartiteBoltzmann(model.prior_parameters.bias[r], model.prior_parameters.weight[r], log_z[r])
             first = net_alone(model.encoder[0], r, x[r, 0] - model.mean)
             posterior = SmoothedBernoulli(first.expand(draws, -1), smoothing_alone(model, r, slice(None), first))
-            own = uniforms[r, :, :, 0, : model.bits]
+            own = uniforms[r, :, :, 0, : model.bits_per_group]
             zeta = posterior.draw(uniforms=(own[0], own[1])).zeta
             z1 = (own[0] < torch.sigmoid(first)).double()
             second = net_alone(model.encoder[1], r, torch.cat([(x[r, 0] - model.mean).expand(draws, -1), zeta], -1))
@@ -202,7 +202,7 @@ def test_discrete_priors_with_two_groups_agree_with_the_exact_kl_on_average(name
                 binary_cross_entropy_with_logits(logits, z, reduction="none").sum(-1)
                 for logits, z in ((first.expand_as(z1), z1), (second, z2))
             )
-            each = log_q - machine.log_prob(torch.cat([z1, z2], -1))
+            each = log_q - boltzmann.log_prob(torch.cat([z1, z2], -1))
             error = each.std() / math.sqrt(draws)
             assert abs(each.mean() - terms.kl[r]) < 5 * 2**0.5 * error
 
@@ -213,16 +213,17 @@ def test_discrete_priors_with_two_groups_agree_with_the_exact_kl_on_average(name
 def ready(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Engine, dict[str, Tensor]]:
     """An engine with random couplings whose sampler gives the exact moments, and its parameters."""
     config = small(
-        method=name, seeds=(0, 1), groups=1, bits=6, samples=3, steps=10, warmup=0.0, rate_schedule=((1.0, 1.0),),
-        weight_decay=0.1, adam_beta1=0.0, adam_beta2=0.0, adam_epsilon=1e6, rate=1e6,
+        method=name, seeds=(0, 1), groups=1, bits_per_group=6, importance_samples=3, steps=10, warmup=0.0,
+        learning_rate_schedule=((1.0, 1.0),),
+        weight_decay=0.1, adam_beta1=0.0, adam_beta2=0.0, adam_epsilon=1e6, learning_rate=1e6,
     )  # fmt: skip
     made = engine(config)
     with torch.no_grad():
         made.model.prior_parameters.bias.uniform_(-1, 1, generator=torch.Generator().manual_seed(0))
         made.model.prior_parameters.weight.uniform_(-1, 1, generator=torch.Generator().manual_seed(1))
-    machine = made.model.prior()
-    made.update.log_z.copy_(machine.exact_log_z().detach())
-    moments = machine.moments
+    boltzmann = made.model.prior()
+    made.update.log_z.copy_(boltzmann.exact_log_z().detach())
+    moments = boltzmann.moments
     phase = NegativePhase(moments.mean.float(), moments.pair[:, :3, 3:].float())
     monkeypatch.setattr("softspin.training.update.negative_phase", lambda *_: phase)
     before = {n: p.detach().clone() for n, p in made.model.named_parameters()}

@@ -92,8 +92,8 @@ def kill() -> None:
 
 
 def test_a_run_leaves_journal_checkpoints_and_result(tmp_path: Path) -> None:
-    watcher = Stop(-1, kill)
-    rows = trainer(small(seeds=(0, 1)), tmp_path, watcher=watcher).train()
+    callback = Stop(-1, kill)
+    rows = trainer(small(seeds=(0, 1)), tmp_path, callback=callback).train()
     assert json.loads((tmp_path / RESULT).read_text()) == [row.to_json() for row in rows]
     assert read_result(tmp_path) == rows
     assert [row.seed for row in rows] == [0, 1]
@@ -105,7 +105,7 @@ def test_a_run_leaves_journal_checkpoints_and_result(tmp_path: Path) -> None:
         assert (row.nll_low or 0.0) <= row.test_nll <= (row.nll_high or 0.0)
         assert row.elbo == pytest.approx((row.reconstruction or 0.0) - (row.kl or 0.0))
     lines = journal.read(tmp_path)
-    assert [timeless(line) for line in watcher.lines] == [timeless(line) for line in lines]
+    assert [timeless(line) for line in callback.lines] == [timeless(line) for line in lines]
     steps = {kind: [line["step"] for line in lines if line["kind"] == kind] for kind in ("train", "valid")}
     assert steps == {"train": [2, 4, 6, 8, 10], "valid": [5, 10]}
     assert all(len(line[term]) == 2 for line in lines if line["kind"] == "train" for term in TERMS)
@@ -114,7 +114,7 @@ def test_a_run_leaves_journal_checkpoints_and_result(tmp_path: Path) -> None:
 
 def test_the_best_of_each_replica_is_the_one_of_its_own_step(tmp_path: Path) -> None:
     """Rows of `best` equal those of `last` at the step that won, replica by replica."""
-    config = small(seeds=(0, 1, 2, 3), steps=40, rate=0.3, rate_schedule=((1.0, 1.0),))
+    config = small(seeds=(0, 1, 2, 3), steps=40, learning_rate=0.3, learning_rate_schedule=((1.0, 1.0),))
     states: dict[int, dict[str, Tensor]] = {}
 
     class Keeps(Trainer):
@@ -149,10 +149,16 @@ def test_reports_that_are_far_apart_know_log_z(
         "checkpoint_every": AIS_REPORT_INTERVAL - 30,
     }
     config = small(
-        sampler=sampler, seeds=(0, 1), chains=chains, steps=3 * AIS_REPORT_INTERVAL, rate=rate, warmup=0.0, **every
+        sampler=sampler,
+        seeds=(0, 1),
+        chains=chains,
+        steps=3 * AIS_REPORT_INTERVAL,
+        learning_rate=rate,
+        warmup=0.0,
+        **every,
     )
     with pytest.raises(Killed):
-        trainer(config, tmp_path, watcher=Stop(AIS_REPORT_INTERVAL + 50, kill)).train()
+        trainer(config, tmp_path, callback=Stop(AIS_REPORT_INTERVAL + 50, kill)).train()
     trainer(config, tmp_path).train(resume=True)
     told = [line for line in journal.read(tmp_path) if line["kind"] == "train"]
     assert [line["step"] for line in told] == [AIS_REPORT_INTERVAL, 2 * AIS_REPORT_INTERVAL, 3 * AIS_REPORT_INTERVAL]
@@ -175,7 +181,7 @@ def test_a_resumed_run_equals_the_unbroken_one(sampler: str, tmp_path: Path) -> 
     config = small(sampler=sampler, seeds=(0, 3))
     trainer(config, tmp_path / "whole").train()
     with pytest.raises(Killed):
-        trainer(config, tmp_path / "broken", watcher=Stop(8, kill)).train()
+        trainer(config, tmp_path / "broken", callback=Stop(8, kill)).train()
     assert checkpoint.load_meta(tmp_path / "broken", "last")["step"] == 5
     assert journal.read(tmp_path / "broken")[-1]["step"] == 6, "a line after the checkpoint, to be written again"
     trainer(config, tmp_path / "broken").train(resume=True)
@@ -188,7 +194,7 @@ def test_resume_between_reports_and_in_the_middle_of_an_epoch(method: str, tmp_p
     config = small(method=method, checkpoint_every=7, report_every=4, evaluate_every=3)
     trainer(config, tmp_path / "whole").train()
     with pytest.raises(Killed):
-        trainer(config, tmp_path / "broken", watcher=Stop(9, kill)).train()
+        trainer(config, tmp_path / "broken", callback=Stop(9, kill)).train()
     trainer(config, tmp_path / "broken").train(resume=True)
     assert_same_run(tmp_path / "whole", tmp_path / "broken")
 
@@ -205,7 +211,7 @@ def test_resume_before_the_first_checkpoint_starts_anew(tmp_path: Path) -> None:
     config = small()
     trainer(config, tmp_path / "whole").train()
     with pytest.raises(Killed):
-        trainer(config, tmp_path / "broken", watcher=Stop(3, kill)).train()
+        trainer(config, tmp_path / "broken", callback=Stop(3, kill)).train()
     assert journal.read(tmp_path / "broken")
     assert not checkpoint.exists(tmp_path / "broken", "last")
     trainer(config, tmp_path / "broken").train(resume=True)
@@ -214,7 +220,7 @@ def test_resume_before_the_first_checkpoint_starts_anew(tmp_path: Path) -> None:
 
 def test_killed_between_the_two_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`best` is then ahead of `last`; its step is its own, and the end is the same."""
-    config = small(rate=0.1)
+    config = small(learning_rate=0.1)
     trainer(config, tmp_path / "whole").train()
     save = checkpoint.save
     names: list[str] = []
@@ -285,11 +291,14 @@ def test_killed_at_random_moments_a_run_goes_on_as_if_nothing_had_happened(tmp_p
         seen = [0]
         for _ in range(20):
             counts, resume = Counts(), (broken / "run.json").exists()
-            child = in_a_fork(functools.partial(trainer(config, broken, watcher=counts).train, resume=resume))
+            child = in_a_fork(functools.partial(trainer(config, broken, callback=counts).train, resume=resume))
             until = seen[-1] + moments.randint(0, 8)
             while counts.value < until and not os.waitpid(child, os.WNOHANG)[0]:
                 time.sleep(0.001)
-            time.sleep(moments.uniform(0, 2 * step_time))
+            at = time.monotonic() + moments.uniform(0, 2 * step_time)
+            # Not later than a step, however slow the steps were when they were measured.
+            while time.monotonic() < at and counts.value <= until:
+                time.sleep(0.0005)
             os.kill(child, signal.SIGKILL)
             assert os.WIFSIGNALED(os.waitpid(child, 0)[1]), "the run ended by itself"
             if checkpoint.exists(broken, "last"):
@@ -449,8 +458,8 @@ def test_nan_found_by_validation_alone_stops_too(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_on_a_broken_run_saves_nothing(tmp_path: Path) -> None:
-    watcher = Stop(4, lambda: signal.raise_signal(signal.SIGINT))
-    made = trainer(small(seeds=(4, 9), report_every=100, evaluate_every=100), tmp_path, watcher=watcher)
+    callback = Stop(4, lambda: signal.raise_signal(signal.SIGINT))
+    made = trainer(small(seeds=(4, 9), report_every=100, evaluate_every=100), tmp_path, callback=callback)
     break_at(3, made)
     with pytest.raises(TrainingError, match="step 3"):
         made.train()
@@ -468,7 +477,7 @@ def test_a_full_disk_keeps_the_last_checkpoint(tmp_path: Path, monkeypatch: pyte
 
     folder = tmp_path / "broken"
     with monkeypatch.context() as patch:
-        made = trainer(config, folder, watcher=Stop(6, lambda: patch.setattr(checkpoint, "write_synced", full)))
+        made = trainer(config, folder, callback=Stop(6, lambda: patch.setattr(checkpoint, "write_synced", full)))
         with pytest.raises(CheckpointError, match="No space left on device; the one before is intact"):
             made.train()
     assert vars(checkpoint)["write_synced"] is write_synced
@@ -523,7 +532,7 @@ def test_other_data_are_refused(at: int, tmp_path: Path) -> None:
     """Before the first checkpoint, too. The name of the data may change, their bits may not."""
     data = bars()
     with pytest.raises(Killed):
-        trainer(small(), tmp_path, watcher=Stop(at, kill)).train()
+        trainer(small(), tmp_path, callback=Stop(at, kill)).train()
     other = dataclasses.replace(data, train=1 - data.train)
     with pytest.raises(RunError, match=r"the data set 'bars-and-stripes-3x3' is not the one that the run in .* was"):
         trainer(small(), tmp_path, other).train(resume=True)
@@ -532,9 +541,9 @@ def test_other_data_are_refused(at: int, tmp_path: Path) -> None:
 
 def test_another_config_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(Killed):
-        trainer(small(), tmp_path, watcher=Stop(7, kill)).train()
-    with pytest.raises(RunError, match=r"has rate = 0.003, not 0.01; a run continues as it began"):
-        trainer(small(rate=0.01), tmp_path).train(resume=True)
+        trainer(small(), tmp_path, callback=Stop(7, kill)).train()
+    with pytest.raises(RunError, match=r"has learning_rate = 0.003, not 0.01; a run continues as it began"):
+        trainer(small(learning_rate=0.01), tmp_path).train(resume=True)
     with pytest.raises(RunError, match=r"has tf32 = False, not True; a run continues as it began"):
         trainer(small(tf32=True), tmp_path).train(resume=True)
     trainer(small(compile="off"), tmp_path).train(resume=True)
@@ -544,7 +553,7 @@ def test_other_reports_and_checkpoints_are_no_other_run(tmp_path: Path) -> None:
     """How often a run reports and saves does not change its result; how often it is validated does."""
     trainer(small(), tmp_path / "whole").train()
     with pytest.raises(Killed):
-        trainer(small(), tmp_path / "broken", watcher=Stop(8, kill)).train()
+        trainer(small(), tmp_path / "broken", callback=Stop(8, kill)).train()
     other = small(report_every=1, checkpoint_every=4)
     with pytest.raises(RunError, match=r"has evaluate_every = 5, not 1; a run continues as it began"):
         trainer(other.replace(evaluate_every=1), tmp_path / "broken").train(resume=True)
@@ -564,14 +573,14 @@ def test_data_of_another_name_do_not_change_the_recipe_s_beta(tmp_path: Path) ->
     """The name may change where the bits are the same; the beta that goes by it may not."""
     omniglot = dataclasses.replace(bars(), name="omniglot")
     with pytest.raises(Killed):
-        trainer(small(data="omniglot"), tmp_path, omniglot, watcher=Stop(3, kill)).train()
+        trainer(small(data="omniglot"), tmp_path, omniglot, callback=Stop(3, kill)).train()
     with pytest.raises(RunError, match=r"has beta = 20\.0, not 30\.0; a run continues as it began"):
         trainer(small(data="copy.npz"), tmp_path, omniglot).train(resume=True)
 
 
 def test_a_run_json_that_was_edited_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Killed):
-        trainer(small(), tmp_path, watcher=Stop(7, kill)).train()
+        trainer(small(), tmp_path, callback=Stop(7, kill)).train()
     path = tmp_path / "run.json"
     path.write_text(path.read_text().replace('"steps": 10', '"steps": 20'))
     with pytest.raises(RunError, match=r"run.json has steps = 20, but its checkpoint has 10; a run continues"):
@@ -629,13 +638,13 @@ def test_a_missing_tensorboard_leaves_no_run(tmp_path: Path, monkeypatch: pytest
 
 def test_whether_a_run_is_being_trained(tmp_path: Path) -> None:
     seen: list[bool] = [is_training(tmp_path)]
-    trainer(small(), tmp_path, watcher=Stop(2, lambda: seen.append(is_training(tmp_path)))).train()
+    trainer(small(), tmp_path, callback=Stop(2, lambda: seen.append(is_training(tmp_path)))).train()
     assert [*seen, is_training(tmp_path)] == [False, True, False]
 
 
 def test_a_checkpoint_of_other_shapes_or_parts_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Killed):
-        trainer(small(), tmp_path, watcher=Stop(7, kill)).train()
+        trainer(small(), tmp_path, callback=Stop(7, kill)).train()
     tensors, meta = checkpoint.load(tmp_path, "last")
     checkpoint.save(tmp_path, "last", tensors | {"log_z": torch.zeros(2)}, meta)
     with pytest.raises(CheckpointError, match=r"'log_z' has shape \(2,\) in the checkpoint, this run's is \(1,\)"):
@@ -651,13 +660,13 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
         trainer(small(), tmp_path).train(resume=True)
 
     with pytest.raises(RunError, match=r"another process is training in .*; wait for it, or stop it"):
-        trainer(small(), tmp_path, watcher=Stop(6, second)).train()
+        trainer(small(), tmp_path, callback=Stop(6, second)).train()
     trainer(small(), tmp_path).train(resume=True)
 
 
 def test_own_modules_train_resume_and_keep_their_best(tmp_path: Path) -> None:
     """Ordinary modules, whose parameters have no replica dimension, and whose batch norm counts its batches."""
-    config = small(groups=1, bits=6, rate=0.003, rate_schedule=((1.0, 1.0),))
+    config = small(groups=1, bits_per_group=6, learning_rate=0.003, learning_rate_schedule=((1.0, 1.0),))
 
     def nets() -> dict[str, Any]:
         torch.manual_seed(0)
@@ -674,7 +683,7 @@ def test_own_modules_train_resume_and_keep_their_best(tmp_path: Path) -> None:
         assert torch.equal(value, last[f"model.{name}"]), name
     assert model.nll(bars().test, samples=8).nll.shape == (1,)
     with pytest.raises(Killed):
-        softspin.fit(config, bars(), tmp_path / "broken", watcher=Stop(8, kill), **nets())
+        softspin.fit(config, bars(), tmp_path / "broken", callback=Stop(8, kill), **nets())
     softspin.fit(config, bars(), tmp_path / "broken", resume=True, **nets())
     assert_same_run(tmp_path / "whole", tmp_path / "broken")
 
@@ -684,7 +693,7 @@ def test_frozen_parameters_of_own_modules_stay_as_they_are(tmp_path: Path) -> No
     decoder = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 9))
     decoder[0].requires_grad_(False)
     before = [p.detach().clone() for p in decoder.parameters()]
-    softspin.fit(small(groups=1, bits=6, weight_decay=1.0), bars(), tmp_path, decoder=decoder)
+    softspin.fit(small(groups=1, bits_per_group=6, weight_decay=1.0), bars(), tmp_path, decoder=decoder)
     assert [torch.equal(a, b) for a, b in zip(before, decoder.parameters(), strict=True)] == [True, True, False, False]
 
 
@@ -703,7 +712,7 @@ def test_own_modules_of_the_wrong_number_or_size(tmp_path: Path) -> None:
 
 
 def test_load_gives_the_best_and_the_last(tmp_path: Path) -> None:
-    config = small(rate=0.1, seeds=(0, 1))
+    config = small(learning_rate=0.1, seeds=(0, 1))
     fitted = softspin.fit(config, load("bars-and-stripes-3x3"), tmp_path)
     best = softspin.load(tmp_path, device="cpu")
     x = bars().test
@@ -727,7 +736,7 @@ def test_a_run_says_by_which_commit_it_was_made_not_what_came_after(
     head = ["before"]
     monkeypatch.setattr("softspin.provenance.commit", functools.cache(lambda: head[0]))
     with pytest.raises(Killed):
-        trainer(small(), tmp_path, watcher=Stop(8, kill)).train()
+        trainer(small(), tmp_path, callback=Stop(8, kill)).train()
     monkeypatch.setattr("softspin.provenance.commit", functools.cache(lambda: head[0]))
     again = trainer(small(), tmp_path)
     head[0] = "after"

@@ -129,7 +129,7 @@ def _show(found: Info) -> None:
     sizes = "/".join(f"{size:,}" for size in data.images)
     say(f"run     {found.folder}, {found.state}")
     say(f"data    {data.name}: {sizes} images of {'x'.join(map(str, data.shape))} ({data.source})")
-    say(f"model   {config.method}, {config.structure}: {shape.groups} x {shape.bits} bits")
+    say(f"model   {config.method}, {config.structure}: {shape.groups} x {shape.bits_per_group} bits")
     origin = record.provenance
     say(f"made    by softspin {origin.softspin} (commit {origin.commit or 'unknown'}) on {origin.device}")
     say(f"recipe  {overrides_text(config_overrides(config))}")

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from softspin.config import option_settings
+from softspin.config import RENAMED_SETTINGS, option_settings
+from softspin.deprecation import warn_renamed
 
 Run = Annotated[
     Path,
@@ -61,10 +62,24 @@ def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
         )
         for name, info in option_settings().items()
     ]
+    old_names = {old: new for old, new in RENAMED_SETTINGS.items() if new in option_settings()}
+    options += [
+        inspect.Parameter(
+            old,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[str | None, typer.Option(hidden=True)],
+        )
+        for old in old_names
+    ]
 
     @functools.wraps(command)
     def with_flags(**given: Any) -> None:
         flags = {one.name: given.pop(one.name) for one in options}
+        for old, new in old_names.items():
+            if (text := flags.pop(old)) is not None:
+                warn_renamed(f"--{old}", f"--{new.replace('_', '-')}")
+                flags[new] = text
         command(**given, flags=flags)
 
     made = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]

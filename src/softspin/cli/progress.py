@@ -11,27 +11,27 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeRemainingColumn
 
 from softspin.cli.console import say, say_json
-from softspin.training.trainer import Watcher
+from softspin.training.trainer import Callback
 
-LOOK = 0.1
+REFRESH_SECONDS = 0.1
 """Seconds between two looks at the bar: a GPU makes thousands of steps a second."""
 LINE = 30.0
 """Seconds between two lines, validations apart."""
 
 
-class Watchers:
+class Callbacks:
     """Several of them, one after another."""
 
-    def __init__(self, watchers: Sequence[Watcher]) -> None:
-        self.watchers = watchers
+    def __init__(self, callbacks: Sequence[Callback]) -> None:
+        self.callbacks = callbacks
 
     def report(self, line: Mapping[str, Any]) -> None:
-        for watcher in self.watchers:
-            watcher.report(line)
+        for callback in self.callbacks:
+            callback.report(line)
 
     def step(self, step: int) -> None:
-        for watcher in self.watchers:
-            watcher.step(step)
+        for callback in self.callbacks:
+            callback.step(step)
 
 
 class JsonLines:
@@ -96,7 +96,7 @@ class Bar:
             self.progress.start()
             self.progress.update(self.task, completed=step)  # where a resumed run begins
             self.progress.start_task(self.task)
-        if now - self.looked > LOOK or step == self.progress.tasks[0].total:
+        if now - self.looked > REFRESH_SECONDS or step == self.progress.tasks[0].total:
             done = step == self.progress.tasks[0].total
             self.progress.update(self.task, completed=step, description="evaluate" if done else "train")
             self.looked = now

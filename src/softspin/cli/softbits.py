@@ -33,10 +33,10 @@ def draw_soft_bits(path: Path) -> Path:
     axes: Any = figure.subplots(2, 4)
     for column, (family, betas) in enumerate(SHOWN):
         _draw_inverse(axes[0, column], axes[1, column], family, betas)
-    machine = BipartiteBoltzmann(torch.tensor([-1.0, -1.0]), torch.tensor([[2.0]]))
-    _draw_density(axes[0, 3], OverlapRelaxation(machine).exact_log_prob, Exponential(6.0), 0.0, 1.0)
+    boltzmann = BipartiteBoltzmann(torch.tensor([-1.0, -1.0]), torch.tensor([[2.0]]))
+    _draw_density(axes[0, 3], OverlapRelaxation(boltzmann).exact_log_prob, Exponential(6.0), 0.0, 1.0)
     axes[0, 3].set_title("p(ζ), exponential, β = 6")
-    _draw_density(axes[1, 3], GaussianIntegralRelaxation(machine, 20.0).log_prob, Gaussian(20.0), -0.6, 1.6)
+    _draw_density(axes[1, 3], GaussianIntegralRelaxation(boltzmann, 20.0).log_prob, Gaussian(20.0), -0.6, 1.6)
     axes[1, 3].set_title("p(ζ), Gauss. integral, β = 20")
     figure.savefig(path, dpi=110)
     return path
@@ -58,7 +58,7 @@ def _draw_inverse(value: Axes, slope: Axes, family: type[Smoothing], betas: tupl
 def _draw_density(axis: Axes, log_prob: Any, smoothing: Smoothing, low: float, high: float) -> None:
     line = torch.linspace(low, high, 201, dtype=torch.float32)
     zeta: Tensor = torch.cartesian_prod(line, line)
-    bits: SoftBits = smoothing.soften(smoothing.locate(zeta.clamp(low + 1e-6, high - 1e-6)))
+    bits: SoftBits = smoothing.to_soft_bits(smoothing.from_value(zeta.clamp(low + 1e-6, high - 1e-6)))
     density = log_prob(bits).exp().reshape(201, 201).T
     axis.imshow(density.detach().numpy(), origin="lower", extent=(low, high, low, high), cmap="viridis")
     axis.set(xlabel="ζ₁", ylabel="ζ₂")

@@ -11,9 +11,9 @@ from rich.console import Console
 
 from softspin import api
 from softspin.cli.console import say, say_json
-from softspin.cli.gallery import Gallery
 from softspin.cli.options import NO_FLAGS, Flags, Json, takes_settings
-from softspin.cli.progress import Bar, JsonLines, Lines, Watchers
+from softspin.cli.plots import PlotCallback
+from softspin.cli.progress import Bar, Callbacks, JsonLines, Lines
 from softspin.cli.runs import RUNS, check_run, free_folder
 from softspin.cli.settings import default_folder, make_config, resumed_config
 from softspin.config import Config
@@ -88,21 +88,21 @@ def run_training(
         say_json({"kind": "start", "folder": folder, "step": start, "config": config.to_dict()})
     else:
         _introduce(trainer, quick or [], start)
-    gallery = Gallery(trainer)
+    plots = PlotCallback(trainer)
     console = Console(highlight=False)
     bar = Bar(console, config.steps) if console.is_terminal and not json else None
-    trainer.watcher = Watchers([JsonLines() if json else bar or Lines(config.steps), gallery])
+    trainer.callback = Callbacks([JsonLines() if json else bar or Lines(config.steps), plots])
     try:
         try:
             rows = trainer.train(resume=resume)
         finally:
             if bar is not None:
                 bar.stop()
-        gallery.finish(api.Model(trainer.engine.model, config, dataset.shape, folder))
+        plots.finish(api.Model(trainer.engine.model, config, dataset.shape, folder))
     except KeyboardInterrupt:
         _interrupted(folder, json)
         raise typer.Exit(130) from None
-    written = [folder / RESULT, *gallery.paths]
+    written = [folder / RESULT, *plots.paths]
     if json:
         say_json({"kind": "result", "rows": [row.to_json() for row in rows], "written": written})
     else:
@@ -124,19 +124,16 @@ def resume_hint(folder: Path) -> str:
 
 
 def _introduce(trainer: Trainer, quick: list[str], start: int) -> None:
-    config, data, shape = trainer.config, trainer.data, trainer.config.shape
+    config, data = trainer.config, trainer.data
     sizes = " + ".join(f"{len(part):,}" for part in (data.train, data.valid, data.test))
     replicas = config.replicas
     names = f"{len(replicas)} models" if len(replicas) > 1 else replica_name(replicas[0])
     prior = "" if config.edges is None else f", a prior with {len(config.edges):,} couplings"
     say(f"data    {data.name}: {sizes} images of {' x '.join(map(str, data.shape))} (train + valid + test)")
+    say(f"model   {config.method}, {config.structure}: {config.shape}{prior}; {names}")
     say(
-        f"model   {config.method}, {config.structure}: {shape.groups} x {shape.bits} bits, "
-        f"{shape.layers} layers of {shape.width}{prior}; {names}"
-    )
-    say(
-        f"run     {config.steps:,} steps, K = {config.samples}, {config.sampler} with {config.chains:,} chains x "
-        f"{config.sweeps} sweeps, on {trainer.device}"
+        f"run     {config.steps:,} steps, K = {config.importance_samples}, {config.sampler} with "
+        f"{config.chains:,} chains x {config.sweeps} sweeps, on {trainer.device}"
     )
     if quick:
         say(f"quick   {' '.join(quick)} (change with --steps or --set; --recipe is the published run)")

@@ -12,10 +12,11 @@ from softspin.config.config import (
     setting_info,
 )
 from softspin.config.fields import Count, Natural, Positive, SettingInfo
-from softspin.config.migrations import VERSION, migrate, migrate_tensors, migrate_variant, version_of
+from softspin.config.migrations import RENAMED_SETTINGS, VERSION, migrate, migrate_tensors, migrate_variant, version_of
 
 __all__ = [
     "CUSTOM",
+    "RENAMED_SETTINGS",
     "VERSION",
     "Config",
     "Count",

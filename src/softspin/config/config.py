@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
 
 from softspin.config.fields import Pairs, SettingInfo
-from softspin.config.migrations import VERSION, migrate
+from softspin.config.migrations import RENAMED_SETTINGS, VERSION, migrate
 from softspin.config.settings import Settings
+from softspin.deprecation import current_names, warn_renamed
 from softspin.errors import ConfigError, SoftspinError, UnknownNameError, unknown_name
 from softspin.graphs import Edges, checked_edges, read_edges
 from softspin.paper import published_beta
@@ -230,7 +232,7 @@ class Config(Settings):
             values["beta"] = None
         if "graph" in changes and "prior" not in changes:
             values["prior"] = None
-        new = _sorted_out(values | changes)
+        new = _sorted_out(values | current_names(changes, RENAMED_SETTINGS))
         declared = _declared_by(new)  # a part that is replaced takes its own settings with it
         kept = {name: value for name, value in self.part_settings if name in declared}
         return Config(**new | {"part_settings": tuple((kept | dict(new["part_settings"])).items())})
@@ -243,7 +245,27 @@ class Config(Settings):
             if not equals:
                 raise ConfigError(f"setting '{text}' has no value; write {name.strip()}=VALUE")
             texts[name.strip()] = value
+        texts = current_names(texts, RENAMED_SETTINGS)
         return self.replace(**_parsed(texts, {name: getattr(self, name) for name in _hints()}))
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in RENAMED_SETTINGS:
+                raise AttributeError(f"'Config' object has no attribute '{name}'")
+            warn_renamed(name, RENAMED_SETTINGS[name])
+            return getattr(self, RENAMED_SETTINGS[name])
+
+
+_init_by_current_names = Config.__init__
+
+
+@functools.wraps(_init_by_current_names)
+def _init(self: Config, **settings: Any) -> None:
+    _init_by_current_names(self, **current_names(settings, RENAMED_SETTINGS))
+
+
+Config.__init__ = _init  # type: ignore[method-assign]
 
 
 @cache

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from softspin.errors import ConfigError
 from softspin.paper import published_beta
 
-VERSION = 2
+VERSION = 3
 
 Settings = dict[str, Any]
 T = TypeVar("T")
@@ -131,5 +131,33 @@ def _tensor_1_to_2(name: str, settings: Settings) -> str | None:
     return prefix + _V1_TENSORS.get(own, own)
 
 
-MIGRATIONS: tuple[Migration, ...] = (Migration(_config_1_to_2, lambda name: name, _tensor_1_to_2),)
+# Version 2 to 3: settings and the sampler's tensors have the names of the field. ---------------------------------
+
+RENAMED_SETTINGS = {
+    "bits": "bits_per_group",
+    "samples": "importance_samples",
+    "batch": "batch_size",
+    "rate": "learning_rate",
+    "rate_schedule": "learning_rate_schedule",
+}
+"""New names by those of version 2, which `Config` takes with a warning."""
+_V2_TENSORS = {"sampler.stream": "sampler.rng_state", "sampler.founders": "sampler.ancestors"}
+
+
+def _setting_2_to_3(name: str) -> str:
+    return RENAMED_SETTINGS.get(name, name)
+
+
+def _config_2_to_3(settings: Settings) -> Settings:
+    return {_setting_2_to_3(name): value for name, value in settings.items()}
+
+
+def _tensor_2_to_3(name: str, settings: Settings) -> str:
+    return _V2_TENSORS.get(name, name)
+
+
+MIGRATIONS: tuple[Migration, ...] = (
+    Migration(_config_1_to_2, lambda name: name, _tensor_1_to_2),
+    Migration(_config_2_to_3, _setting_2_to_3, _tensor_2_to_3),
+)
 """The first takes version 1 to 2, and so on."""

@@ -23,7 +23,7 @@ from softspin.config.fields import (
     Share,
     setting,
 )
-from softspin.paper import RATE_SCHEDULE
+from softspin.paper import LEARNING_RATE_SCHEDULE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +48,8 @@ class Settings:
     )
     structure: str = setting(
         "2-nonlinear",
-        "Sizes by name: 1-linear, 1-nonlinear, 2-nonlinear or 4-nonlinear. Gives groups, bits, layers and width, each "
-        "unless set itself.",
+        "Sizes by name: 1-linear, 1-nonlinear, 2-nonlinear or 4-nonlinear. Gives groups, bits_per_group, layers and "
+        "width, each unless set itself.",
         section="model",
         in_grid="choose cells with --only",
         option="2-nonlinear",
@@ -57,7 +57,7 @@ class Settings:
     groups: Count | None = setting(
         None, "Groups of latent bits; the encoder of a group sees the groups before it.", section="model"
     )
-    bits: Count | None = setting(None, "Latent bits in each group.", section="model")
+    bits_per_group: Count | None = setting(None, "Latent bits in each group.", section="model")
     layers: Natural | None = setting(
         None, "Hidden layers of each encoder net and of the decoder; 0 is a linear model.", section="model"
     )
@@ -105,7 +105,7 @@ class Settings:
         5, "Mean-field iterations for the relaxed prior.", section="relaxation", method_only=True
     )
 
-    samples: Count = setting(
+    importance_samples: Count = setting(
         1,
         "K: samples of the importance-weighted bound of dvae#; samples that the ELBO of the others is averaged over.",
         section="objective",
@@ -126,10 +126,12 @@ class Settings:
         in_grid="use --steps",
         option="1000000 on mnist and omniglot, else 2000",
     )
-    batch: Count = setting(100, "Images in a batch.", section="optimiser")
-    rate: Positive = setting(3e-3, "Learning rate.", section="optimiser")
-    rate_schedule: Schedule = setting(
-        RATE_SCHEDULE, "Pairs (share of the steps up to which, factor on the learning rate).", section="optimiser"
+    batch_size: Count = setting(100, "Images in a batch.", section="optimiser")
+    learning_rate: Positive = setting(3e-3, "Learning rate.", section="optimiser")
+    learning_rate_schedule: Schedule = setting(
+        LEARNING_RATE_SCHEDULE,
+        "Pairs (share of the steps up to which, factor on the learning rate).",
+        section="optimiser",
     )
     adam_beta1: BelowOne = setting(0.9, "Adam's decay of the first moment.", section="optimiser")
     adam_beta2: BelowOne = setting(0.999, "Adam's decay of the second moment.", section="optimiser")
@@ -181,14 +183,14 @@ class Settings:
     test_chains: Several = setting(1000, "AIS chains for its log Z.", section="evaluation")
 
     device: Device = setting(
-        "auto", "auto (a GPU where there is one), cpu, cuda or cuda:N.", section="machine", neutral=True, option="auto"
+        "auto", "auto (a GPU where there is one), cpu, cuda or cuda:N.", section="hardware", neutral=True, option="auto"
     )
     tf32: bool = setting(
-        False, "Training matmuls in TF32 on a GPU; evaluation is in float32 always.", section="machine"
+        False, "Training matmuls in TF32 on a GPU; evaluation is in float32 always.", section="hardware"
     )
     compile: Literal["auto", "on", "off"] = setting(
         "auto",
         "Whether the step is compiled; auto compiles on a GPU where all parts allow it.",
-        section="machine",
+        section="hardware",
         neutral=True,
     )

@@ -20,8 +20,8 @@ class BipartiteBoltzmann(Boltzmann):
 
     bias `(*replicas, n + m)`, weight `(*replicas, n, m)`.
 
-    >>> machine = BipartiteBoltzmann(torch.zeros(5), torch.zeros(2, 3))
-    >>> round(machine.log_z.item(), 4)  # log 2**5
+    >>> boltzmann = BipartiteBoltzmann(torch.zeros(5), torch.zeros(2, 3))
+    >>> round(boltzmann.log_z.item(), 4)  # log 2**5
     3.4657
     """
 

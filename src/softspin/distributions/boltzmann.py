@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
+from softspin.deprecation import renamed_attribute
 from softspin.distributions.enumeration import Moments, exact_moments
 from softspin.errors import ShapeError, SupportError
 from softspin.numerics import align, carry_gradient
@@ -193,9 +194,11 @@ class Boltzmann(Distribution, ABC):
         return self._known[1]
 
     @property
-    def listed_units(self) -> int:
+    def enumerated_units(self) -> int:
         """How many units an exact sum has to list: all but the largest block. At most 24 are possible."""
         return self.units - len(self._independent_set())
+
+    listed_units = renamed_attribute("listed_units", "enumerated_units")
 
     def _independent_set(self) -> Tensor:
         """The largest block: its units are summed out in closed form."""
@@ -217,12 +220,12 @@ def check_finite(**parameters: Tensor) -> None:
             raise SupportError(f"{name} of a Boltzmann machine holds NaN or infinity; every entry must be finite")
 
 
-def check_shape(what: str, tensor: Tensor, machine: Boltzmann) -> None:
+def check_shape(what: str, tensor: Tensor, boltzmann: Boltzmann) -> None:
     """Raise an error unless a tensor has the shape `(*replicas, ..., D)` of states of this machine."""
-    replicas = machine.batch_shape
-    if tensor.shape[-1:] != machine.event_shape:
+    replicas = boltzmann.batch_shape
+    if tensor.shape[-1:] != boltzmann.event_shape:
         raise ShapeError(
-            f"{what} of shape {tuple(tensor.shape)}; the last dimension must be the machine's {machine.units} units"
+            f"{what} of shape {tuple(tensor.shape)}; the last dimension must be the machine's {boltzmann.units} units"
         )
     if tensor.shape[: len(replicas)] != replicas or tensor.ndim <= len(replicas):
         raise ShapeError(

@@ -25,7 +25,7 @@ class OverlapRelaxation(Relaxation):
     >>> from softspin.distributions import BipartiteBoltzmann
     >>> from softspin.smoothing import Power
     >>> prior = OverlapRelaxation(BipartiteBoltzmann(torch.zeros(4), torch.ones(2, 2)))
-    >>> bits = Power(20.0).soften(Power(20.0).locate(torch.tensor([0.1, 0.9, 0.99, 0.2])))
+    >>> bits = Power(20.0).to_soft_bits(Power(20.0).from_value(torch.tensor([0.1, 0.9, 0.99, 0.2])))
     >>> prior.log_prob(bits) <= prior.exact_log_prob(bits)
     tensor(True)
     """

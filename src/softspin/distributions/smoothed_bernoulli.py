@@ -12,7 +12,7 @@ from torch.nn.functional import logsigmoid
 
 from softspin.errors import ShapeError, SupportError
 from softspin.numerics import binary_entropy, broadcast_shape, mixture_log_prob, open_uniform
-from softspin.smoothing import Place, Smoothing, SoftBits
+from softspin.smoothing import Location, Smoothing, SoftBits
 
 
 class _ImplicitDraw(torch.autograd.Function):
@@ -24,27 +24,27 @@ class _ImplicitDraw(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, beta: Tensor, near: Tensor, side: Tensor, smoothing: Smoothing) -> Tensor:
-        ctx.save_for_backward(logits, beta, near, side)
+    def forward(ctx: Any, logits: Tensor, beta: Tensor, near: Tensor, mode: Tensor, smoothing: Smoothing) -> Tensor:
+        ctx.save_for_backward(logits, beta, near, mode)
         ctx.smoothing = smoothing
         return near.clone()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
-        logits, beta, near, side = ctx.saved_tensors
+        logits, beta, near, mode = ctx.saved_tensors
         smoothing: Smoothing = ctx.smoothing
-        place = Place(near, side)
-        bits = smoothing.soften(place)
+        location = Location(near, mode)
+        bits = smoothing.to_soft_bits(location)
         log_off, log_on = logsigmoid(-logits), logsigmoid(logits)
-        log_slope = torch.logaddexp(log_off + bits.log_r0, log_on + bits.log_r1) + smoothing.log_rate(place)
-        flow = grad * smoothing.direction(place)
+        log_slope = torch.logaddexp(log_off + bits.log_r0, log_on + bits.log_r1) + smoothing.log_rate(location)
+        flow = grad * smoothing.direction(location)
         to_logits = to_beta = None
         if ctx.needs_input_grad[0]:
-            log_weight = log_on + log_off + smoothing.gap(place).log()
+            log_weight = log_on + log_off + smoothing.cdf_difference(location).log()
             to_logits = (flow * torch.exp(log_weight - log_slope)).sum_to_size(logits.shape)
         if ctx.needs_input_grad[1]:
-            change0, change1 = smoothing.cdf_beta(place)
+            change0, change1 = smoothing.cdf_beta(location)
             change = torch.sigmoid(-logits) * change0 + torch.sigmoid(logits) * change1
             to_beta = (-flow * change * torch.exp(-log_slope)).sum_to_size(beta.shape)
         return to_logits, to_beta, None, None, None
@@ -112,8 +112,8 @@ class SmoothedBernoulli(Distribution):
         if self._validate_args and not all(bool(((u > 0) & (u < 1)).all()) for u in uniforms):
             raise SupportError("uniforms must lie strictly between 0 and 1; softspin.numerics.open_uniform makes such")
         with torch.no_grad():
-            place = self.smoothing.place(uniforms[0] < torch.sigmoid(self.logits), uniforms[1])
-        return self.at(place)
+            location = self.smoothing.draw_location(uniforms[0] < torch.sigmoid(self.logits), uniforms[1])
+        return self.at(location)
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         """zeta alone, as torch's interface has it. Prefer :meth:`draw`: zeta loses its log density."""
@@ -124,7 +124,7 @@ class SmoothedBernoulli(Distribution):
         self._check_shape(zeta)
         if self._validate_args:
             self.smoothing.check_support(zeta)
-        return self.smoothing.soften(self.smoothing.locate(zeta))
+        return self.smoothing.to_soft_bits(self.smoothing.from_value(zeta))
 
     def log_prob(self, value: SoftBits | Tensor) -> Tensor:
         """log q(zeta|x) of each bit; exact.
@@ -152,7 +152,7 @@ class SmoothedBernoulli(Distribution):
         """(1-q) R(zeta|0) + q R(zeta|1)."""
         if self._validate_args:
             self.smoothing.check_support(value)
-        below0, below1 = self.smoothing.cdf(self.smoothing.locate(value))
+        below0, below1 = self.smoothing.cdf(self.smoothing.from_value(value))
         return torch.sigmoid(-self.logits) * below0 + torch.sigmoid(self.logits) * below1
 
     def icdf(self, value: Tensor) -> Tensor:
@@ -172,8 +172,8 @@ class SmoothedBernoulli(Distribution):
                 "they must broadcast"
             )
 
-    def at(self, place: Place) -> SoftBits:
+    def at(self, location: Location) -> SoftBits:
         """Soft bits at a given place, with the gradients that a draw which fell there would have."""
         beta = self.smoothing.beta
-        near = _ImplicitDraw.apply(self.logits, beta, place.near, place.side, self.smoothing)
-        return self.smoothing.soften(Place(near, place.side))
+        near = _ImplicitDraw.apply(self.logits, beta, location.coordinate, location.mode, self.smoothing)
+        return self.smoothing.to_soft_bits(Location(near, location.mode))

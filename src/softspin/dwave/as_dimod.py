@@ -18,7 +18,7 @@ from torch import Tensor
 from softspin.distributions import Boltzmann
 from softspin.dwave.bqm import from_bqm
 from softspin.samplers import anneal_population, gibbs, tempering
-from softspin.samplers.machines import check_count
+from softspin.samplers.primitives import check_count
 
 Draw = Callable[[Boltzmann, int], tuple[Tensor, dict[str, float]]]
 """Samples `(num_reads, D)` of a machine with a seed, and what else is known."""
@@ -45,8 +45,8 @@ class SoftspinSampler(Sampler):
         info: dict[str, Any] = {"beta": beta, "seed": seed}
         if not bqm.num_variables:
             return dimod.SampleSet.from_samples_bqm((np.empty((num_reads, 0), np.int8), []), bqm, info=info)
-        machine, labels, offset = from_bqm(bqm, beta, dtype=torch.float32)
-        z, known = draw(machine, seed)
+        boltzmann, labels, offset = from_bqm(bqm, beta, dtype=torch.float32)
+        z, known = draw(boltzmann, seed)
         if "log_z" in known:
             known["log_z"] -= offset
         bits = z.to(torch.int8).numpy()
@@ -75,8 +75,8 @@ class GibbsSampler(SoftspinSampler):
         """`num_reads` chains after `sweeps` sweeps."""
         self.remove_unknown_kwargs(**unknown)
 
-        def draw(machine: Boltzmann, seed: int) -> tuple[Tensor, dict[str, float]]:
-            state, _ = gibbs.step(gibbs.init(machine, num_reads, seed), machine, sweeps)
+        def draw(boltzmann: Boltzmann, seed: int) -> tuple[Tensor, dict[str, float]]:
+            state, _ = gibbs.step(gibbs.init(boltzmann, num_reads, seed), boltzmann, sweeps)
             return state.z, {}
 
         return self._sampled(bqm, num_reads, beta, seed, draw)
@@ -102,8 +102,8 @@ class PopulationAnnealingSampler(SoftspinSampler):
         """
         self.remove_unknown_kwargs(**unknown)
 
-        def draw(machine: Boltzmann, seed: int) -> tuple[Tensor, dict[str, float]]:
-            log_z, state, info = anneal_population(machine, max(num_reads, 100), seed, sweeps=sweeps)
+        def draw(boltzmann: Boltzmann, seed: int) -> tuple[Tensor, dict[str, float]]:
+            log_z, state, info = anneal_population(boltzmann, max(num_reads, 100), seed, sweeps=sweeps)
             # Kin are neighbours, so a few members must come from everywhere.
             order = torch.randperm(len(state.z), generator=torch.Generator().manual_seed(seed))[:num_reads]
             return state.z[order], {
@@ -136,9 +136,9 @@ class ParallelTemperingSampler(SoftspinSampler):
         """The cold ends of `num_reads` ladders with `temperatures` even steps, after `sweeps` sweeps and exchanges."""
         self.remove_unknown_kwargs(**unknown)
 
-        def draw(machine: Boltzmann, seed: int) -> tuple[Tensor, dict[str, float]]:
-            state = tempering.init(machine, num_reads, seed, temperatures)
-            state, info = tempering.step(state, machine, sweeps)
+        def draw(boltzmann: Boltzmann, seed: int) -> tuple[Tensor, dict[str, float]]:
+            state = tempering.init(boltzmann, num_reads, seed, temperatures)
+            state, info = tempering.step(state, boltzmann, sweeps)
             return state.samples, {"lowest_exchange_rate": info.exchange_rate.min().item()}
 
         return self._sampled(bqm, num_reads, beta, seed, draw)

@@ -10,42 +10,49 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from softspin.deprecation import warn_renamed
 from softspin.distributions import BipartiteBoltzmann, Boltzmann, GraphBoltzmann
 from softspin.errors import ShapeError, SupportError
-from softspin.samplers.machines import check_machine
+from softspin.samplers.primitives import check_boltzmann
 
 
 class FromBQM(NamedTuple):
     """A machine, and what it leaves out of its BQM: beta * E_bqm(x) = machine.energy(z) + offset."""
 
-    machine: Boltzmann
+    boltzmann: Boltzmann
     labels: list[Any]
     """The BQM's variables in the order of the machine's units; of a bipartite machine, left side first."""
     offset: float
     """log sum_x e^(-beta E_bqm(x)) = machine.log_z - offset."""
 
+    @property
+    def machine(self) -> Boltzmann:
+        """Deprecated name of `boltzmann`."""
+        warn_renamed("machine", "boltzmann")
+        return self.boltzmann
 
-def to_bqm(machine: Boltzmann, labels: Sequence[Hashable] | None = None) -> dimod.BinaryQuadraticModel:
+
+def to_bqm(boltzmann: Boltzmann, labels: Sequence[Hashable] | None = None) -> dimod.BinaryQuadraticModel:
     """The machine without replicas as a BINARY model of equal energies, in float64.
 
     `labels` are the names of its variables, by default 0 to D - 1. An RBM has all its pairs as interactions, zeros
     too; a machine on a graph has those that are not 0.
 
-    >>> machine = BipartiteBoltzmann(torch.tensor([1.0, 0.0]), torch.tensor([[2.0]]))
-    >>> to_bqm(machine, labels="ab")
+    >>> boltzmann = BipartiteBoltzmann(torch.tensor([1.0, 0.0]), torch.tensor([[2.0]]))
+    >>> to_bqm(boltzmann, labels="ab")
     BinaryQuadraticModel({'a': -1.0, 'b': 0.0}, {('b', 'a'): -2.0}, 0.0, 'BINARY')
     """
-    if machine.batch_shape:
+    if boltzmann.batch_shape:
         raise ShapeError(
-            f"a machine with replicas {tuple(machine.batch_shape)}; a BQM is one machine, made of the bias and the "
+            f"a machine with replicas {tuple(boltzmann.batch_shape)}; a BQM is one machine, made of the bias and the "
             "couplings of one replica"
         )
-    check_machine(machine)
-    names = check_labels(labels, machine.units)
-    row, column = machine.edges()
+    check_boltzmann(boltzmann)
+    names = check_labels(labels, boltzmann.units)
+    row, column = boltzmann.edges()
     # 0 - x, because the model would show -0.0 as such.
     linear, quadratic = (
-        0 - x.detach().to("cpu", torch.float64).numpy() for x in (machine.bias, machine.coupling[row, column])
+        0 - x.detach().to("cpu", torch.float64).numpy() for x in (boltzmann.bias, boltzmann.coupling[row, column])
     )
     pairs = row.cpu().numpy(), column.cpu().numpy(), quadratic
     return dimod.BinaryQuadraticModel.from_numpy_vectors(linear, pairs, 0.0, dimod.BINARY, variable_order=names)
@@ -56,8 +63,8 @@ def from_bqm(bqm: dimod.BinaryQuadraticModel, beta: float = 1.0, *, dtype: torch
 
     Bipartite where the interactions, zeros among them, are those of a bipartite graph; a machine on a graph where not.
 
-    >>> machine, labels, offset = from_bqm(dimod.BQM.from_ising({}, {("a", "b"): -1.0}), beta=2.0)
-    >>> type(machine).__name__, labels, offset
+    >>> boltzmann, labels, offset = from_bqm(dimod.BQM.from_ising({}, {("a", "b"): -1.0}), beta=2.0)
+    >>> type(boltzmann).__name__, labels, offset
     ('BipartiteBoltzmann', ['a', 'b'], -2.0)
     """
     if not bqm.num_variables:
@@ -72,13 +79,13 @@ def from_bqm(bqm: dimod.BinaryQuadraticModel, beta: float = 1.0, *, dtype: torch
     bias, coupling = (torch.tensor(x, dtype=dtype) for x in (-beta * linear, dense))
     left = _left_side(len(labels), row, column)
     if left is None:
-        machine: Boltzmann = GraphBoltzmann(bias, coupling)
+        boltzmann: Boltzmann = GraphBoltzmann(bias, coupling)
     else:
         n, order = int(left.sum()), torch.argsort(~left, stable=True)
-        machine = BipartiteBoltzmann(bias[order], coupling[order[:n]][:, order[n:]])
+        boltzmann = BipartiteBoltzmann(bias[order], coupling[order[:n]][:, order[n:]])
         labels = [labels[i] for i in order]
-    check_machine(machine)
-    return FromBQM(machine, labels, beta * float(offset))
+    check_boltzmann(boltzmann)
+    return FromBQM(boltzmann, labels, beta * float(offset))
 
 
 def check_labels(labels: Sequence[Hashable] | None, units: int) -> list[Any]:

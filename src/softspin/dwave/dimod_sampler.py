@@ -18,13 +18,13 @@ from softspin.random import DrawDomain, KeyDomain, advance, one_uniform
 from softspin.samplers import GibbsInfo, GibbsState
 from softspin.samplers import Sampler as TrainingSampler
 from softspin.samplers.diagnostics import flip_rate
-from softspin.samplers.machines import (
+from softspin.samplers.primitives import (
+    check_boltzmann,
     check_count,
-    check_machine,
     check_step,
     independent_draw,
-    replica_streams,
-    single_machines,
+    replica_rng_states,
+    split_replicas,
 )
 
 
@@ -44,8 +44,9 @@ class DimodSampler(TrainingSampler):
 
     >>> from softspin.distributions import BipartiteBoltzmann
     >>> from softspin.dwave import GibbsSampler
-    >>> machine, sampler = BipartiteBoltzmann(torch.zeros(5), torch.ones(2, 3)), DimodSampler(GibbsSampler(), sweeps=20)
-    >>> state, info = sampler.step(sampler.init(machine, chains=10, seed=0), machine)
+    >>> boltzmann = BipartiteBoltzmann(torch.zeros(5), torch.ones(2, 3))
+    >>> sampler = DimodSampler(GibbsSampler(), sweeps=20)
+    >>> state, info = sampler.step(sampler.init(boltzmann, chains=10, seed=0), boltzmann)
     >>> state.z.shape, round(sampler.report.beta, 1)
     (torch.Size([10, 5]), 1.0)
     """
@@ -81,29 +82,31 @@ class DimodSampler(TrainingSampler):
     @torch.no_grad()
     def init(self, boltzmann: Boltzmann, chains: int, seed: int) -> GibbsState:
         """Fair coin flips, until the first step; the sampler's temperature is measured here, once."""
-        check_machine(boltzmann)
+        check_boltzmann(boltzmann)
         check_count("chains", chains)
         check_labels(self.labels, boltzmann.units)
         self._measure()
-        stream = replica_streams(boltzmann, seed, KeyDomain.DIMOD)
-        return GibbsState(independent_draw(boltzmann, torch.zeros_like(boltzmann.bias), stream, (chains,)), stream)
+        rng_state = replica_rng_states(boltzmann, seed, KeyDomain.DIMOD)
+        return GibbsState(
+            independent_draw(boltzmann, torch.zeros_like(boltzmann.bias), rng_state, (chains,)), rng_state
+        )
 
     @torch.no_grad()
     def step(self, state: GibbsState, boltzmann: Boltzmann, sweeps: int = 1) -> tuple[GibbsState, GibbsInfo]:
         """As many reads as there are chains, of every replica's machine. Energies and reads go through the host."""
         check_step(boltzmann, state.z, sweeps)
         chains = state.z.shape[-2]
-        seeds = (one_uniform(state.stream, DrawDomain.DIMOD_SEED) * 2**31).to(torch.int64).reshape(-1).tolist()
-        reads = [self._read(one, chains, own) for one, own in zip(single_machines(boltzmann), seeds, strict=True)]
+        seeds = (one_uniform(state.rng_state, DrawDomain.DIMOD_SEED) * 2**31).to(torch.int64).reshape(-1).tolist()
+        reads = [self._read(one, chains, own) for one, own in zip(split_replicas(boltzmann), seeds, strict=True)]
         z = torch.stack(reads).reshape(state.z.shape)
-        return GibbsState(z, advance(state.stream, sweeps)), GibbsInfo(flip_rate(state.z, z))
+        return GibbsState(z, advance(state.rng_state, sweeps)), GibbsInfo(flip_rate(state.z, z))
 
-    def _read(self, machine: Boltzmann, chains: int, seed: int) -> Tensor:
-        bqm = to_bqm(machine, self.labels)
+    def _read(self, boltzmann: Boltzmann, chains: int, seed: int) -> Tensor:
+        bqm = to_bqm(boltzmann, self.labels)
         bqm.scale(1 / self.effective_beta)
         own = {"seed": seed} if "seed" in self.sampler.parameters else {}
         found = self.sampler.sample(bqm, num_reads=chains, **own, **self.parameters)
-        z = bits_of(found, list(bqm.variables), machine.bias)
+        z = bits_of(found, list(bqm.variables), boltzmann.bias)
         if len(z) != chains:
             raise ShapeError(f"{type(self.sampler).__name__} gave {len(z)} reads; {chains} were asked for")
         return z

@@ -82,15 +82,15 @@ def check_temperature(
     check_reads(sampler)
     if not 0 < asked < math.inf:
         raise SupportError(f"asked = {asked:g}; an inverse temperature is a finite number above 0")
-    machine, labels = _small_machine(sampler)
-    bqm = to_bqm(machine, labels)
+    boltzmann, labels = _small_boltzmann(sampler)
+    bqm = to_bqm(boltzmann, labels)
     bqm.scale(1 / asked)
     taken = {"num_reads": reads, **({"seed": seed} if "seed" in sampler.parameters else {}), **parameters}
-    z = bits_of(sampler.sample(bqm, **taken), labels, machine.bias)
+    z = bits_of(sampler.sample(bqm, **taken), labels, boltzmann.bias)
     states = torch.cat([*all_states(UNITS)])
     powers = 2 ** torch.arange(UNITS)
     counts = torch.bincount((z.to(torch.int64) * powers).sum(-1), minlength=len(states)).to(torch.float64)
-    return measure(machine.energy(states) / asked, counts, asked)
+    return measure(boltzmann.energy(states) / asked, counts, asked)
 
 
 def measure(energies: Tensor, counts: Tensor, asked: float) -> TemperatureReport:
@@ -125,7 +125,7 @@ def check_reads(sampler: Sampler) -> None:
         )
 
 
-def _small_machine(sampler: Sampler) -> tuple[GraphBoltzmann, list[Any]]:
+def _small_boltzmann(sampler: Sampler) -> tuple[GraphBoltzmann, list[Any]]:
     """Random biases and couplings, on nodes of the sampler's graph that are near each other if it has one."""
     nodes: list[Any] = list(range(UNITS))
     edges = list(itertools.combinations(nodes, 2))

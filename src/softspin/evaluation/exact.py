@@ -35,8 +35,10 @@ def exact_log_likelihood(
     check_images(images, len(model.mean))
     total = torch.full((model.replicas, len(images)), -torch.inf, dtype=torch.float64, device=model.mean.device)
     with evaluating(model):
-        machine = model.prior(validate=False)
-        prior = machine.with_parameters(machine.bias.to(torch.float64), machine.couplings.detach().to(torch.float64))
+        boltzmann = model.prior(validate=False)
+        prior = boltzmann.with_parameters(
+            boltzmann.bias.to(torch.float64), boltzmann.couplings.detach().to(torch.float64)
+        )
         for states in all_states(model.units, state_chunk, model.mean.device):
             z = states.expand(model.replicas, *states.shape)
             parameters = model.decode(z[:, None].to(model.mean.dtype))[:, 0].to(torch.float64)

@@ -19,7 +19,7 @@ from softspin.evaluation.draws import check_room, replica_keys, uniforms
 from softspin.evaluation.running import Running, check_images, evaluating, image_batches
 from softspin.model import DiscreteVAE
 from softspin.samplers import LogZ
-from softspin.samplers.machines import check_count
+from softspin.samplers.primitives import check_count
 
 ACTIVE = 0.01
 """A bit is active if the variance over images of its posterior mean is above this."""
@@ -101,10 +101,10 @@ def evaluate(
     keys = replica_keys(seed, model.replicas, model.mean.device)
     seen = _Seen(samples)
     with evaluating(model):
-        machine = model.prior(validate=False)
+        boltzmann = model.prior(validate=False)
         for start, x in image_batches(images, batch, model.mean, model.likelihood.check_data):
             index = torch.arange(start, start + len(x), device=keys.device)
-            seen.add(_importance(model, machine, x, keys, index, samples, chunk), per_image)
+            seen.add(_importance(model, boltzmann, x, keys, index, samples, chunk), per_image)
             if progress is not None:
                 progress(start + len(x))
     return seen.result(log_z)
@@ -112,7 +112,7 @@ def evaluate(
 
 def _importance(
     model: DiscreteVAE,
-    machine: Boltzmann,
+    boltzmann: Boltzmann,
     x: Tensor,
     keys: Tensor,
     index: Tensor,
@@ -129,7 +129,7 @@ def _importance(
         z, log_q = model.sample_posterior(x, uniforms(keys, index, which, model.units))
         # The sums over pixels and bits are in the model's precision, all that follows is in double.
         log_likelihood = model.log_likelihood(x, model.decode(z)).to(torch.float64)
-        divergence = log_q.to(torch.float64) + machine.energy(z).to(torch.float64)
+        divergence = log_q.to(torch.float64) + boltzmann.energy(z).to(torch.float64)
         log_w = log_likelihood - divergence
         sums = _Sums(
             torch.logaddexp(sums.log_sum, log_w.logsumexp(1)),

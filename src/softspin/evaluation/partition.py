@@ -11,7 +11,7 @@ from softspin.model import DiscreteVAE
 from softspin.samplers import LogZ
 from softspin.samplers.log_z import ais, exact
 from softspin.samplers.log_z import sandwich as both_ways
-from softspin.samplers.machines import single_machines
+from softspin.samplers.primitives import split_replicas
 
 EXACT = 20
 """Units up to which log Z is enumerated, of an RBM's smaller side: 2 seconds on two cores, a GPU is faster."""
@@ -33,12 +33,12 @@ def log_z_for(
     depends on the neighbours.
     """
     results: list[LogZ] = []
-    each = zip(single_machines(model.prior(validate=False)), replica_seeds(seed, model.replicas), strict=True)
-    for machine, own in each:
-        if machine.listed_units <= EXACT:
-            results.append(exact(machine))
+    each = zip(split_replicas(model.prior(validate=False)), replica_seeds(seed, model.replicas), strict=True)
+    for boltzmann, own in each:
+        if boltzmann.enumerated_units <= EXACT:
+            results.append(exact(boltzmann))
         else:
             anneal = both_ways if sandwich else ais
-            results.append(anneal(machine, seed=own, temperatures=temperatures, chains=chains))
+            results.append(anneal(boltzmann, seed=own, temperatures=temperatures, chains=chains))
     numbers = zip(*(result[:5] for result in results), strict=True)
     return LogZ._make((*(torch.stack(each) for each in numbers), results[0].method, results[0].kind))

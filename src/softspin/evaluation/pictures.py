@@ -106,9 +106,9 @@ def curves(rows: Sequence[Mapping[str, Any]], path: StrPath, *, names: Sequence[
 def couplings(model: DiscreteVAE, path: StrPath, *, replica: int = 0) -> Path:
     """The couplings W of the prior, red positive, blue negative, white none: of an RBM left side down, right across."""
     _check_replica(model, replica)
-    machine = model.prior(validate=False)
-    down, across = machine.axis_names
-    weight = machine.couplings.detach()[replica].to("cpu", torch.float64)
+    boltzmann = model.prior(validate=False)
+    down, across = boltzmann.axis_names
+    weight = boltzmann.couplings.detach()[replica].to("cpu", torch.float64)
     if not bool(torch.isfinite(weight).all()):
         raise SupportError("the couplings hold NaN or infinity; there is nothing to draw")
     # An untrained machine is all zeros, and white.

@@ -54,7 +54,7 @@ class Cell:
         if steps is not None:
             own["steps"] = steps
         try:
-            return _recipe({**own, "samples": self.k, "seeds": tuple(seeds)}).with_settings(settings)
+            return _recipe({**own, "importance_samples": self.k, "seeds": tuple(seeds)}).with_settings(settings)
         except SoftspinError as error:
             raise type(error)(f"{self.id}: {error}") from None
 
@@ -153,7 +153,7 @@ def _cell(path: Path, number: int, values: object) -> Cell:
         config = Cell(**values).config()
     except SoftspinError as error:
         raise type(error)(f"table {path}: {error}") from None
-    return Cell(**values | {"k": config.samples, "beta": config.beta})
+    return Cell(**values | {"k": config.importance_samples, "beta": config.beta})
 
 
 def choose(cells: Sequence[Cell], patterns: Sequence[str]) -> list[Cell]:

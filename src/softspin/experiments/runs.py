@@ -35,7 +35,7 @@ from softspin.provenance import find_device, provenance
 from softspin.records import FULL_STEPS, ResultRow
 from softspin.training import checkpoint
 from softspin.training.results import RUN, read_result, read_run
-from softspin.training.trainer import Trainer, Watcher
+from softspin.training.trainer import Callback, Trainer
 
 NOT_THE_CELLS_FAULT = (CheckpointError, DataError, DeviceError, JournalError, OutOfTimeError, RunError, OSError)
 """What stops a grid, unless a file is damaged: the next cell would meet it as well, and this one can go on later."""
@@ -99,7 +99,7 @@ def seeds_text(seeds: Sequence[int]) -> str:
 
 
 def train_run(
-    spec: RunSpec, data: Dataset, *, watcher: Watcher | None = None, deadline: float | None = None
+    spec: RunSpec, data: Dataset, *, callback: Callback | None = None, deadline: float | None = None
 ) -> list[ResultRow]:
     """Train a run, or resume it: a row for each seed, or for those that failed.
 
@@ -108,7 +108,7 @@ def train_run(
     """
     _forget_the_last_run()
     try:
-        return [_finished(spec, row) for row in _results(spec, data, watcher, deadline)]
+        return [_finished(spec, row) for row in _results(spec, data, callback, deadline)]
     except TrainingError as error:
         _set_aside(spec.folder)
         seeds = spec.config.seeds if error.seed is None else (error.seed,)
@@ -135,11 +135,11 @@ def check_device(name: str) -> None:
         raise DeviceError(f"{device} does not work any more ({_line(error)}); call again to go on") from None
 
 
-def _results(spec: RunSpec, data: Dataset, watcher: Watcher | None, deadline: float | None) -> list[ResultRow]:
+def _results(spec: RunSpec, data: Dataset, callback: Callback | None, deadline: float | None) -> list[ResultRow]:
     """What came out, with the commit that started the run: `result.json` of version 1 does not say."""
     rows = read_result(spec.folder) if spec.resume else None  # there is one if a kill came before its rows
     if rows is None:
-        trainer = Trainer(spec.config, data, spec.folder, watcher=watcher)
+        trainer = Trainer(spec.config, data, spec.folder, callback=callback)
         if deadline is not None:
             trainer.deadline = deadline
         rows = trainer.train(resume=spec.resume)

@@ -50,7 +50,7 @@ class Estimate(NamedTuple):
 def work_of(config: Config, variant: Mapping[str, Any]) -> Work:
     """The work of a config."""
     return Work(
-        config.data, config.structure, config.method, config.sampler, config.samples,
+        config.data, config.structure, config.method, config.sampler, config.importance_samples,
         len(config.replicas), config.steps, variant,
     )  # fmt: skip
 

@@ -14,10 +14,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from softspin.deprecation import renamed_members
 from softspin.errors import DeviceError, MissingExtraError, ShapeError, SupportError, TooLargeError, unknown_name
 from softspin.kernels import plain
-from softspin.random import advance, one_uniform, uniforms
-from softspin.random import init_rng_state as streams
+from softspin.random import advance, init_rng_state, one_uniform, uniforms
 
 __all__ = [
     "Implementation",
@@ -25,10 +25,12 @@ __all__ = [
     "anneal",
     "choose",
     "gibbs_sweeps",
+    "init_rng_state",
     "one_uniform",
-    "streams",
     "uniforms",
 ]
+
+__getattr__ = renamed_members(__name__, {"streams": "softspin.random.init_rng_state"})
 
 Implementation = Literal["auto", "plain", "cpu", "gpu"]
 _NEEDS = {"cpu": "the package numba: pip install 'softspin[fast]'", "gpu": "the package triton"}
@@ -80,7 +82,7 @@ def gibbs_sweeps(
     z: Tensor,
     bias: Tensor,
     weight: Tensor,
-    stream: Tensor,
+    rng_state: Tensor,
     sweeps: int,
     t: Tensor | None = None,
     base: Tensor | None = None,
@@ -89,16 +91,19 @@ def gibbs_sweeps(
 ) -> tuple[Tensor, Tensor]:
     """`sweeps` block Gibbs sweeps of all chains; see :func:`softspin.kernels.plain.gibbs_sweeps`.
 
-    >>> z, stream = gibbs_sweeps(torch.zeros(1, 4, 5), torch.zeros(1, 5), torch.zeros(1, 2, 3), streams(0, 1), sweeps=3)
-    >>> z.shape, stream[0, 1].item()
+    >>> bias, weight = torch.zeros(1, 5), torch.zeros(1, 2, 3)
+    >>> z, rng_state = gibbs_sweeps(torch.zeros(1, 4, 5), bias, weight, init_rng_state(0, 1), sweeps=3)
+    >>> z.shape, rng_state[0, 1].item()
     (torch.Size([1, 4, 5]), 3)
     """
-    _check(bias, weight, stream, z, base)
+    _check(bias, weight, rng_state, z, base)
     if sweeps < 1:
         raise SupportError(f"{sweeps} sweeps; at least 1 is needed")
     if t is not None and t.shape != z.shape[:2]:
         raise ShapeError(f"temperatures of shape {tuple(t.shape)}; one per chain is {tuple(z.shape[:2])}")
-    result: tuple[Tensor, Tensor] = _run("gibbs_sweeps", implementation, bias, z, bias, weight, stream, sweeps, t, base)
+    result: tuple[Tensor, Tensor] = _run(
+        "gibbs_sweeps", implementation, bias, z, bias, weight, rng_state, sweeps, t, base
+    )
     return result
 
 
@@ -109,7 +114,7 @@ def anneal(
     base: Tensor,
     schedule: Tensor,
     chains: int,
-    stream: Tensor,
+    rng_state: Tensor,
     start: Tensor | None = None,
     *,
     implementation: Implementation = "auto",
@@ -117,11 +122,11 @@ def anneal(
     """Annealed importance sampling, forward or (from `start`) reverse; see :func:`softspin.kernels.plain.anneal`.
 
     >>> bias, weight = torch.zeros(2, 5), torch.zeros(2, 2, 3)
-    >>> log_weight, z, stream = anneal(bias, weight, bias, torch.linspace(0, 1, 11), 4, streams(0, 2))
+    >>> log_weight, z, rng_state = anneal(bias, weight, bias, torch.linspace(0, 1, 11), 4, init_rng_state(0, 2))
     >>> log_weight.shape, z.shape
     (torch.Size([2, 4]), torch.Size([2, 4, 5]))
     """
-    _check(bias, weight, stream, start, base)
+    _check(bias, weight, rng_state, start, base)
     if chains < 1:
         raise SupportError(f"{chains} chains; at least 1 is needed")
     if schedule.ndim != 1 or len(schedule) < 2:
@@ -130,7 +135,7 @@ def anneal(
         raise SupportError("a schedule with values outside [0, 1]; it leads from one of them to the other")
     if start is not None and start.shape[1] != chains:
         raise ShapeError(f"{start.shape[1]} chains to start from, but {chains} were asked for")
-    arguments = bias, weight, base, schedule, chains, stream, start
+    arguments = bias, weight, base, schedule, chains, rng_state, start
     result: tuple[Tensor, Tensor, Tensor] = _run("anneal", implementation, bias, *arguments)
     return result
 
@@ -146,7 +151,7 @@ def _run(function: str, implementation: str, like: Tensor, *arguments: Any) -> A
         return getattr(plain, function)(*arguments)
 
 
-def _check(bias: Tensor, weight: Tensor, stream: Tensor, z: Tensor | None, base: Tensor | None) -> None:
+def _check(bias: Tensor, weight: Tensor, rng_state: Tensor, z: Tensor | None, base: Tensor | None) -> None:
     if weight.ndim != 3 or bias.shape != (weight.shape[0], weight.shape[1] + weight.shape[2]):
         raise ShapeError(
             f"bias {tuple(bias.shape)} and weight {tuple(weight.shape)} do not fit; "
@@ -157,5 +162,7 @@ def _check(bias: Tensor, weight: Tensor, stream: Tensor, z: Tensor | None, base:
         raise ShapeError(f"chains of shape {tuple(z.shape)}; this machine takes ({replicas}, at least 1, {units})")
     if base is not None and base.shape != bias.shape:
         raise ShapeError(f"base of shape {tuple(base.shape)}; like the biases it must be {tuple(bias.shape)}")
-    if stream.shape != (replicas, 2) or stream.dtype != torch.int64:
-        raise ShapeError(f"stream {tuple(stream.shape)} of {stream.dtype}; it must be ({replicas}, 2) of torch.int64")
+    if rng_state.shape != (replicas, 2) or rng_state.dtype != torch.int64:
+        raise ShapeError(
+            f"stream {tuple(rng_state.shape)} of {rng_state.dtype}; it must be ({replicas}, 2) of torch.int64"
+        )

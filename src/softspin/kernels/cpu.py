@@ -38,7 +38,7 @@ def gibbs_sweeps(
     z: Tensor,
     bias: Tensor,
     weight: Tensor,
-    stream: Tensor,
+    rng_state: Tensor,
     sweeps: int,
     t: Tensor | None = None,
     base: Tensor | None = None,
@@ -46,11 +46,11 @@ def gibbs_sweeps(
     """Block Gibbs sweeps as :func:`softspin.kernels.plain.gibbs_sweeps`, for float32 on the CPU.
 
     >>> z, bias, weight = torch.zeros(1, 4, 5), torch.full((1, 5), 50.0), torch.zeros(1, 2, 3)
-    >>> z, stream = gibbs_sweeps(z, bias, weight, torch.tensor([[1, 0]]), sweeps=2)
-    >>> int(z.sum()), stream.tolist()
+    >>> z, rng_state = gibbs_sweeps(z, bias, weight, torch.tensor([[1, 0]]), sweeps=2)
+    >>> int(z.sum()), rng_state.tolist()
     (20, [[1, 2]])
     """
-    _check(bias, weight, stream, z, base)
+    _check(bias, weight, rng_state, z, base)
     if sweeps < 1:
         raise SupportError(f"{sweeps} sweeps; at least 1 is needed")
     if t is None:
@@ -60,8 +60,8 @@ def gibbs_sweeps(
     elif not bool(((t >= 0) & (t <= 1)).all()):
         raise SupportError(f"temperatures from {t.min().item():g} to {t.max().item():g}; they must lie in [0, 1]")
     times = torch.ones(z.shape[:2]) if t is None else t.to(torch.float32)
-    new, _ = _run(z, bias, weight, base, times, torch.empty(0), sweeps, stream)
-    return new, advance(stream, sweeps)
+    new, _ = _run(z, bias, weight, base, times, torch.empty(0), sweeps, rng_state)
+    return new, advance(rng_state, sweeps)
 
 
 @torch.no_grad()
@@ -71,28 +71,28 @@ def anneal(
     base: Tensor,
     schedule: Tensor,
     chains: int,
-    stream: Tensor,
+    rng_state: Tensor,
     start: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Annealed importance sampling as :func:`softspin.kernels.plain.anneal`: log weights, chains, stream.
 
     >>> bias, weight = torch.ones(1, 5), torch.zeros(1, 2, 3)
-    >>> log_weight, z, stream = anneal(bias, weight, bias, torch.linspace(0, 1, 11), 4, torch.tensor([[1, 0]]))
-    >>> log_weight.tolist(), z.shape, stream.tolist()
+    >>> log_weight, z, rng_state = anneal(bias, weight, bias, torch.linspace(0, 1, 11), 4, torch.tensor([[1, 0]]))
+    >>> log_weight.tolist(), z.shape, rng_state.tolist()
     ([[0.0, 0.0, 0.0, 0.0]], torch.Size([1, 4, 5]), [[1, 11]])
     """
     if chains < 1:
         raise SupportError(f"{chains} chains; at least 1 is needed")
     z = torch.zeros(len(bias), chains, bias.shape[-1]) if start is None else start
-    _check(bias, weight, stream, z, base)
+    _check(bias, weight, rng_state, z, base)
     if z.shape[1] != chains:
         raise ShapeError(f"{z.shape[1]} chains to start from, but {chains} were asked for")
     steps, times = len(schedule), torch.zeros(z.shape[:2])
-    new, log_weight = _run(z, bias, weight, base, times, schedule.to(torch.float64), steps, stream)
-    return log_weight, new, advance(stream, steps)
+    new, log_weight = _run(z, bias, weight, base, times, schedule.to(torch.float64), steps, rng_state)
+    return log_weight, new, advance(rng_state, steps)
 
 
-def uniforms(stream: Tensor, offset: int, chains: int, sides: tuple[int, int]) -> Tensor:
+def uniforms(rng_state: Tensor, offset: int, chains: int, sides: tuple[int, int]) -> Tensor:
     """The uniforms that sweep `offset` of a call uses, `(R, chains, n + m)` float32, slowly; sides = (n, m).
 
     u = (w | 1) / 2**24: odd, so never 0 or 1. The top 16 bits of w come four units to a 64-bit word, lowest
@@ -103,7 +103,7 @@ def uniforms(stream: Tensor, offset: int, chains: int, sides: tuple[int, int]) -
     """
     drawn = [
         [_side(key, counter + offset, half, chains, sides[1 - half]) for half in (1, 0)]
-        for key, counter in stream.tolist()
+        for key, counter in rng_state.tolist()
     ]
     words = np.stack([np.concatenate(pair, axis=1) for pair in drawn]) | 1
     return torch.from_numpy(words.astype(np.float32) * np.float32(2.0**-24))
@@ -133,7 +133,7 @@ def _run(
     times: Tensor,
     schedule: Tensor,
     sweeps: int,
-    stream: Tensor,
+    rng_state: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """New chains and log weights. One sweep takes a millisecond: every operation of torch in here shows."""
     jit = importlib.import_module("softspin.kernels.cpu_jit")  # numba is imported here, and compiles
@@ -150,7 +150,7 @@ def _run(
         "times": times.contiguous(),
         "log_weight": torch.zeros(replicas, chains, dtype=torch.float64),
         "schedule": schedule.contiguous(),
-        "stream": stream.contiguous(),
+        "rng_state": rng_state.contiguous(),
         "weight": weight.contiguous(),
         "size": torch.full((replicas,), math.nan),
         "steepest": steepest,
@@ -206,7 +206,7 @@ def _openmp() -> Any:
     return entry
 
 
-def _check(bias: Tensor, weight: Tensor, stream: Tensor, z: Tensor, base: Tensor | None) -> None:
+def _check(bias: Tensor, weight: Tensor, rng_state: Tensor, z: Tensor, base: Tensor | None) -> None:
     if weight.ndim != 3 or bias.shape != (weight.shape[0], weight.shape[1] + weight.shape[2]):
         raise ShapeError(f"bias {tuple(bias.shape)} and weight {tuple(weight.shape)} are not (R, n + m) and (R, n, m)")
     replicas, units = bias.shape
@@ -214,8 +214,10 @@ def _check(bias: Tensor, weight: Tensor, stream: Tensor, z: Tensor, base: Tensor
         raise ShapeError(f"chains of shape {tuple(z.shape)}; this machine takes ({replicas}, at least 1, {units})")
     if base is not None and base.shape != bias.shape:
         raise ShapeError(f"base of shape {tuple(base.shape)}; like the biases it must be {tuple(bias.shape)}")
-    if stream.shape != (replicas, 2) or stream.dtype != torch.int64:
-        raise ShapeError(f"stream {tuple(stream.shape)} of {stream.dtype}; it must be ({replicas}, 2) of torch.int64")
+    if rng_state.shape != (replicas, 2) or rng_state.dtype != torch.int64:
+        raise ShapeError(
+            f"stream {tuple(rng_state.shape)} of {rng_state.dtype}; it must be ({replicas}, 2) of torch.int64"
+        )
     for name, tensor in (("chains", z), ("bias", bias), ("weight", weight), ("base", base)):
         if tensor is None:
             continue

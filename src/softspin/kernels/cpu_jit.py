@@ -20,7 +20,7 @@ __all__ = ["NAMES", "PREPARE", "SWEEP", "table_shape"]
 
 NAMES = (
     *("item", "replicas", "chains", "n", "m", "sweeps", "steps", "blocks"),
-    *("z", "new", "times", "log_weight", "schedule", "stream", "weight", "size", "steepest", "base", "slope"),
+    *("z", "new", "times", "log_weight", "schedule", "rng_state", "weight", "size", "steepest", "base", "slope"),
     *("left_table", "right_table", "good"),
 )
 JOB = np.dtype([(name, np.int64) for name in NAMES])  # the next item of work, sizes, and addresses of arrays
@@ -116,7 +116,7 @@ def sweep_all(address: int) -> None:
     times = carray(pointer(job.times), (job.replicas, job.chains), np.float32)
     log_weight = carray(pointer(job.log_weight), (job.replicas, job.chains), np.float64)
     schedule = carray(pointer(job.schedule), job.steps, np.float64)
-    stream = carray(pointer(job.stream), (job.replicas, 2), np.int64)
+    rng_state = carray(pointer(job.rng_state), (job.replicas, 2), np.int64)
     size = carray(pointer(job.size), job.replicas, np.float32)
     steepest = carray(pointer(job.steepest), job.replicas, np.float32)
     base = carray(pointer(job.base), (job.replicas, units), np.float32)
@@ -128,7 +128,7 @@ def sweep_all(address: int) -> None:
         r, block = item // job.blocks, item % job.blocks
         first, last = block * job.chains // job.blocks, (block + 1) * job.chains // job.blocks
         good[item] = run_block(
-            first, job.sweeps, z[r, first:last], times[r, first:last], schedule, stream[r, 0], stream[r, 1],
+            first, job.sweeps, z[r, first:last], times[r, first:last], schedule, rng_state[r, 0], rng_state[r, 1],
             unit_of(size[r]), (base[r, :n], base[r, n:]), (slope[r, :n], slope[r, n:]), (table[0][r], table[1][r]),
             steepest[r], new[r, first:last], log_weight[r, first:last],
         )  # fmt: skip

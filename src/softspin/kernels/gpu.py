@@ -27,7 +27,7 @@ from triton.runtime.errors import OutOfResources
 
 from softspin.errors import TooLargeError
 from softspin.kernels import gpu_narrow, gpu_wide
-from softspin.kernels.gpu_shared import PART, SMALLEST, fix
+from softspin.kernels.gpu_shared import PART, SMALLEST, quantize_weights
 from softspin.numerics import softplus
 
 SIZES = {32: (32,), 64: (64,), 128: (128,), 160: (128, 32), 192: (128, 64), 224: (128, 64, 32)}
@@ -35,7 +35,7 @@ LARGEST = max(SIZES)
 ROWS = 16  # of W that one program converts
 
 
-class Cut(NamedTuple):
+class LaunchPlan(NamedTuple):
     """How some chains of every replica are cut into programs."""
 
     wide: bool
@@ -45,7 +45,7 @@ class Cut(NamedTuple):
     chains: int
 
 
-def plan(size: int, replicas: int, chains: int, processors: int, tempered: bool) -> list[Cut]:
+def plan(size: int, replicas: int, chains: int, processors: int, tempered: bool) -> list[LaunchPlan]:
     """Few chains are spread over the chip, many are packed.
 
     Measured on an H200, 40 sweeps of 1,000 chains, in ms a replica (`benchmarks/gpu_sweeps.py` measures what is
@@ -56,15 +56,15 @@ def plan(size: int, replicas: int, chains: int, processors: int, tempered: bool)
     """
     total = replicas * chains
     if total <= 2048:
-        return [Cut(False, 8, 8 if size >= 128 else 4, chains)]
+        return [LaunchPlan(False, 8, 8 if size >= 128 else 4, chains)]
     if size <= 128:
-        return [Cut(False, 16 if total <= 8192 else 32, 8 if size == 128 else 4, chains)]
+        return [LaunchPlan(False, 16 if total <= 8192 else 32, 8 if size == 128 else 4, chains)]
     if tempered or total <= 2560:
-        return [Cut(False, 16, 4, chains)]
+        return [LaunchPlan(False, 16, 4, chains)]
     return _waves(replicas, chains, processors)
 
 
-def _waves(replicas: int, chains: int, processors: int) -> list[Cut]:
+def _waves(replicas: int, chains: int, processors: int) -> list[LaunchPlan]:
     """Blocks of 128 chains, then of 64, in the proportion that fills the chip best: one block has a whole processor.
 
     A wave of 128s takes 0.53 ms, one of 64s 0.38.
@@ -75,8 +75,8 @@ def _waves(replicas: int, chains: int, processors: int) -> list[Cut]:
         return 0.53 * triton.cdiv(replicas * blocks, processors) + 0.38 * triton.cdiv(replicas * rest, processors)
 
     many = min(chains, 128 * min(range(triton.cdiv(chains, 128) + 1), key=time))
-    cuts = [Cut(True, 128, 8, many), Cut(True, 64, 4, chains - many)]
-    return [cut for cut in cuts if cut.chains]
+    plans = [LaunchPlan(True, 128, 8, many), LaunchPlan(True, 64, 4, chains - many)]
+    return [cut for cut in plans if cut.chains]
 
 
 def quantum(weight: Tensor) -> Tensor:
@@ -92,7 +92,7 @@ def gibbs_sweeps(
     z: Tensor,
     bias: Tensor,
     weight: Tensor,
-    stream: Tensor,
+    rng_state: Tensor,
     sweeps: int,
     t: Tensor | None = None,
     base: Tensor | None = None,
@@ -101,7 +101,7 @@ def gibbs_sweeps(
     tempered = t is not None or base is not None
     t = torch.ones_like(z[..., 0]) if tempered and t is None else t
     base = torch.zeros_like(bias) if tempered and base is None else base
-    return _launch(z, bias, weight, stream, sweeps, base, t)
+    return _launch(z, bias, weight, rng_state, sweeps, base, t)
 
 
 def anneal(
@@ -110,7 +110,7 @@ def anneal(
     base: Tensor,
     schedule: Tensor,
     chains: int,
-    stream: Tensor,
+    rng_state: Tensor,
     start: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """As :func:`softspin.kernels.plain.anneal`: along the rounded machine's path, and the step to the true one."""
@@ -118,7 +118,7 @@ def anneal(
     z = bias.new_zeros(len(bias), chains, n + m) if start is None else start
     log_weight = bias.new_empty(len(bias), chains)
     schedule = schedule.to(bias)
-    out, after = _launch(z, bias, weight, stream, len(schedule), base, None, schedule, log_weight)
+    out, after = _launch(z, bias, weight, rng_state, len(schedule), base, None, schedule, log_weight)
     total = log_weight.to(torch.float64)
     # Where the path meets t = 1 the rounded machine stands in for the true one; one more step of importance sampling
     # between the two, at the chains' end (forward) or beginning (reverse), makes the result exact again.
@@ -143,7 +143,7 @@ def _launch(
     z: Tensor,
     bias: Tensor,
     weight: Tensor,
-    stream: Tensor,
+    rng_state: Tensor,
     steps: int,
     base: Tensor | None,
     t: Tensor | None,
@@ -157,28 +157,30 @@ def _launch(
     size = min(known for known in SIZES if known >= max(n, m))
     tiles = SIZES[size]
     starts = tuple(sum(tiles[:i]) for i in range(len(tiles)))
-    cuts = plan(size, replicas, chains, _processors(weight.device), tempered=base is not None)
-    wide = cuts[0].wide
+    plans = plan(size, replicas, chains, _processors(weight.device), tempered=base is not None)
+    wide = plans[0].wide
     largest = _largest(weight)
     parts = torch.empty(replicas, 2, 2, size, size, dtype=torch.int8, device=weight.device)
     fields = bias.new_empty(replicas, 2, size) if wide else None
-    out, after = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (z, stream))
-    z, bias, weight, stream = z.contiguous(), bias.contiguous(), weight.contiguous(), stream.contiguous()
-    fix[(replicas, 2, size // ROWS)](
+    out, after = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (z, rng_state))
+    z, bias, weight, rng_state = z.contiguous(), bias.contiguous(), weight.contiguous(), rng_state.contiguous()
+    quantize_weights[(replicas, 2, size // ROWS)](
         weight, bias, largest, parts, fields, n, m,
         SIZE=size, ROWS=ROWS, COLUMNS=triton.next_power_of_2(size), WIDE=wide,
     )  # fmt: skip
     first = 0
-    for cut in cuts:
+    for cut in plans:
         grid = (triton.cdiv(cut.chains, cut.block), replicas)
         shape = {"T": tiles, "S": starts, "SIZE": size, "BLOCK": cut.block, "num_warps": cut.warps, "num_stages": 1}
         try:
             if wide:
-                gpu_wide.sweep[grid](z, out, parts, largest, fields, stream, after, n, m, first, chains, steps, **shape)
+                gpu_wide.sweep[grid](
+                    z, out, parts, largest, fields, rng_state, after, n, m, first, chains, steps, **shape
+                )
             else:
                 gpu_narrow.sweep[grid](
                     z, out, parts, largest, bias, None if base is None else base.contiguous(),
-                    None if t is None else t.contiguous(), stream, after, schedule, log_weight, n, m, chains, steps,
+                    None if t is None else t.contiguous(), rng_state, after, schedule, log_weight, n, m, chains, steps,
                     TEMPERED=base is not None, ANNEAL=schedule is not None, **shape,
                 )  # fmt: skip
         except OutOfResources as error:

@@ -23,7 +23,7 @@ class Tile(NamedTuple):
     depth: int
     warps: int
     stages: int
-    shares: int
+    split_k: int
 
 
 @triton.jit
@@ -47,7 +47,7 @@ def add_product(total, x, y, TF32: tl.constexpr):
 @triton.jit
 def make_tile(
     index, a, b, out, M, N, K, a_replica, a_lead, b_replica, b_lead, steps,
-    A_TURNED: tl.constexpr, B_TURNED: tl.constexpr, UNIT: tl.constexpr, TF32: tl.constexpr,
+    A_TRANSPOSED: tl.constexpr, B_TRANSPOSED: tl.constexpr, UNIT: tl.constexpr, TF32: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
     """Tile `index` of out (shares, R, M, N) from a (R, M, K) and b (R, K, N), the tiles of a share in a row.
@@ -66,10 +66,10 @@ def make_tile(
     start = share * steps * DEPTH
     place = start + tl.arange(0, DEPTH)
     a_row, a_place = a_lead * UNIT, 1
-    if A_TURNED:
+    if A_TRANSPOSED:
         a_row, a_place = 1, a_lead * UNIT
     b_place, b_column = b_lead * UNIT, 1
-    if B_TURNED:
+    if B_TRANSPOSED:
         b_place, b_column = 1, b_lead * UNIT
     a += replica * a_replica * UNIT + row[:, None] * a_row + place[None, :] * a_place
     b += replica * b_replica * UNIT + place[:, None] * b_place + column[None, :] * b_column
@@ -90,13 +90,13 @@ def make_tile(
 @triton.jit(do_not_specialize=["M", "N", "K", "a_replica", "a_lead", "b_replica", "b_lead", "steps"])
 def product(
     a, b, out, M, N, K, a_replica, a_lead, b_replica, b_lead, steps,
-    A_TURNED: tl.constexpr, B_TURNED: tl.constexpr, UNIT: tl.constexpr, TF32: tl.constexpr,
+    A_TRANSPOSED: tl.constexpr, B_TRANSPOSED: tl.constexpr, UNIT: tl.constexpr, TF32: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
     """All tiles of one product."""
     make_tile(
         tl.program_id(0), a, b, out, M, N, K, a_replica, a_lead, b_replica, b_lead, steps,
-        A_TURNED, B_TURNED, UNIT, TF32, ROWS, COLUMNS, DEPTH,
+        A_TRANSPOSED, B_TRANSPOSED, UNIT, TF32, ROWS, COLUMNS, DEPTH,
     )  # fmt: skip
 
 
@@ -109,8 +109,8 @@ def product(
 def two_products(
     first, a, b, out, M, N, K, a_replica, a_lead, b_replica, b_lead, steps,
     a_2, b_2, out_2, M_2, N_2, K_2, a_replica_2, a_lead_2, b_replica_2, b_lead_2, steps_2,
-    A_TURNED: tl.constexpr, B_TURNED: tl.constexpr, UNIT: tl.constexpr,
-    A_TURNED_2: tl.constexpr, B_TURNED_2: tl.constexpr, UNIT_2: tl.constexpr,
+    A_TRANSPOSED: tl.constexpr, B_TRANSPOSED: tl.constexpr, UNIT: tl.constexpr,
+    A_TRANSPOSED_2: tl.constexpr, B_TRANSPOSED_2: tl.constexpr, UNIT_2: tl.constexpr,
     TF32: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
     """The `first` programs make one product, the others another: side by side, for the price of the longer one."""
@@ -118,12 +118,12 @@ def two_products(
     if index < first:
         make_tile(
             index, a, b, out, M, N, K, a_replica, a_lead, b_replica, b_lead, steps,
-            A_TURNED, B_TURNED, UNIT, TF32, ROWS, COLUMNS, DEPTH,
+            A_TRANSPOSED, B_TRANSPOSED, UNIT, TF32, ROWS, COLUMNS, DEPTH,
         )  # fmt: skip
     else:
         make_tile(
             index - first, a_2, b_2, out_2, M_2, N_2, K_2, a_replica_2, a_lead_2, b_replica_2, b_lead_2, steps_2,
-            A_TURNED_2, B_TURNED_2, UNIT_2, TF32, ROWS, COLUMNS, DEPTH,
+            A_TRANSPOSED_2, B_TRANSPOSED_2, UNIT_2, TF32, ROWS, COLUMNS, DEPTH,
         )  # fmt: skip
 
 
@@ -133,18 +133,18 @@ def tile_for(rows: int, columns: int, depth: int) -> Tile:
     A function of the shape alone, not of the number of replicas: what a replica gets must not depend on its company.
     With up to seven shares torch's compiler writes their sum out, in their order.
     """
-    tile = Tile(32, 64, 32, warps=4, stages=4, shares=1)
+    tile = Tile(32, 64, 32, warps=4, stages=4, split_k=1)
     tiles = triton.cdiv(rows, tile.rows) * triton.cdiv(columns, tile.columns)
     # Measured on an H200 with 5 and 20 replicas: dividing a sum of up to 400 costs more than it saves.
-    return tile._replace(shares=4) if depth > 512 and tiles < 132 else tile
+    return tile._replace(split_k=4) if depth > 512 and tiles < 132 else tile
 
 
 class Plan(NamedTuple):
     """One product as a kernel takes it."""
 
     arguments: tuple[Tensor | int, ...]
-    a_turned: bool
-    b_turned: bool
+    a_transposed: bool
+    b_transposed: bool
     unit: int
     programs: int
     out: Tensor
@@ -154,23 +154,28 @@ def plan(a: Tensor, b: Tensor, tile: Tile) -> Plan:
     """For a `(R, M, K)` times b `(R, K, N)`, of any strides."""
     (replicas, rows, depth), columns = a.shape, b.shape[-1]
     a, b = (f if 1 in f.stride()[1:] else f.contiguous() for f in (a, b))
-    a_turned, b_turned = a.stride(2) != 1, b.stride(2) != 1
-    a_lead, b_lead = a.stride(1 + a_turned), b.stride(1 + b_turned)
+    a_transposed, b_transposed = a.stride(2) != 1, b.stride(2) != 1
+    a_lead, b_lead = a.stride(1 + a_transposed), b.stride(1 + b_transposed)
     a_replica, b_replica = (f.stride(0) if replicas > 1 else 0 for f in (a, b))
     lengths = rows, columns, depth, a_replica, a_lead, b_replica, b_lead
     unit = 4 if all(length % 4 == 0 for length in lengths) else 1
-    out = torch.empty(tile.shares, replicas, rows, columns, dtype=a.dtype, device=a.device)
+    out = torch.empty(tile.split_k, replicas, rows, columns, dtype=a.dtype, device=a.device)
     tiles = triton.cdiv(rows, tile.rows) * triton.cdiv(columns, tile.columns)
-    steps = triton.cdiv(triton.cdiv(depth, tile.depth), tile.shares)
+    steps = triton.cdiv(triton.cdiv(depth, tile.depth), tile.split_k)
     arguments = (a, b, out, *(length // unit for length in lengths), steps)
-    return Plan(arguments, a_turned, b_turned, unit, tiles * tile.shares, out)
+    return Plan(arguments, a_transposed, b_transposed, unit, tiles * tile.split_k, out)
 
 
 def launch(a: Tensor, b: Tensor, tile: Tile, tf32: bool) -> Tensor:
-    """Parts `(shares, R, M, N)` whose sum is a `(R, M, K)` times b `(R, K, N)`; any strides."""
+    """Parts `(split_k, R, M, N)` whose sum is a `(R, M, K)` times b `(R, K, N)`; any strides."""
     one = plan(a, b, tile)
     product[(one.programs, len(a))](
-        *one.arguments, A_TURNED=one.a_turned, B_TURNED=one.b_turned, UNIT=one.unit, TF32=tf32, **_shape(tile)
+        *one.arguments,
+        A_TRANSPOSED=one.a_transposed,
+        B_TRANSPOSED=one.b_transposed,
+        UNIT=one.unit,
+        TF32=tf32,
+        **_shape(tile),
     )
     return one.out
 
@@ -181,8 +186,9 @@ def launch_two(a: Tensor, b: Tensor, c: Tensor, d: Tensor, tf32: bool) -> tuple[
     one, two = plan(a, b, tiles[0]), plan(c, d, tiles[1])
     two_products[(one.programs + two.programs, len(a))](
         one.programs, *one.arguments, *two.arguments,
-        A_TURNED=one.a_turned, B_TURNED=one.b_turned, UNIT=one.unit,
-        A_TURNED_2=two.a_turned, B_TURNED_2=two.b_turned, UNIT_2=two.unit, TF32=tf32, **_shape(tiles[0]),
+        A_TRANSPOSED=one.a_transposed, B_TRANSPOSED=one.b_transposed, UNIT=one.unit,
+        A_TRANSPOSED_2=two.a_transposed, B_TRANSPOSED_2=two.b_transposed, UNIT_2=two.unit,
+        TF32=tf32, **_shape(tiles[0]),
     )  # fmt: skip
     return one.out, two.out
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from softspin.kernels.gpu_shared import NEVER, TO_Y, blank, is_on, philox, step_of
+from softspin.kernels.gpu_shared import NEVER, TO_Y, is_on, philox, step_of, zeros
 
 LN_2 = tl.constexpr(0.6931471805599453)
 
@@ -82,7 +82,8 @@ def _store(pointer, z, chain, chains, first, units, total, T: tl.constexpr, S: t
 
 @triton.jit
 def sweep(
-    z_in, z_out, parts, largest, bias, base, temperature, stream, stream_out, schedule, log_weight, n, m, chains, steps,
+    z_in, z_out, parts, largest, bias, base, temperature, rng_state, rng_state_out, schedule, log_weight,
+    n, m, chains, steps,
     T: tl.constexpr, S: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr,
     TEMPERED: tl.constexpr, ANNEAL: tl.constexpr,
 ):  # fmt: skip
@@ -101,17 +102,17 @@ def sweep(
         right_base, left_base = _vector(base + replica * total + n, m, T, S), _vector(base + replica * total, n, T, S)
     if TEMPERED and not ANNEAL:
         t = tl.load(temperature + replica * chains + chain, mask=chain < chains, other=1.0)[None, :]
-    key, counter = tl.load(stream + 2 * replica), tl.load(stream + 2 * replica + 1)
+    key, counter = tl.load(rng_state + 2 * replica), tl.load(rng_state + 2 * replica + 1)
     if tl.program_id(0) == 0:
-        tl.store(stream_out + 2 * replica, key)
-        tl.store(stream_out + 2 * replica + 1, counter + steps)
+        tl.store(rng_state_out + 2 * replica, key)
+        tl.store(rng_state_out + 2 * replica + 1, counter + steps)
     left = _chains(z_in + replica.to(tl.int64) * chains * total, chain, chains, 0, n, total, T, S)
     right = ()
     gain = ()
     for i in tl.static_range(len(T)):
-        right = right + (blank(T[i], BLOCK, tl.int8),)
+        right = right + (zeros(T[i], BLOCK, tl.int8),)
         if ANNEAL:
-            gain = gain + (blank(T[i], BLOCK, tl.float32),)
+            gain = gain + (zeros(T[i], BLOCK, tl.float32),)
     for k in tl.range(0, steps):
         right_words = ()
         left_words = ()

@@ -21,7 +21,7 @@ def step_of(largest):
 
 
 @triton.jit
-def fix(
+def quantize_weights(
     weight, bias, largest, parts, fields, n, m,
     SIZE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
@@ -93,5 +93,5 @@ def is_on(word, y):
 
 
 @triton.jit
-def blank(ROWS: tl.constexpr, COLUMNS: tl.constexpr, dtype: tl.constexpr):
+def zeros(ROWS: tl.constexpr, COLUMNS: tl.constexpr, dtype: tl.constexpr):
     return tl.zeros((ROWS, COLUMNS), dtype)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from softspin.kernels.gpu_shared import TO_Y, blank, is_on, philox, step_of, unit_of
+from softspin.kernels.gpu_shared import TO_Y, is_on, philox, step_of, unit_of, zeros
 
 
 @triton.jit
@@ -62,7 +62,7 @@ def _half(
     out = ()
     N: tl.constexpr = len(T)
     for j in tl.static_range(N):
-        total = blank(BLOCK, T[j], tl.int32)
+        total = zeros(BLOCK, T[j], tl.int32)
         for i in tl.static_range(N):
             total = tl.dot(_unpack(z[i], BLOCK, T[i]), high[i * N + j], total, out_dtype=tl.int32)
         total *= 256
@@ -97,7 +97,7 @@ def _store(pointer, z, chain, chains, first, units, total, T: tl.constexpr, S: t
 
 @triton.jit
 def sweep(
-    z_in, z_out, parts, largest, fields, stream, stream_out, n, m, first, chains, steps,
+    z_in, z_out, parts, largest, fields, rng_state, rng_state_out, n, m, first, chains, steps,
     T: tl.constexpr, S: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """`steps` sweeps of BLOCK chains; program 0 has chain `first`, an even number."""
@@ -112,10 +112,10 @@ def sweep(
     right_high, right_low = _matrix(parts, T, S, SIZE), _matrix(parts + SIZE * SIZE, T, S, SIZE)
     left_high, left_low = _matrix(parts + 2 * SIZE * SIZE, T, S, SIZE), _matrix(parts + 3 * SIZE * SIZE, T, S, SIZE)
     fields += replica * 2 * SIZE
-    key, counter = tl.load(stream + 2 * replica), tl.load(stream + 2 * replica + 1)
+    key, counter = tl.load(rng_state + 2 * replica), tl.load(rng_state + 2 * replica + 1)
     if tl.program_id(0) == 0:
-        tl.store(stream_out + 2 * replica, key)
-        tl.store(stream_out + 2 * replica + 1, counter + steps)
+        tl.store(rng_state_out + 2 * replica, key)
+        tl.store(rng_state_out + 2 * replica + 1, counter + steps)
     left = _chains(z_in + replica.to(tl.int64) * chains * total, chain, chains, 0, n, total, T, S, BLOCK)
     right = ()
     for i in tl.static_range(len(T)):

@@ -54,7 +54,7 @@ class _Product(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
         a, b = ctx.saved_tensors
         if all(ctx.needs_input_grad):
-            return joined_two(grad, b.mT, a.mT, grad)
+            return matmul_pair(grad, b.mT, a.mT, grad)
         wanted_a, wanted_b = ctx.needs_input_grad
         return joined(grad, b.mT) if wanted_a else None, joined(a.mT, grad) if wanted_b else None
 
@@ -64,7 +64,7 @@ def joined(a: Tensor, b: Tensor) -> Tensor:
     return _sum(partial_products(a, b))
 
 
-def joined_two(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
+def matmul_pair(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
     """a @ b and c @ d by one launch: a training step is a chain of launches, most of them too small to fill a GPU."""
     one, two = two_partial_products(a, b, c, d)
     return _sum(one), _sum(two)
@@ -76,7 +76,7 @@ def _sum(parts: Tensor) -> Tensor:
 
 @library.custom_op("softspin::partial_products", mutates_args=())
 def partial_products(a: Tensor, b: Tensor) -> Tensor:
-    """`(shares, R, M, N)`, whose sum over the first dimension is a `(R, M, K)` @ b `(R, K, N)`."""
+    """`(split_k, R, M, N)`, whose sum over the first dimension is a `(R, M, K)` @ b `(R, K, N)`."""
     from softspin.kernels import gpu_matmul
 
     return gpu_matmul.launch(a, b, gpu_matmul.tile_for(a.shape[1], b.shape[2], a.shape[2]), tf32_allowed())
@@ -95,7 +95,7 @@ def _empty(a: Tensor, b: Tensor) -> Tensor:
     from softspin.kernels import gpu_matmul
 
     tile = gpu_matmul.tile_for(int(a.shape[1]), int(b.shape[2]), int(a.shape[2]))
-    return a.new_empty(tile.shares, a.shape[0], a.shape[1], b.shape[2])
+    return a.new_empty(tile.split_k, a.shape[0], a.shape[1], b.shape[2])
 
 
 @two_partial_products.register_fake

@@ -87,20 +87,20 @@ def is_on(uniform: Tensor, field: Tensor) -> Tensor:
 
 
 def _source(
-    given: Uniforms | None, stream: Tensor, shape: tuple[int, int], dtype: torch.dtype
+    given: Uniforms | None, rng_state: Tensor, shape: tuple[int, int], dtype: torch.dtype
 ) -> Callable[[int], Tensor]:
     if given is not None:
         return given if callable(given) else given.__getitem__
     if dtype == torch.float32:
-        return lambda sweep: noise(advance(stream, sweep), shape, DrawDomain.SWEEP)
-    return lambda sweep: draw(stream, sweep, shape, dtype)
+        return lambda sweep: noise(advance(rng_state, sweep), shape, DrawDomain.SWEEP)
+    return lambda sweep: draw(rng_state, sweep, shape, dtype)
 
 
 def gibbs_sweeps(
     z: Tensor,
     bias: Tensor,
     weight: Tensor,
-    stream: Tensor,
+    rng_state: Tensor,
     sweeps: int,
     t: Tensor | None = None,
     base: Tensor | None = None,
@@ -112,22 +112,22 @@ def gibbs_sweeps(
     t `(R, C)` is each chain's temperature (None: 1), base `(R, n + m)` (None: 0). The right side that comes in is
     not read. Returns the chains and the stream, `sweeps` counters later.
 
-    >>> from softspin.kernels import streams
+    >>> from softspin.kernels import init_rng_state
     >>> z, bias, weight = torch.zeros(1, 4, 5), torch.full((1, 5), 50.0), torch.zeros(1, 2, 3)
-    >>> z, stream = gibbs_sweeps(z, bias, weight, streams(0, 1), sweeps=2)
-    >>> int(z.sum()), stream[0, 1].item()
+    >>> z, rng_state = gibbs_sweeps(z, bias, weight, init_rng_state(0, 1), sweeps=2)
+    >>> int(z.sum()), rng_state[0, 1].item()
     (20, 2)
     """
     fields = _Fields(bias, weight, base)
     lefts, rights = slice(0, fields.left), slice(fields.left, None)
     hot = None if t is None else t[..., None]
-    uniform = _source(uniforms, stream, (z.shape[1], z.shape[2]), z.dtype)
+    uniform = _source(uniforms, rng_state, (z.shape[1], z.shape[2]), z.dtype)
     left, right = z[..., lefts], z[..., rights]
     for sweep in range(sweeps):
         u = uniform(sweep)
         right = is_on(u[..., rights], fields.tempered(fields.driven(left), rights, hot))
         left = is_on(u[..., lefts], fields.tempered(fields.driven(right, transpose=True), lefts, hot))
-    return torch.cat([left, right], dim=-1), advance(stream, sweeps)
+    return torch.cat([left, right], dim=-1), advance(rng_state, sweeps)
 
 
 def anneal(
@@ -136,7 +136,7 @@ def anneal(
     base: Tensor,
     schedule: Tensor,
     chains: int,
-    stream: Tensor,
+    rng_state: Tensor,
     start: Tensor | None = None,
     *,
     uniforms: Uniforms | None = None,
@@ -158,16 +158,16 @@ def anneal(
     Returns log weights `(R, C)` in float64, the chains `(R, C, n + m)` after the last sweep, and the stream T + 1
     counters later. Holds the chains and nothing that grows with T.
 
-    >>> from softspin.kernels import streams
+    >>> from softspin.kernels import init_rng_state
     >>> bias, weight = torch.randn(1, 5), torch.zeros(1, 2, 3)
-    >>> log_weight, z, stream = anneal(bias, weight, bias, torch.linspace(0, 1, 11), 4, streams(0, 1))
-    >>> log_weight, z.shape, stream[0, 1].item()
+    >>> log_weight, z, rng_state = anneal(bias, weight, bias, torch.linspace(0, 1, 11), 4, init_rng_state(0, 1))
+    >>> log_weight, z.shape, rng_state[0, 1].item()
     (tensor([[0., 0., 0., 0.]], dtype=torch.float64), torch.Size([1, 4, 5]), 11)
     """
     fields = _Fields(bias, weight, base)
     lefts, rights = slice(0, fields.left), slice(fields.left, None)
     schedule = schedule.to(bias)
-    uniform = _source(uniforms, stream, (chains, bias.shape[-1]), bias.dtype)
+    uniform = _source(uniforms, rng_state, (chains, bias.shape[-1]), bias.dtype)
     z = bias.new_zeros(len(bias), chains, bias.shape[-1]) if start is None else start
     left, right = z[..., lefts], z[..., rights]
     log_weight = torch.zeros(len(bias), chains, dtype=torch.float64, device=bias.device)
@@ -183,4 +183,4 @@ def anneal(
         u = uniform(k)
         right = is_on(u[..., rights], field)
         left = is_on(u[..., lefts], fields.tempered(fields.driven(right, transpose=True), lefts, t))
-    return log_weight, torch.cat([left, right], dim=-1), advance(stream, len(schedule))
+    return log_weight, torch.cat([left, right], dim=-1), advance(rng_state, len(schedule))

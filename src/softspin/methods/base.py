@@ -33,7 +33,7 @@ class LatentModel(Protocol):
     """What a method may ask of the model: nets, likelihood and sizes. :class:`softspin.model.DiscreteVAE` is one."""
 
     @property
-    def bits(self) -> int:
+    def bits_per_group(self) -> int:
         """Bits in each group."""
 
     @property

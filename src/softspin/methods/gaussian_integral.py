@@ -33,14 +33,14 @@ class GaussianIntegral(Relaxed):
     def __init__(self, config: Config, generators: Sequence[torch.Generator] = ()) -> None:
         super().__init__(config, generators)
         self.width = nn.Parameter(torch.ones(len(config.replicas), config.shape.units))
-        self.bits = config.shape.bits
+        self.bits_per_group = config.shape.bits_per_group
 
     def trained_width(self) -> Tensor:
         return _width(self.width)
 
     def smoothing_of(self, group: int, out: Tensor) -> Smoothing:
-        width = _width(self.width[:, group * self.bits : (group + 1) * self.bits])
-        shift = 0.5 * (torch.sigmoid(out[..., self.bits :]) - 0.5)
+        width = _width(self.width[:, group * self.bits_per_group : (group + 1) * self.bits_per_group])
+        shift = 0.5 * (torch.sigmoid(out[..., self.bits_per_group :]) - 0.5)
         return ShiftedGaussian(align(width, out.ndim), shift, validate=False)
 
     def relax(self, prior: Boltzmann) -> Relaxation:

@@ -21,17 +21,17 @@ class Inference(NamedTuple):
     """Soft bits of all groups, and the distributions they were drawn from."""
 
     posterior: list[SmoothedBernoulli]
-    bits: list[SoftBits]
+    soft_bits: list[SoftBits]
 
     @property
     def joined(self) -> SoftBits:
         """All groups side by side, `(R, K, batch, D)`."""
-        return SoftBits(*(torch.cat(parts, dim=-1) for parts in zip(*self.bits, strict=True)))
+        return SoftBits(*(torch.cat(parts, dim=-1) for parts in zip(*self.soft_bits, strict=True)))
 
     @property
     def log_ratio(self) -> Tensor:
         """log q(zeta|x) relative to the base that it shares with the prior, `(R, K, batch)`."""
-        each = [q.log_ratio(b).sum(-1) for q, b in zip(self.posterior, self.bits, strict=True)]
+        each = [q.log_ratio(b).sum(-1) for q, b in zip(self.posterior, self.soft_bits, strict=True)]
         return torch.stack(torch.broadcast_tensors(*each)).sum(0)
 
 
@@ -81,7 +81,7 @@ class SmoothedMethod(Method):
         bits: list[SoftBits] = []
 
         def draw(group: int, out: Tensor, noise: Tensor) -> Tensor:
-            logits = out[..., : model.bits].expand(noise[:, 0].shape)
+            logits = out[..., : model.bits_per_group].expand(noise[:, 0].shape)
             posterior.append(SmoothedBernoulli(logits, self.smoothing_of(group, out), validate_args=False))
             bits.append(posterior[-1].draw(uniforms=(noise[:, 0], noise[:, 1])))
             return bits[-1].zeta

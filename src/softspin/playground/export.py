@@ -35,7 +35,7 @@ def export(net: DiscreteVAE, replica: int) -> dict[str, Any]:
     weight = prior.weight[replica].detach()
     return {
         "groups": len(encoder),
-        "bits": net.bits,
+        "bits": net.bits_per_group,
         "encoder": [packed_net(layers) for layers in encoder],
         "decoder": packed_net([*before, net.likelihood.with_constant(last)]),
         "rbm": {

@@ -25,13 +25,10 @@ def headline(model: Model, replica: int) -> list[str]:
 def facts(model: Model, replica: int) -> Facts:
     """All that stands at its end, as (what, value)."""
     config, metadata = model.config, model.metadata
-    shape, one, last = config.shape, config.replicas[replica], len(config.replicas) - 1
+    one, last = config.replicas[replica], len(config.replicas) - 1
     info = [
         ("Method", config.method),
-        (
-            "Structure",
-            f"{config.structure}: {shape.groups} x {shape.bits} bits, {shape.layers} layers of {shape.width}",
-        ),
+        ("Structure", f"{config.structure}: {config.shape}"),
         ("Replica", replica_name(one) + (f"; number {replica} of 0 to {last}" if last else "")),
         ("Differs from the recipe", overrides_text(config_overrides(config))),
     ]

@@ -62,8 +62,8 @@ def answers(model: Model, image: Tensor, replica: int) -> dict[str, Any]:
         z, _ = net.sample_posterior(x, half)
         centred, logits = (x - net.mean)[:, None], []
         for group, one in enumerate(net.encoder):
-            before = [z[..., : group * net.bits]] if group else []
-            logits.append(one(centred, *before)[replica, 0, 0, : net.bits])
+            before = [z[..., : group * net.bits_per_group]] if group else []
+            logits.append(one(centred, *before)[replica, 0, 0, : net.bits_per_group])
         prior = net.prior(validate=False)  # another replica may be broken; this one is checked where it is packed
         return {
             "bits": packed_bits(z[replica, 0]),

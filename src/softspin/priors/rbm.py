@@ -28,11 +28,13 @@ class RBM(Prior):
 
     @classmethod
     def check_config(cls, config: Config) -> None:
-        groups, bits = config.shape.groups, config.shape.bits
+        groups, bits = config.shape.groups, config.shape.bits_per_group
         if config.graph is not None:
             raise ConfigError("prior = rbm and a graph exclude each other; use prior = graph, or graph = none")
         if config.shape.units % 2:
-            raise ConfigError(f"groups x bits = {groups} x {bits} is odd; an RBM of two equal halves needs it even")
+            raise ConfigError(
+                f"groups x bits_per_group = {groups} x {bits} is odd; an RBM of two equal halves needs it even"
+            )
 
     @classmethod
     def build(cls, config: Config) -> RBM:

@@ -60,7 +60,7 @@ OBSERVED = {
 }
 """What the paper says, shortened."""
 
-Place = tuple[str, str, int]
+Location = tuple[str, str, int]
 """Data, structure, K."""
 
 
@@ -124,13 +124,15 @@ def _samplers(table2: Iterable[Cell]) -> tuple[Claim, Claim]:
     )
 
 
-def _below(text: str, method: str, others: Sequence[str], places: Iterable[Place], share: Fraction) -> Claim:
+def _below(text: str, method: str, others: Sequence[str], places: Iterable[Location], share: Fraction) -> Claim:
     what, whom = (others[0],) * 2 if len(others) == 1 else ("the lowest", f"the lowest of {', '.join(others)}")
     cases = tuple(_case(f"{method} − {what}", place, [method, *others], against_the_lowest) for place in places)
     return Claim(text, f"{method} is below {whom}", cases, share)
 
 
-def _case(text: str, place: Place, methods: Iterable[str], combine: Callable[[Sequence[Measured]], Difference]) -> Case:
+def _case(
+    text: str, place: Location, methods: Iterable[str], combine: Callable[[Sequence[Measured]], Difference]
+) -> Case:
     data, structure, k = place
     return Case(f"{data}/{structure}/k{k}: {text}", tuple(_id(place, method) for method in methods), combine)
 
@@ -145,6 +147,6 @@ def _gains(net: tuple[str, str], sharp: str, other: str, least: int, most: int) 
     return Case(f"{net[0]}/{net[1]}: k{most} − k{least} of {sharp} less {other}'s", cells, weighted(1, -1, -1, 1))
 
 
-def _id(place: Place, method: str) -> str:
+def _id(place: Location, method: str) -> str:
     data, structure, k = place
     return f"{data}/{structure}/k{k}/{method}/pa"

@@ -136,8 +136,8 @@ def _mean_end(ends: Iterable[float | None]) -> float | None:
 def setting(name: str, value: Any) -> str:
     """A setting as the command line takes it.
 
-    >>> setting("tf32", True), setting("clamp", 1e-7), setting("rate_schedule", [[0.5, 1], [1.0, 0.1]])
-    ('tf32=true', 'clamp=1e-07', 'rate_schedule=0.5:1,1.0:0.1')
+    >>> setting("tf32", True), setting("clamp", 1e-7), setting("learning_rate_schedule", [[0.5, 1], [1.0, 0.1]])
+    ('tf32=true', 'clamp=1e-07', 'learning_rate_schedule=0.5:1,1.0:0.1')
     """
     return f"{name}={_text(value)}"
 

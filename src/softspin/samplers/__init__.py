@@ -1,4 +1,4 @@
-"""Samplers of Boltzmann machines, `(state, info) = step(state, machine, ...)`, and their log partition functions.
+"""Samplers of Boltzmann machines, `(state, info) = step(state, boltzmann, ...)`, and their log partition functions.
 
 :mod:`gibbs` (PCD), :mod:`population` (population annealing) and :mod:`tempering` (parallel tempering) have `init` and
 `step`; whoever loops owns the state. :mod:`log_z` estimates log Z, :mod:`negative_phase` its gradient,

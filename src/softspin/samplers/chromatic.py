@@ -16,9 +16,9 @@ from softspin.random import advance, uniforms
 
 
 def chromatic_sweeps(
-    machine: Boltzmann,
+    boltzmann: Boltzmann,
     z: Tensor,
-    stream: Tensor,
+    rng_state: Tensor,
     sweeps: int,
     t: Tensor | None = None,
     base: Tensor | None = None,
@@ -26,24 +26,24 @@ def chromatic_sweeps(
     """`sweeps` times every colour class given all others, in the machine's order; the first class is never read.
 
     >>> from softspin.distributions import GraphBoltzmann
-    >>> from softspin.kernels import streams
-    >>> machine = GraphBoltzmann(torch.full((3,), -50.0), torch.zeros(3, 3))
-    >>> z, stream = chromatic_sweeps(machine, torch.ones(4, 3), streams(0, 1)[0], sweeps=2)
-    >>> int(z.sum()), stream[1].item()
+    >>> from softspin.kernels import init_rng_state
+    >>> boltzmann = GraphBoltzmann(torch.full((3,), -50.0), torch.zeros(3, 3))
+    >>> z, rng_state = chromatic_sweeps(boltzmann, torch.ones(4, 3), init_rng_state(0, 1)[0], sweeps=2)
+    >>> int(z.sum()), rng_state[1].item()
     (0, 2)
     """
     hot = None if t is None else t[..., None]
     for k in range(sweeps):
-        z = _one_sweep(machine, z, _uniforms(stream, k, z), hot, base)
-    return z, advance(stream, sweeps)
+        z = _one_sweep(boltzmann, z, _uniforms(rng_state, k, z), hot, base)
+    return z, advance(rng_state, sweeps)
 
 
 def anneal_graph(
-    machine: Boltzmann,
+    boltzmann: Boltzmann,
     base: Tensor,
     schedule: Tensor,
     chains: int,
-    stream: Tensor,
+    rng_state: Tensor,
     start: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Annealed importance sampling along a schedule, as :func:`softspin.kernels.plain.anneal`, on any graph.
@@ -52,45 +52,45 @@ def anneal_graph(
 
     Returns log weights `(*replicas, C)` in float64, chains `(*replicas, C, D)` and the stream, T + 1 counters later.
     """
-    replicas, units = machine.batch_shape, machine.units
-    z = machine.bias.new_zeros(*replicas, chains, units) if start is None else start
-    schedule = schedule.to(machine.bias)
-    log_weight = torch.zeros(*replicas, chains, dtype=torch.float64, device=machine.bias.device)
+    replicas, units = boltzmann.batch_shape, boltzmann.units
+    z = boltzmann.bias.new_zeros(*replicas, chains, units) if start is None else start
+    schedule = schedule.to(boltzmann.bias)
+    log_weight = torch.zeros(*replicas, chains, dtype=torch.float64, device=boltzmann.bias.device)
     for k, t in enumerate(schedule):
         if k > 0:
-            log_weight = log_weight + _gain(machine, z, base, schedule[k - 1], t).to(torch.float64)
-        z = _one_sweep(machine, z, _uniforms(stream, k, z), t, base)
-    return log_weight, z, advance(stream, len(schedule))
+            log_weight = log_weight + _gain(boltzmann, z, base, schedule[k - 1], t).to(torch.float64)
+        z = _one_sweep(boltzmann, z, _uniforms(rng_state, k, z), t, base)
+    return log_weight, z, advance(rng_state, len(schedule))
 
 
-def _gain(machine: Boltzmann, z: Tensor, base: Tensor, before: Tensor, after: Tensor) -> Tensor:
+def _gain(boltzmann: Boltzmann, z: Tensor, base: Tensor, before: Tensor, after: Tensor) -> Tensor:
     """log f_after - log f_before of the units outside the first class, which is summed out."""
-    first = machine.blocks[0]
+    first = boltzmann.blocks[0]
     rest = z.clone()
     rest[..., first] = 0
-    own = -machine.energy(rest) - (align(base, z.ndim) * rest).sum(-1)
-    low, high = (_field(machine, 0, rest, t, base) for t in (before, after))
+    own = -boltzmann.energy(rest) - (align(base, z.ndim) * rest).sum(-1)
+    low, high = (_field(boltzmann, 0, rest, t, base) for t in (before, after))
     return (after - before) * own + (softplus(high) - softplus(low)).sum(-1)
 
 
-def _one_sweep(machine: Boltzmann, z: Tensor, u: Tensor, t: Tensor | None, base: Tensor | None) -> Tensor:
+def _one_sweep(boltzmann: Boltzmann, z: Tensor, u: Tensor, t: Tensor | None, base: Tensor | None) -> Tensor:
     z = z.clone()
-    for number, block in enumerate(machine.blocks):
-        z[..., block] = is_on(u[..., block], _field(machine, number, z, t, base))
+    for number, block in enumerate(boltzmann.blocks):
+        z[..., block] = is_on(u[..., block], _field(boltzmann, number, z, t, base))
     return z
 
 
-def _field(machine: Boltzmann, number: int, z: Tensor, t: Tensor | None, base: Tensor | None) -> Tensor:
+def _field(boltzmann: Boltzmann, number: int, z: Tensor, t: Tensor | None, base: Tensor | None) -> Tensor:
     """Log odds of one class at temperature t, t `(*replicas, C, 1)` or a number."""
-    field = machine.block_field(number, z).detach()
+    field = boltzmann.block_field(number, z).detach()
     if t is None:
         return field
     if base is None:
         return t * field
-    low = align(base[..., machine.blocks[number]], z.ndim)
+    low = align(base[..., boltzmann.blocks[number]], z.ndim)
     return low + t * (field - low)
 
 
-def _uniforms(stream: Tensor, offset: int, z: Tensor) -> Tensor:
+def _uniforms(rng_state: Tensor, offset: int, z: Tensor) -> Tensor:
     chains_and_units = (z.shape[-2], z.shape[-1])
-    return uniforms(stream.reshape(-1, 2), offset, chains_and_units, z.dtype).reshape(z.shape)
+    return uniforms(rng_state.reshape(-1, 2), offset, chains_and_units, z.dtype).reshape(z.shape)

@@ -14,7 +14,7 @@ from torch import Tensor
 from softspin.distributions import Boltzmann
 from softspin.errors import ShapeError
 from softspin.numerics import align
-from softspin.samplers.machines import check_chains
+from softspin.samplers.primitives import check_chains
 
 
 def flip_rate(before: Tensor, after: Tensor) -> Tensor:
@@ -99,19 +99,19 @@ class MarginalError(NamedTuple):
     """The rms that independent exact draws, as many as there are, would have, `(*replicas,)`."""
 
 
-def marginal_error(machine: Boltzmann, z: Tensor) -> MarginalError:
+def marginal_error(boltzmann: Boltzmann, z: Tensor) -> MarginalError:
     """Sample means of z `(*replicas, ..., D)` against the exact marginals of a machine small enough to enumerate."""
-    check_chains(z, machine, chain_dims=None, what="the samples")
-    flat = z.to(torch.float64).reshape(*machine.batch_shape, -1, machine.units)
-    exact = machine.moments.mean
+    check_chains(z, boltzmann, chain_dims=None, what="the samples")
+    flat = z.to(torch.float64).reshape(*boltzmann.batch_shape, -1, boltzmann.units)
+    exact = boltzmann.moments.mean
     error = flat.mean(-2) - exact
     noise = (exact * (1 - exact)).mean(-1) / flat.shape[-2]
     return MarginalError(error.abs().amax(-1), error.square().mean(-1).sqrt(), noise.sqrt())
 
 
-def energy_series(machine: Boltzmann, states: list[Tensor]) -> Tensor:
+def energy_series(boltzmann: Boltzmann, states: list[Tensor]) -> Tensor:
     """Energies of the chains `(*replicas, chains, D)` seen after each step, `(*replicas, chains, steps)`."""
-    return torch.stack([machine.energy(z).detach() for z in states], dim=-1)
+    return torch.stack([boltzmann.energy(z).detach() for z in states], dim=-1)
 
 
 def mean_series(states: list[Tensor], direction: Tensor | None = None) -> Tensor:

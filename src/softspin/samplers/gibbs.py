@@ -7,19 +7,20 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from softspin.deprecation import warn_renamed
 from softspin.distributions import Boltzmann
 from softspin.errors import ShapeError
 from softspin.kernels import Implementation
 from softspin.random import KeyDomain
 from softspin.samplers.base import Sampler
 from softspin.samplers.diagnostics import flip_rate
-from softspin.samplers.machines import (
+from softspin.samplers.primitives import (
+    check_boltzmann,
     check_chains,
     check_count,
-    check_machine,
     check_step,
     independent_draw,
-    replica_streams,
+    replica_rng_states,
     sweep,
 )
 
@@ -29,8 +30,14 @@ class GibbsState(NamedTuple):
 
     z: Tensor
     """Chains, `(*replicas, chains, D)`, 0 or 1."""
-    stream: Tensor
+    rng_state: Tensor
     """Key and counter, `(*replicas, 2)`."""
+
+    @property
+    def stream(self) -> Tensor:
+        """Deprecated name of `rng_state`."""
+        warn_renamed("stream", "rng_state")
+        return self.rng_state
 
 
 class GibbsInfo(NamedTuple):
@@ -41,41 +48,43 @@ class GibbsInfo(NamedTuple):
 
 
 @torch.no_grad()
-def init(machine: Boltzmann, chains: int, seed: int, start: Tensor | None = None) -> GibbsState:
+def init(boltzmann: Boltzmann, chains: int, seed: int, start: Tensor | None = None) -> GibbsState:
     """Chains at fair coin flips, or at `start` `(*replicas, chains, D)`.
 
     >>> from softspin.distributions import BipartiteBoltzmann
     >>> init(BipartiteBoltzmann(torch.zeros(2, 5), torch.zeros(2, 2, 3)), chains=10, seed=0).z.shape
     torch.Size([2, 10, 5])
     """
-    check_machine(machine)
+    check_boltzmann(boltzmann)
     check_count("chains", chains)
-    stream = replica_streams(machine, seed, KeyDomain.GIBBS)
+    rng_state = replica_rng_states(boltzmann, seed, KeyDomain.GIBBS)
     if start is None:
-        return GibbsState(independent_draw(machine, torch.zeros_like(machine.bias), stream, (chains,)), stream)
-    check_chains(start, machine, what="the chains to start from")
+        return GibbsState(
+            independent_draw(boltzmann, torch.zeros_like(boltzmann.bias), rng_state, (chains,)), rng_state
+        )
+    check_chains(start, boltzmann, what="the chains to start from")
     if start.shape[-2] != chains:
         raise ShapeError(f"{start.shape[-2]} chains to start from, but {chains} were asked for")
-    return GibbsState(start.clone(), stream)
+    return GibbsState(start.clone(), rng_state)
 
 
 @torch.no_grad()
 def step(
-    state: GibbsState, machine: Boltzmann, sweeps: int, *, implementation: Implementation = "auto"
+    state: GibbsState, boltzmann: Boltzmann, sweeps: int, *, implementation: Implementation = "auto"
 ) -> tuple[GibbsState, GibbsInfo]:
     """`sweeps` sweeps of every chain: of an RBM the right side, then the left; of any other graph colour by colour.
 
     Of a machine with `validate_args=False` no value is read on the host, and NaN parameters sample without a word.
 
     >>> from softspin.distributions import BipartiteBoltzmann
-    >>> machine = BipartiteBoltzmann(torch.tensor([0.0, 9.0, -9.0]), torch.zeros(1, 2))
-    >>> state, info = step(init(machine, chains=10_000, seed=0), machine, sweeps=1)
+    >>> boltzmann = BipartiteBoltzmann(torch.tensor([0.0, 9.0, -9.0]), torch.zeros(1, 2))
+    >>> state, info = step(init(boltzmann, chains=10_000, seed=0), boltzmann, sweeps=1)
     >>> state.z.mean(0).round(decimals=2), info.flip_rate.round(decimals=1)
     (tensor([0.5..., 1.0000, 0.0000]), tensor(0.5000))
     """
-    check_step(machine, state.z, sweeps)
-    z, stream = sweep(machine, state.z, state.stream, sweeps, implementation=implementation)
-    return GibbsState(z, stream), GibbsInfo(flip_rate(state.z, z))
+    check_step(boltzmann, state.z, sweeps)
+    z, rng_state = sweep(boltzmann, state.z, state.rng_state, sweeps, implementation=implementation)
+    return GibbsState(z, rng_state), GibbsInfo(flip_rate(state.z, z))
 
 
 class Gibbs(Sampler):

@@ -13,23 +13,24 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from softspin.deprecation import renamed_arguments
 from softspin.distributions import Boltzmann
 from softspin.distributions.enumeration import LARGEST
 from softspin.errors import SupportError, unknown_name
 from softspin.kernels import Implementation
 from softspin.numerics import softplus
 from softspin.random import DrawDomain, KeyDomain, one_uniform
-from softspin.samplers.machines import (
+from softspin.samplers.population_log_z import anneal_population
+from softspin.samplers.primitives import (
     anneal,
     base_biases,
+    check_boltzmann,
     check_chains,
     check_count,
     check_implementation,
-    check_machine,
-    replica_streams,
+    replica_rng_states,
     worst_replica,
 )
-from softspin.samplers.population_log_z import anneal_population
 from softspin.samplers.resampling import mean_square_family, systematic
 from softspin.samplers.result import NORMAL_95, LogZ, log_mean_error, log_mean_exp, weight_ess
 from softspin.samplers.schedules import check_schedule, linear_schedule
@@ -48,16 +49,16 @@ class SandwichWarning(UserWarning):
 
 
 @torch.no_grad()
-def exact(machine: Boltzmann) -> LogZ:
+def exact(boltzmann: Boltzmann) -> LogZ:
     """log Z by enumeration in float64: one side (on any graph: all but one colour class) of at most 24 units.
 
     >>> from softspin.distributions import BipartiteBoltzmann
     >>> exact(BipartiteBoltzmann(torch.zeros(5), torch.zeros(2, 3))).value
     tensor(3.4657, dtype=torch.float64)
     """
-    check_machine(machine)
-    parameters = (x.detach().to(torch.float64) for x in (machine.bias, machine.couplings))
-    precise = machine.with_parameters(*parameters)
+    check_boltzmann(boltzmann)
+    parameters = (x.detach().to(torch.float64) for x in (boltzmann.bias, boltzmann.couplings))
+    precise = boltzmann.with_parameters(*parameters)
     value = precise.exact_log_z()
     many = torch.full_like(value, torch.inf)
     return LogZ(value, torch.zeros_like(value), many, value, value, method="exact", kind="exact")
@@ -65,7 +66,7 @@ def exact(machine: Boltzmann) -> LogZ:
 
 @torch.no_grad()
 def ais(
-    machine: Boltzmann,
+    boltzmann: Boltzmann,
     *,
     seed: int,
     temperatures: int = 10_000,
@@ -80,17 +81,17 @@ def ais(
     from 0 to 1, replaces the even one of `temperatures` steps. Memory is that of the chains.
 
     >>> from softspin.distributions import BipartiteBoltzmann
-    >>> machine = BipartiteBoltzmann(torch.zeros(5), torch.ones(2, 3))
-    >>> result = ais(machine, seed=0, temperatures=20, chains=500)
-    >>> bool((result.value - exact(machine).value).abs() < 3 * result.standard_error)
+    >>> boltzmann = BipartiteBoltzmann(torch.zeros(5), torch.ones(2, 3))
+    >>> result = ais(boltzmann, seed=0, temperatures=20, chains=500)
+    >>> bool((result.value - exact(boltzmann).value).abs() < 3 * result.standard_error)
     True
     """
-    check_machine(machine)
+    check_boltzmann(boltzmann)
     check_count("chains", chains)
-    biases = base_biases(machine, base)
+    biases = base_biases(boltzmann, base)
     steps = check_schedule(linear_schedule(temperatures) if schedule is None else schedule)
-    stream = replica_streams(machine, seed, KeyDomain.FORWARD_AIS)
-    log_weights, _ = anneal(machine, biases, steps, chains, stream, implementation=implementation)
+    rng_state = replica_rng_states(boltzmann, seed, KeyDomain.FORWARD_AIS)
+    log_weights, _ = anneal(boltzmann, biases, steps, chains, rng_state, implementation=implementation)
     error = log_mean_error(weight_ess(log_weights), chains)
     value = softplus(biases.to(torch.float64)).sum(-1) + log_mean_exp(log_weights)
     return LogZ(
@@ -104,40 +105,41 @@ def ais(
     )
 
 
+@renamed_arguments(kinship="family_correlation")
 @torch.no_grad()
 def reverse_ais(
-    machine: Boltzmann,
+    boltzmann: Boltzmann,
     samples: Tensor,
     *,
     seed: int,
     temperatures: int = 10_000,
     base: str | Tensor = "centred",
     schedule: Tensor | None = None,
-    kinship: Tensor | float = 1.0,
+    family_correlation: Tensor | float = 1.0,
     implementation: Implementation = "auto",
 ) -> LogZ:
     """AIS backwards from `samples` `(*replicas, chains, D)` of the machine to the base: an upper bound, in expectation.
 
     That, and its standard error, hold for independent samples of the machine; of a population, pass its mean square
-    family size as `kinship` `(*replicas,)`. The schedule is the forward one, from 0 to 1.
+    family size as `family_correlation` `(*replicas,)`. The schedule is the forward one, from 0 to 1.
 
     Samples that show only a part A of the states give log Z + log p(A) - log q(A), where q(A) is the share of the
     forward chains, before weighting, that end in A. So a missing mode biases the result downwards where annealing
     prefers A, upwards where it avoids A, and not at all where it ends in A as often as it should.
     """
-    check_machine(machine)
-    check_chains(samples, machine, what="the samples")
-    biases = base_biases(machine, base)
+    check_boltzmann(boltzmann)
+    check_chains(samples, boltzmann, what="the samples")
+    biases = base_biases(boltzmann, base)
     steps = check_schedule(linear_schedule(temperatures) if schedule is None else schedule)
-    stream = replica_streams(machine, seed, KeyDomain.REVERSE_AIS)
+    rng_state = replica_rng_states(boltzmann, seed, KeyDomain.REVERSE_AIS)
     chains = samples.shape[-2]
-    log_weights, _ = anneal(machine, biases, steps.flip(0), chains, stream, samples, implementation)
-    error = log_mean_error(weight_ess(log_weights), chains, kinship)
+    log_weights, _ = anneal(boltzmann, biases, steps.flip(0), chains, rng_state, samples, implementation)
+    error = log_mean_error(weight_ess(log_weights), chains, family_correlation)
     value = softplus(biases.to(torch.float64)).sum(-1) - log_mean_exp(log_weights)
     return LogZ(
         value=value,
         standard_error=error,
-        effective_sample_size=weight_ess(log_weights) / kinship,
+        effective_sample_size=weight_ess(log_weights) / family_correlation,
         lower=torch.full_like(value, -torch.inf),
         upper=value + NORMAL_95 * error,
         method="reverse ais",
@@ -147,7 +149,7 @@ def reverse_ais(
 
 @torch.no_grad()
 def sandwich(
-    machine: Boltzmann,
+    boltzmann: Boltzmann,
     samples: Tensor | None = None,
     *,
     seed: int,
@@ -167,9 +169,9 @@ def sandwich(
     annealing sees more than they do.
 
     >>> from softspin.distributions import BipartiteBoltzmann
-    >>> machine = BipartiteBoltzmann(torch.zeros(5), torch.ones(2, 3))
-    >>> result = sandwich(machine, seed=0, temperatures=20, chains=500)
-    >>> bool((result.lower < exact(machine).value) & (exact(machine).value < result.upper))
+    >>> boltzmann = BipartiteBoltzmann(torch.zeros(5), torch.ones(2, 3))
+    >>> result = sandwich(boltzmann, seed=0, temperatures=20, chains=500)
+    >>> bool((result.lower < exact(boltzmann).value) & (exact(boltzmann).value < result.upper))
     True
     """
     path: dict[str, Any] = {
@@ -180,11 +182,11 @@ def sandwich(
         "implementation": implementation,
     }
     check_count("chains", chains, least=2 if samples is None else 1)
-    forward = ais(machine, chains=chains, **path)
-    kinship: Tensor | float = 1.0
+    forward = ais(boltzmann, chains=chains, **path)
+    family_correlation: Tensor | float = 1.0
     if samples is None:
-        samples, kinship = _draws(machine, chains, **path)
-    reverse = reverse_ais(machine, samples, kinship=kinship, **path)
+        samples, family_correlation = _draws(boltzmann, chains, **path)
+    reverse = reverse_ais(boltzmann, samples, family_correlation=family_correlation, **path)
     crossed = reverse.upper < forward.lower - ROUNDING * (1 + forward.value.abs())
     if bool(crossed.any()):
         worst, name = worst_replica(forward.lower - reverse.upper)
@@ -201,7 +203,7 @@ def sandwich(
 
 
 def _draws(
-    machine: Boltzmann,
+    boltzmann: Boltzmann,
     chains: int,
     *,
     seed: int,
@@ -212,15 +214,17 @@ def _draws(
 ) -> tuple[Tensor, Tensor]:
     """Samples of the machine `(*replicas, chains, D)`, annealed and resampled, and their mean square family size."""
     steps = linear_schedule(temperatures) if schedule is None else schedule
-    stream = replica_streams(machine, seed, KeyDomain.AIS_SAMPLES)
-    log_weights, z = anneal(machine, base_biases(machine, base), steps, chains, stream, implementation=implementation)
+    rng_state = replica_rng_states(boltzmann, seed, KeyDomain.AIS_SAMPLES)
+    log_weights, z = anneal(
+        boltzmann, base_biases(boltzmann, base), steps, chains, rng_state, implementation=implementation
+    )
     weights = torch.exp(log_weights - log_weights.amax(-1, keepdim=True))
-    parents = systematic(weights, one_uniform(stream, DrawDomain.RESAMPLE)[..., None])
+    parents = systematic(weights, one_uniform(rng_state, DrawDomain.RESAMPLE)[..., None])
     return z.gather(-2, parents[..., None].expand(z.shape)), mean_square_family(parents)
 
 
 def estimate(
-    machine: Boltzmann,
+    boltzmann: Boltzmann,
     method: Literal["auto", "exact", "ais", "sandwich", "population"] = "auto",
     *,
     seed: int,
@@ -247,14 +251,14 @@ def estimate(
             raise SupportError(f"method '{method}' takes no {option}; leave it out or use {' or '.join(takers)}")
     check_count("chains", chains, least=1 if method in ("exact", "ais") or samples is not None else 2)
     check_schedule(linear_schedule(temperatures) if schedule is None else schedule)
-    base_biases(machine, base)
-    check_implementation(machine, implementation)
+    base_biases(boltzmann, base)
+    check_implementation(boltzmann, implementation)
     if samples is not None:
-        check_chains(samples, machine, what="the samples")
-    if method == "exact" or (method == "auto" and machine.listed_units <= LARGEST):
-        return exact(machine)
+        check_chains(samples, boltzmann, what="the samples")
+    if method == "exact" or (method == "auto" and boltzmann.enumerated_units <= LARGEST):
+        return exact(boltzmann)
     if method == "population":
-        return anneal_population(machine, chains, seed, base=base, implementation=implementation)[0]
+        return anneal_population(boltzmann, chains, seed, base=base, implementation=implementation)[0]
     options: dict[str, Any] = {
         "seed": seed,
         "temperatures": temperatures,
@@ -263,4 +267,4 @@ def estimate(
         "schedule": schedule,
         "implementation": implementation,
     }
-    return ais(machine, **options) if method == "ais" else sandwich(machine, samples, **options)
+    return ais(boltzmann, **options) if method == "ais" else sandwich(boltzmann, samples, **options)

@@ -10,7 +10,7 @@ from torch import Tensor
 from softspin.distributions import Boltzmann
 from softspin.errors import ShapeError
 from softspin.numerics import carry_gradient
-from softspin.samplers.machines import check_chains
+from softspin.samplers.primitives import check_chains
 
 
 class NegativePhase(NamedTuple):
@@ -23,7 +23,7 @@ class NegativePhase(NamedTuple):
 
 
 @torch.no_grad()
-def negative_phase(machine: Boltzmann, z: Tensor) -> NegativePhase:
+def negative_phase(boltzmann: Boltzmann, z: Tensor) -> NegativePhase:
     """Moments of samples z `(*replicas, ..., D)`, Rao-Blackwellised.
 
     With zhat_i = p(z_i = 1 | all other units),
@@ -35,17 +35,19 @@ def negative_phase(machine: Boltzmann, z: Tensor) -> NegativePhase:
     noisy than z z'. Nothing is read on the host if the machine does not validate.
 
     >>> from softspin.distributions import BipartiteBoltzmann
-    >>> machine = BipartiteBoltzmann(torch.zeros(3), torch.zeros(1, 2))
-    >>> negative_phase(machine, torch.tensor([[1.0, 1.0, 0.0]]))
+    >>> boltzmann = BipartiteBoltzmann(torch.zeros(3), torch.zeros(1, 2))
+    >>> negative_phase(boltzmann, torch.tensor([[1.0, 1.0, 0.0]]))
     NegativePhase(mean=tensor([0.5000, 0.5000, 0.5000]), pair=tensor([[0.5000, 0.2500]]))
     """
-    check_chains(z, machine, chain_dims=None, what="the samples")
-    hard, soft = (x.reshape(*machine.batch_shape, -1, machine.units) for x in (z, torch.sigmoid(machine.field(z))))
+    check_chains(z, boltzmann, chain_dims=None, what="the samples")
+    hard, soft = (
+        x.reshape(*boltzmann.batch_shape, -1, boltzmann.units) for x in (z, torch.sigmoid(boltzmann.field(z)))
+    )
     mean = soft.mean(-2)
-    return NegativePhase(mean, machine.pair_moments(hard, soft, mean))
+    return NegativePhase(mean, boltzmann.pair_moments(hard, soft, mean))
 
 
-def log_z_with_gradient(machine: Boltzmann, value: Tensor, z: Tensor) -> Tensor:
+def log_z_with_gradient(boltzmann: Boltzmann, value: Tensor, z: Tensor) -> Tensor:
     """log Z in one tensor `(*replicas,)`: its value is given, its gradient from samples z `(*replicas, ..., D)`.
 
     What `Boltzmann(..., log_z=...)` takes in training: d log Z / d bias = E[z], d log Z / d weight = E[left right'],
@@ -53,16 +55,16 @@ def log_z_with_gradient(machine: Boltzmann, value: Tensor, z: Tensor) -> Tensor:
 
     >>> from softspin.distributions import BipartiteBoltzmann
     >>> bias, weight = torch.zeros(3, requires_grad=True), torch.zeros(1, 2, requires_grad=True)
-    >>> machine = BipartiteBoltzmann(bias, weight)
-    >>> log_z = log_z_with_gradient(machine, torch.tensor(2.08), torch.tensor([[1.0, 1.0, 0.0]]))
+    >>> boltzmann = BipartiteBoltzmann(bias, weight)
+    >>> log_z = log_z_with_gradient(boltzmann, torch.tensor(2.08), torch.tensor([[1.0, 1.0, 0.0]]))
     >>> log_z.backward(); log_z.item(), bias.grad, weight.grad
     (2.07..., tensor([0.5000, 0.5000, 0.5000]), tensor([[0.5000, 0.2500]]))
     """
-    if value.shape != machine.batch_shape:
+    if value.shape != boltzmann.batch_shape:
         raise ShapeError(
-            f"log Z of shape {tuple(value.shape)} for a machine with replicas {tuple(machine.batch_shape)}; "
+            f"log Z of shape {tuple(value.shape)} for a machine with replicas {tuple(boltzmann.batch_shape)}; "
             "there is one per replica"
         )
-    mean, pair = negative_phase(machine, z)
-    linear = (machine.bias * mean).sum(-1)
-    return carry_gradient(value.to(machine.bias), linear + machine.coupling_term(pair))
+    mean, pair = negative_phase(boltzmann, z)
+    linear = (boltzmann.bias * mean).sum(-1)
+    return carry_gradient(value.to(boltzmann.bias), linear + boltzmann.coupling_term(pair))

@@ -17,30 +17,31 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from softspin.deprecation import renamed_arguments, renamed_members
 from softspin.distributions import Boltzmann
 from softspin.errors import ConfigError, ShapeError, SupportError
 from softspin.kernels import Implementation
 from softspin.numerics import softplus
 from softspin.random import DrawDomain, KeyDomain, one_uniform
 from softspin.samplers.base import Sampler
-from softspin.samplers.machines import (
+from softspin.samplers.population_state import PopulationInfo, PopulationState, warn_of_collapse
+from softspin.samplers.primitives import (
     base_biases,
+    check_boltzmann,
     check_count,
-    check_machine,
     check_step,
     independent_draw,
-    replica_streams,
+    replica_rng_states,
     sweep,
 )
-from softspin.samplers.population_state import PopulationInfo, PopulationState, warn_of_collapse
-from softspin.samplers.resampling import farthest, systematic, worth
+from softspin.samplers.resampling import effective_sample_size, max_tempering_step, systematic
 
 if TYPE_CHECKING:
     from softspin.config import Config
 
 
 @torch.no_grad()
-def init(machine: Boltzmann, members: int, seed: int, base: str | Tensor = "centred") -> PopulationState:
+def init(boltzmann: Boltzmann, members: int, seed: int, base: str | Tensor = "centred") -> PopulationState:
     """A population drawn exactly from independent units with biases `base`: log Z = sum softplus(base) is known there.
 
     base: "centred", "bias", "uniform" or a tensor, see :func:`base_biases`. The first step anneals from there to the
@@ -51,56 +52,57 @@ def init(machine: Boltzmann, members: int, seed: int, base: str | Tensor = "cent
     >>> state.z.shape, round(state.log_z.item(), 4)
     (torch.Size([100, 5]), 3.4657)
     """
-    check_machine(machine)
+    check_boltzmann(boltzmann)
     check_count("members", members, least=2)
-    biases = base_biases(machine, base)
-    stream = replica_streams(machine, seed, KeyDomain.POPULATION)
-    z = independent_draw(machine, biases, stream, (members,))
+    biases = base_biases(boltzmann, base)
+    rng_state = replica_rng_states(boltzmann, seed, KeyDomain.POPULATION)
+    z = independent_draw(boltzmann, biases, rng_state, (members,))
     log_z = softplus(biases.to(torch.float64)).sum(-1)
-    no_couplings = torch.zeros_like(machine.couplings.detach())
-    return PopulationState(z, biases.clone(), no_couplings, log_z, _labels(z), stream)
+    no_couplings = torch.zeros_like(boltzmann.couplings.detach())
+    return PopulationState(z, biases.clone(), no_couplings, log_z, _labels(z), rng_state)
 
 
-def reset_founders(state: PopulationState) -> PopulationState:
+def reset_ancestors(state: PopulationState) -> PopulationState:
     """The same population, in which every member is its own founder from now on.
 
     Families and the error of log Z count from here: the present members are taken for independent draws, the present
     log Z for exact. For when sweeps have made old kin unlike each other, or log Z was found in another way,
-    `reset_founders(state._replace(log_z=...))`. Reads nothing on the host.
+    `reset_ancestors(state._replace(log_z=...))`. Reads nothing on the host.
 
     >>> from softspin.distributions import BipartiteBoltzmann
-    >>> machine = BipartiteBoltzmann(torch.zeros(5), torch.ones(2, 3))
-    >>> state, info = step(init(machine, members=50, seed=0), machine, sweeps=1)
-    >>> bool(info.families < 50), reset_founders(state).founders.unique().numel()
+    >>> boltzmann = BipartiteBoltzmann(torch.zeros(5), torch.ones(2, 3))
+    >>> state, info = step(init(boltzmann, members=50, seed=0), boltzmann, sweeps=1)
+    >>> bool(info.families < 50), reset_ancestors(state).ancestors.unique().numel()
     (True, 50)
     """
-    return state._replace(founders=_labels(state.z))
+    return state._replace(ancestors=_labels(state.z))
 
 
+@renamed_arguments(at_once="single_step", largest_parts="max_tempering_steps")
 @torch.no_grad()
 def step(
     state: PopulationState,
-    machine: Boltzmann,
+    boltzmann: Boltzmann,
     sweeps: int,
     *,
-    at_once: bool = False,
+    single_step: bool = False,
     compiled: bool = False,
     smallest_ess: float = 0.5,
-    largest_parts: int = 32,
+    max_tempering_steps: int = 32,
     implementation: Implementation = "auto",
 ) -> tuple[PopulationState, PopulationInfo]:
     """Take the population from its old parameters to the machine's, `sweeps` sweeps after each part of the way.
 
     The way is straight, old + s (new - old). When the effective sample size of the whole way would fall below
     `smallest_ess` times the members, s is the farthest of 1, 2^(-1/4), 2^(-1/2), ... that keeps it there, and on from
-    there; the last of `largest_parts` parts takes what is left. With unchanged parameters nothing is resampled.
+    there; the last of `max_tempering_steps` parts takes what is left. With unchanged parameters nothing is resampled.
     exp(log_z_increment) is unbiased for Z_new / Z_old where the step is not divided; choosing the parts by the
     weights costs a bias of order 1 / members.
 
-    With `at_once` there is one part, whatever `largest_parts` says: weights as far as keeps the effective sample size,
-    and sweeps at the machine's parameters in any case. This is for training, where nothing may wait: members behind
-    the parameters would move them farther away. What a way that was too long cost is in its info alone: the families,
-    and so the standard error of later steps, know nothing of it.
+    With `single_step` there is one part, whatever `max_tempering_steps` says: weights as far as keeps the effective
+    sample size, and sweeps at the machine's parameters in any case. This is for training, where nothing may wait:
+    members behind the parameters would move them farther away. What a way that was too long cost is in its info
+    alone: the families, and so the standard error of later steps, know nothing of it.
     In training the old members have moved the parameters themselves, away from where they were many, and their
     weights would lower log Z a little with every step. So the members after the sweeps tell the way back:
     exp(-log_z_increment) is unbiased for Z_old / Z_new as far as the sweeps forget. Where the way back is too far, of
@@ -112,20 +114,20 @@ def step(
     fifty small operations, by torch.compile.
 
     >>> from softspin.distributions import BipartiteBoltzmann
-    >>> machine = BipartiteBoltzmann(torch.zeros(5), torch.ones(2, 3))
-    >>> state, info = step(init(machine, members=4000, seed=0), machine, sweeps=2)
-    >>> bool((state.log_z - machine.log_z).abs() < 0.1)
+    >>> boltzmann = BipartiteBoltzmann(torch.zeros(5), torch.ones(2, 3))
+    >>> state, info = step(init(boltzmann, members=4000, seed=0), boltzmann, sweeps=2)
+    >>> bool((state.log_z - boltzmann.log_z).abs() < 0.1)
     True
     >>> far = BipartiteBoltzmann(torch.zeros(5), -torch.ones(2, 3))
-    >>> state, info = step(state, far, sweeps=2, at_once=True)
+    >>> state, info = step(state, far, sweeps=2, single_step=True)
     >>> bool(info.effective_sample_size < 2000), state.coupling[0, 0].item()  # too far for the weights, but there
     (True, -1.0)
     """
-    _check_step(state, machine, sweeps, smallest_ess, largest_parts)
+    _check_step(state, boltzmann, sweeps, smallest_ess, max_tempering_steps)
     least = smallest_ess * state.z.shape[-2]
-    if at_once:
-        return _at_once(state, machine, sweeps, least, implementation, compiled)
-    new, info = _all_parts(state, machine, sweeps, least, largest_parts, implementation)
+    if single_step:
+        return _single_step(state, boltzmann, sweeps, least, implementation, compiled)
+    new, info = _all_tempering_steps(state, boltzmann, sweeps, least, max_tempering_steps, implementation)
     if bool(info.collapsed.any()):
         warn_of_collapse(info)
     return new, info
@@ -151,20 +153,20 @@ def _part(
     bias: Tensor,
     coupling: Tensor,
     least: float,
-    at_once: bool = False,
+    single_step: bool = False,
 ) -> _Part:
     """Towards these parameters as far as keeps the effective sample size at `least`, and resample there.
 
-    With `at_once` only the parents are of that part; all else is of the whole way.
+    With `single_step` only the parents are of that part; all else is of the whole way.
     """
     gain = -kind.from_parameters(bias - state.bias, coupling - state.coupling).energy(state.z).to(torch.float64)
     # Relative to the largest: equal weights are all exactly 1, and the largest share is 1 / sum.
     largest = gain.amax(-1, keepdim=True)
     gain = gain - largest
-    reached = farthest(gain, least, state.z.dtype)
+    reached = max_tempering_step(gain, least, state.z.dtype)
     weights = torch.exp(reached[..., None] * gain)
-    parents = systematic(weights, one_uniform(state.stream, DrawDomain.RESAMPLE)[..., None])
-    if at_once:
+    parents = systematic(weights, one_uniform(state.rng_state, DrawDomain.RESAMPLE)[..., None])
+    if single_step:
         reached, weights = torch.ones_like(reached), gain.exp()
     total = weights.sum(-1)
     increment = reached * largest[..., 0] + torch.log(total / weights.shape[-1])
@@ -176,7 +178,7 @@ def _part(
         increment=increment,
         parents=parents,
         weights=weights,
-        effective_sample_size=worth(weights),
+        effective_sample_size=effective_sample_size(weights),
         largest_weight=1 / total,
     )
 
@@ -186,42 +188,42 @@ def _compiled_part() -> Callable[..., _Part]:
     return torch.compile(_part)
 
 
-def _at_once(
+def _single_step(
     state: PopulationState,
-    machine: Boltzmann,
+    boltzmann: Boltzmann,
     sweeps: int,
     least: float,
     implementation: Implementation,
     compiled: bool,
 ) -> tuple[PopulationState, PopulationInfo]:
     run = _compiled_part() if compiled else _part
-    part = run(type(machine), state, machine.bias.detach(), machine.couplings.detach(), least, at_once=True)
-    z, stream = sweep(machine, part.z, state.stream, sweeps, implementation=implementation)
-    back = _compiled_way_back() if compiled else _way_back
+    part = run(type(boltzmann), state, boltzmann.bias.detach(), boltzmann.couplings.detach(), least, single_step=True)
+    z, rng_state = sweep(boltzmann, part.z, state.rng_state, sweeps, implementation=implementation)
+    back = _compiled_reverse_increment() if compiled else _reverse_increment
     moved = part.bias - state.bias, part.coupling - state.coupling
-    increment = back(type(machine), z, *moved, part.increment, part.weights, least)
+    increment = back(type(boltzmann), z, *moved, part.increment, part.weights, least)
     info = PopulationInfo(
         log_z_increment=increment,
-        parts=torch.ones_like(part.reached, dtype=torch.int64),
+        tempering_steps=torch.ones_like(part.reached, dtype=torch.int64),
         effective_sample_size=part.effective_sample_size,
         largest_weight=part.largest_weight,
         weights=part.weights,
-        weighed=state.founders.clone(),  # a replayed graph writes its next state over this one
-        founders=state.founders.gather(-1, part.parents),
+        prior_ancestors=state.ancestors.clone(),  # a replayed graph writes its next state over this one
+        ancestors=state.ancestors.gather(-1, part.parents),
     )
-    return PopulationState(z, part.bias, part.coupling, state.log_z + increment, info.founders, stream), info
+    return PopulationState(z, part.bias, part.coupling, state.log_z + increment, info.ancestors, rng_state), info
 
 
-def _way_back(
+def _reverse_increment(
     kind: type[Boltzmann],
     z: Tensor,
     moved_bias: Tensor,
     moved_coupling: Tensor,
-    forth: Tensor,
+    forward: Tensor,
     weights: Tensor,
     least: float,
 ) -> Tensor:
-    """log Z_new - log Z_old by members of the new machine, from how far the parameters moved; else as told `forth`.
+    """log Z_new - log Z_old by members of the new machine, from how far the parameters moved; else as told `forward`.
 
     What the way has all but forbidden, no new member knows of. The old ones do: by them the weights of the way back,
     the inverse ones, are worth N / (mean w mean 1/w) members.
@@ -229,58 +231,58 @@ def _way_back(
     loss = kind.from_parameters(moved_bias, moved_coupling).energy(z).to(torch.float64)
     back = math.log(z.shape[-2]) - torch.logsumexp(loss, dim=-1)
     enough = least * weights.mean(-1) * weights.reciprocal().mean(-1) <= z.shape[-2]
-    return torch.where(enough, back, forth)
+    return torch.where(enough, back, forward)
 
 
 @functools.cache
-def _compiled_way_back() -> Callable[..., Tensor]:
-    return torch.compile(_way_back)
+def _compiled_reverse_increment() -> Callable[..., Tensor]:
+    return torch.compile(_reverse_increment)
 
 
-def _all_parts(
+def _all_tempering_steps(
     state: PopulationState,
-    machine: Boltzmann,
+    boltzmann: Boltzmann,
     sweeps: int,
     least: float,
-    largest_parts: int,
+    max_tempering_steps: int,
     implementation: Implementation,
 ) -> tuple[PopulationState, PopulationInfo]:
     """Parts until every replica is there; one that is waits for the others, without weights, sweeps or draws."""
-    replicas, members = machine.batch_shape, state.z.shape[-2]
-    kind, bias, coupling = type(machine), machine.bias.detach(), machine.couplings.detach()
+    replicas, members = boltzmann.batch_shape, state.z.shape[-2]
+    kind, bias, coupling = type(boltzmann), boltzmann.bias.detach(), boltzmann.couplings.detach()
     zero = torch.zeros(replicas, dtype=torch.float64, device=state.z.device)
     info = PopulationInfo(
         log_z_increment=zero,
-        parts=torch.zeros_like(zero, dtype=torch.int64),
+        tempering_steps=torch.zeros_like(zero, dtype=torch.int64),
         effective_sample_size=torch.full_like(zero, members),
         largest_weight=zero,
-        weights=torch.ones_like(state.founders, dtype=torch.float64),
-        weighed=state.founders,
-        founders=state.founders,
+        weights=torch.ones_like(state.ancestors, dtype=torch.float64),
+        prior_ancestors=state.ancestors,
+        ancestors=state.ancestors,
     )
     moving = torch.ones_like(zero, dtype=torch.bool)
-    for number in range(1, largest_parts + 1):
-        part = _part(kind, state, bias, coupling, least if number < largest_parts else 0.0)
+    for number in range(1, max_tempering_steps + 1):
+        part = _part(kind, state, bias, coupling, least if number < max_tempering_steps else 0.0)
         if not bool(torch.isfinite(part.increment).all()):
             raise SupportError("the weights of the population are not finite; every parameter must be finite")
-        here = machine.with_parameters(part.bias, part.coupling)
-        z, stream = sweep(here, part.z, state.stream, sweeps, implementation=implementation)
+        here = boltzmann.with_parameters(part.bias, part.coupling)
+        z, rng_state = sweep(here, part.z, state.rng_state, sweeps, implementation=implementation)
         info = PopulationInfo(
             log_z_increment=info.log_z_increment + part.increment,
-            parts=info.parts + moving,
+            tempering_steps=info.tempering_steps + moving,
             effective_sample_size=torch.minimum(info.effective_sample_size, part.effective_sample_size),
             largest_weight=torch.maximum(info.largest_weight, part.largest_weight),
             weights=torch.where(moving[..., None], part.weights, info.weights),
-            weighed=torch.where(moving[..., None], state.founders, info.weighed),
-            founders=state.founders.gather(-1, part.parents),
+            prior_ancestors=torch.where(moving[..., None], state.ancestors, info.prior_ancestors),
+            ancestors=state.ancestors.gather(-1, part.parents),
         )
         state = PopulationState(
             z=torch.where(moving[..., None, None], z, state.z),
             bias=part.bias,
             coupling=part.coupling,
             log_z=state.log_z + part.increment,
-            founders=info.founders,
-            stream=torch.where(moving[..., None], stream, state.stream),
+            ancestors=info.ancestors,
+            rng_state=torch.where(moving[..., None], rng_state, state.rng_state),
         )
         moving = moving & (part.reached < 1)
         if not bool(moving.any()):
@@ -299,15 +301,15 @@ def _labels(z: Tensor) -> Tensor:
 
 
 def _check_step(
-    state: PopulationState, machine: Boltzmann, sweeps: int, smallest_ess: float, largest_parts: int
+    state: PopulationState, boltzmann: Boltzmann, sweeps: int, smallest_ess: float, max_tempering_steps: int
 ) -> None:
-    check_step(machine, state.z, sweeps, what="the population's members")
-    if state.coupling.shape != machine.couplings.shape or state.bias.shape != machine.bias.shape:
+    check_step(boltzmann, state.z, sweeps, what="the population's members")
+    if state.coupling.shape != boltzmann.couplings.shape or state.bias.shape != boltzmann.bias.shape:
         raise ShapeError(
             f"the population was at bias {tuple(state.bias.shape)} and couplings {tuple(state.coupling.shape)}, "
-            f"this machine has {tuple(machine.bias.shape)} and {tuple(machine.couplings.shape)}"
+            f"this machine has {tuple(boltzmann.bias.shape)} and {tuple(boltzmann.couplings.shape)}"
         )
-    check_count("parts", largest_parts)
+    check_count("parts", max_tempering_steps)
     if not 0 < smallest_ess < 1:
         raise SupportError(f"smallest_ess {smallest_ess}; it is a share of the members, between 0 and 1")
 
@@ -335,7 +337,7 @@ class PopulationAnnealing(Sampler):
         return init(boltzmann, chains, seed)
 
     def step(self, state: PopulationState, boltzmann: Boltzmann, sweeps: int) -> tuple[PopulationState, PopulationInfo]:
-        return step(state, boltzmann, sweeps, at_once=True, compiled=self.compiled)
+        return step(state, boltzmann, sweeps, single_step=True, compiled=self.compiled)
 
     def quality(self, info: PopulationInfo) -> Tensor:
         return (info.effective_sample_size / info.weights.shape[-1]).to(torch.float32)
@@ -344,4 +346,7 @@ class PopulationAnnealing(Sampler):
         return state.log_z
 
     def set_log_z(self, state: PopulationState, value: Tensor) -> PopulationState:
-        return reset_founders(state)._replace(log_z=value.to(state.log_z))
+        return reset_ancestors(state)._replace(log_z=value.to(state.log_z))
+
+
+__getattr__ = renamed_members(__name__, {"reset_founders": "reset_ancestors"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from softspin.deprecation import renamed_arguments
 from softspin.distributions import Boltzmann
 from softspin.kernels import Implementation
 from softspin.samplers.population import init, step
@@ -12,15 +13,16 @@ from softspin.samplers.population_state import PopulationInfo, PopulationState
 from softspin.samplers.result import NORMAL_95, LogZ
 
 
+@renamed_arguments(largest_parts="max_tempering_steps")
 def anneal_population(
-    machine: Boltzmann,
+    boltzmann: Boltzmann,
     members: int,
     seed: int,
     *,
     sweeps: int = 1,
     base: str | Tensor = "centred",
     smallest_ess: float = 0.9,
-    largest_parts: int = 1000,
+    max_tempering_steps: int = 1000,
     implementation: Implementation = "auto",
 ) -> tuple[LogZ, PopulationState, PopulationInfo]:
     """Population annealing from temperature 0 to 1, in steps that keep the effective sample size: samples, and log Z.
@@ -30,18 +32,18 @@ def anneal_population(
     :attr:`PopulationInfo.standard_error`: on small machines 1.96 of them covered in 98% to 100% of the runs.
 
     >>> from softspin.distributions import BipartiteBoltzmann
-    >>> machine = BipartiteBoltzmann(torch.zeros(5), torch.ones(2, 3))
-    >>> log_z, state, info = anneal_population(machine, members=4000, seed=0)
-    >>> bool((log_z.value - machine.log_z).abs() < 3 * log_z.standard_error), log_z.kind
+    >>> boltzmann = BipartiteBoltzmann(torch.zeros(5), torch.ones(2, 3))
+    >>> log_z, state, info = anneal_population(boltzmann, members=4000, seed=0)
+    >>> bool((log_z.value - boltzmann.log_z).abs() < 3 * log_z.standard_error), log_z.kind
     (True, 'lower bound')
     """
-    start = init(machine, members, seed, base)
+    start = init(boltzmann, members, seed, base)
     state, info = step(
         start,
-        machine,
+        boltzmann,
         sweeps,
         smallest_ess=smallest_ess,
-        largest_parts=largest_parts,
+        max_tempering_steps=max_tempering_steps,
         implementation=implementation,
     )
     error = info.standard_error

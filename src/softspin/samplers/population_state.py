@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from softspin.samplers.machines import worst_replica
-from softspin.samplers.resampling import by_family, family_sizes, mean_square_family, worth
+from softspin.deprecation import warn_renamed
+from softspin.samplers.primitives import worst_replica
+from softspin.samplers.resampling import by_family, effective_sample_size, family_sizes, mean_square_family
 from softspin.samplers.result import log_mean_error
 
 COLLAPSED = 0.9
@@ -30,21 +31,33 @@ class PopulationState(NamedTuple):
     """`(*replicas, n, m)` of an RBM, `(*replicas, D, D)` of any other graph."""
     log_z: Tensor
     """Estimate of log Z at these parameters, `(*replicas,)`, float64."""
-    founders: Tensor
-    """From which member each one descends, counted since `init` or :func:`reset_founders`, `(*replicas, members)`."""
-    stream: Tensor
+    ancestors: Tensor
+    """From which member each one descends, counted since `init` or :func:`reset_ancestors`, `(*replicas, members)`."""
+    rng_state: Tensor
     """Key and counter, `(*replicas, 2)`."""
+
+    @property
+    def founders(self) -> Tensor:
+        """Deprecated name of `ancestors`."""
+        warn_renamed("founders", "ancestors")
+        return self.ancestors
+
+    @property
+    def stream(self) -> Tensor:
+        """Deprecated name of `rng_state`."""
+        warn_renamed("stream", "rng_state")
+        return self.rng_state
 
 
 class PopulationInfo(NamedTuple):
     """What is only interesting; `(*replicas,)` but for the last three. Properties are computed when asked for.
 
-    Families are those of the state's founders: of all steps since `init` or :func:`reset_founders`.
+    Families are those of the state's founders: of all steps since `init` or :func:`reset_ancestors`.
     """
 
     log_z_increment: Tensor
     """log Z where the population is now - log Z where it was."""
-    parts: Tensor
+    tempering_steps: Tensor
     """Into how many parts the step was divided."""
     effective_sample_size: Tensor
     """The smallest over the parts of the step; of the whole of it where it was made at once."""
@@ -52,15 +65,33 @@ class PopulationInfo(NamedTuple):
     """The largest share of the weight that one member carried, over the parts of the step."""
     weights: Tensor
     """Of the last part, relative to the largest, `(*replicas, members)`, float64."""
-    weighed: Tensor
+    prior_ancestors: Tensor
     """The founders of the members that had these weights, `(*replicas, members)`."""
-    founders: Tensor
+    ancestors: Tensor
     """The founders of the members that there are now, `(*replicas, members)`."""
+
+    @property
+    def parts(self) -> Tensor:
+        """Deprecated name of `tempering_steps`."""
+        warn_renamed("parts", "tempering_steps")
+        return self.tempering_steps
+
+    @property
+    def weighed(self) -> Tensor:
+        """Deprecated name of `prior_ancestors`."""
+        warn_renamed("weighed", "prior_ancestors")
+        return self.prior_ancestors
+
+    @property
+    def founders(self) -> Tensor:
+        """Deprecated name of `ancestors`."""
+        warn_renamed("founders", "ancestors")
+        return self.ancestors
 
     @property
     def effective_families(self) -> Tensor:
         """How many equal families the families are worth, by their weights in the last part."""
-        return worth(by_family(self.weighed, self.weights))
+        return effective_sample_size(by_family(self.prior_ancestors, self.weights))
 
     @property
     def standard_error(self) -> Tensor:
@@ -71,22 +102,22 @@ class PopulationInfo(NamedTuple):
         small, the more so the longer ago the founders lived; but for steps made at once that were too long to weigh,
         of which later ones know nothing.
         """
-        return log_mean_error(self.effective_families, self.founders.shape[-1])
+        return log_mean_error(self.effective_families, self.ancestors.shape[-1])
 
     @property
     def families(self) -> Tensor:
         """How many founders have descendants."""
-        return (family_sizes(self.founders) > 0).sum(-1)
+        return (family_sizes(self.ancestors) > 0).sum(-1)
 
     @property
     def largest_family(self) -> Tensor:
         """Share of the population that descends from one founder."""
-        return family_sizes(self.founders).amax(-1) / self.founders.shape[-1]
+        return family_sizes(self.ancestors).amax(-1) / self.ancestors.shape[-1]
 
     @property
     def mean_square_family(self) -> Tensor:
         """rho_t = sum of squared family sizes / members: 1 if nothing was resampled, `members` if all are kin."""
-        return mean_square_family(self.founders)
+        return mean_square_family(self.ancestors)
 
     @property
     def collapsed(self) -> Tensor:
@@ -99,9 +130,9 @@ def warn_of_collapse(info: PopulationInfo) -> None:
     worst, name = worst_replica(-info.effective_families)
     weight, families = info.largest_weight[worst].item(), info.effective_families[worst].item()
     warnings.warn(
-        f"{name}the population collapsed: one of {info.founders.shape[-1]} members carried {weight:.0%} of the weight, "
+        f"{name}the population collapsed: one of {info.ancestors.shape[-1]} members had {weight:.0%} of the weight, "
         f"and its families are worth {families:.1f} equal ones; take smaller parameter steps, more parts or more "
-        "members, or count families from here by reset_founders",
+        "members, or count families from here by reset_ancestors",
         CollapseWarning,
         stacklevel=4,
     )

@@ -9,7 +9,7 @@ from torch import Tensor
 
 _OCTAVES, _PER_OCTAVE = 15, 4
 _AT_ONCE = 1 << 14
-"""Members that see the grid of `farthest` at a time, 8.5 MB a replica."""
+"""Members that see the grid of `max_tempering_step` at a time, 8.5 MB a replica."""
 
 
 def systematic(weights: Tensor, uniform: Tensor) -> Tensor:
@@ -29,7 +29,7 @@ def systematic(weights: Tensor, uniform: Tensor) -> Tensor:
     return parents.clamp_(max=count - 1)  # among weights that are NaN every search ends outside
 
 
-def farthest(gain: Tensor, least: float, dtype: torch.dtype) -> Tensor:
+def max_tempering_step(gain: Tensor, least: float, dtype: torch.dtype) -> Tensor:
     """The largest share s of the way, on a geometric grid, at which the weights e^(s gain) are worth `least` of them.
 
     gain `(*replicas, N)`, at most 0; s `(*replicas,)`, exact in `dtype`: the smallest on the grid if none will do. With
@@ -46,21 +46,21 @@ def farthest(gain: Tensor, least: float, dtype: torch.dtype) -> Tensor:
     return torch.where(number >= least, shares, shares[-1]).amax(-1)
 
 
-def worth(weights: Tensor) -> Tensor:
+def effective_sample_size(weights: Tensor) -> Tensor:
     """How many equal weights the weights `(*replicas, N)` are worth."""
     return weights.sum(-1).square() / weights.square().sum(-1)
 
 
-def by_family(kin: Tensor, amounts: Tensor) -> Tensor:
+def by_family(lineage: Tensor, amounts: Tensor) -> Tensor:
     """Sum of the amounts `(*replicas, N)` of the members of each family, by founder."""
-    return torch.zeros_like(amounts).scatter_add(-1, kin, amounts)
+    return torch.zeros_like(amounts).scatter_add(-1, lineage, amounts)
 
 
-def family_sizes(kin: Tensor) -> Tensor:
+def family_sizes(lineage: Tensor) -> Tensor:
     """How many members each founder has, float64."""
-    return by_family(kin, torch.ones_like(kin, dtype=torch.float64))
+    return by_family(lineage, torch.ones_like(lineage, dtype=torch.float64))
 
 
-def mean_square_family(kin: Tensor) -> Tensor:
+def mean_square_family(lineage: Tensor) -> Tensor:
     """Sum of squared family sizes / members: 1 if nobody is kin, as many as there are members if all are."""
-    return family_sizes(kin).square().sum(-1) / kin.shape[-1]
+    return family_sizes(lineage).square().sum(-1) / lineage.shape[-1]

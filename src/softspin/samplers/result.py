@@ -53,23 +53,23 @@ def weight_ess(log_weights: Tensor) -> Tensor:
     return weights.sum(-1).square() / weights.square().sum(-1)
 
 
-def log_mean_error(ess: Tensor, count: int, kinship: Tensor | float = 1.0) -> Tensor:
+def log_mean_error(ess: Tensor, count: int, family_correlation: Tensor | float = 1.0) -> Tensor:
     """Standard error of the log of a mean of `count` weights whose effective sample size is `ess`.
 
     The delta method, variance(w) / (count mean(w)^2) = (count - ess) / (ess (count - 1)), cannot exceed 1 nat however
     bad the weights are, because the variance is estimated from the same few weights. With ess - 2 in the place of ess
     (the variance of Student's t with ess degrees of freedom) it says infinity where two or fewer weights decide, and
-    is the same where many do. Weights that come in families of equal ones are worth fewer draws: `kinship`, the mean
-    square family size, says by how much.
+    is the same where many do. Weights that come in families of equal ones are worth fewer draws: `family_correlation`,
+    the mean square family size, says by how much.
 
     >>> log_mean_error(torch.tensor([1000.0, 500.0, 10.0, 1.5]), 1000)
     tensor([0.0000, 0.0317, 0.3520,    inf])
-    >>> log_mean_error(torch.tensor([1000.0, 500.0, 10.0]), 1000, kinship=4.0)
+    >>> log_mean_error(torch.tensor([1000.0, 500.0, 10.0]), 1000, family_correlation=4.0)
     tensor([0.0000, 0.0638, 1.4078])
     """
     if count < 2:
         return torch.full_like(ess, torch.inf)
     # All weights equal can give an ess of count + rounding.
     spread = ((count - ess) / (count - 1)).clamp(min=0)
-    error = torch.sqrt(spread / (ess / kinship - 2).clamp(min=0))
+    error = torch.sqrt(spread / (ess / family_correlation - 2).clamp(min=0))
     return torch.where(spread == 0, torch.zeros_like(error), error)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from softspin.deprecation import warn_renamed
 from softspin.distributions import Boltzmann
 from softspin.errors import ShapeError
 from softspin.kernels import Implementation
@@ -19,13 +20,13 @@ from softspin.numerics import align
 from softspin.parts import PartSetting
 from softspin.random import DrawDomain, KeyDomain, uniforms
 from softspin.samplers.base import Sampler
-from softspin.samplers.machines import (
+from softspin.samplers.primitives import (
     base_biases,
+    check_boltzmann,
     check_count,
-    check_machine,
     check_step,
     independent_draw,
-    replica_streams,
+    replica_rng_states,
     sweep,
 )
 from softspin.samplers.schedules import check_schedule, linear_schedule
@@ -50,8 +51,14 @@ class TemperingState(NamedTuple):
     """The end that each state saw last, `(*replicas, ladders, K + 1)`: 0 neither, 1 cold, 2 hot after cold."""
     round_trips: Tensor
     """Trips cold - hot - cold finished so far, `(*replicas, ladders)`."""
-    stream: Tensor
+    rng_state: Tensor
     """Key and counter, `(*replicas, 2)`."""
+
+    @property
+    def stream(self) -> Tensor:
+        """Deprecated name of `rng_state`."""
+        warn_renamed("stream", "rng_state")
+        return self.rng_state
 
     @property
     def samples(self) -> Tensor:
@@ -70,7 +77,7 @@ class TemperingInfo(NamedTuple):
 
 @torch.no_grad()
 def init(
-    machine: Boltzmann,
+    boltzmann: Boltzmann,
     chains: int,
     seed: int,
     temperatures: Tensor | int = 16,
@@ -84,22 +91,22 @@ def init(
     >>> init(BipartiteBoltzmann(torch.zeros(5), torch.ones(2, 3)), chains=10, seed=0, temperatures=4).z.shape
     torch.Size([10, 5, 5])
     """
-    check_machine(machine)
+    check_boltzmann(boltzmann)
     check_count("chains", chains)
     ladder = temperatures if isinstance(temperatures, Tensor) else linear_schedule(temperatures)
-    ladder = check_schedule(ladder, machine.batch_shape).to(machine.bias)
-    biases = base_biases(machine, base)
-    stream = replica_streams(machine, seed, KeyDomain.TEMPERING)
-    z = independent_draw(machine, biases, stream, (chains, ladder.shape[-1]))
+    ladder = check_schedule(ladder, boltzmann.batch_shape).to(boltzmann.bias)
+    biases = base_biases(boltzmann, base)
+    rng_state = replica_rng_states(boltzmann, seed, KeyDomain.TEMPERING)
+    z = independent_draw(boltzmann, biases, rng_state, (chains, ladder.shape[-1]))
     ends = torch.full(z.shape[:-1], _NEW, dtype=torch.int8, device=z.device)
     trips = torch.zeros(z.shape[:-2], dtype=torch.int64, device=z.device)
-    ladders = ladder.expand(*machine.batch_shape, -1).clone()
-    return TemperingState(z, ladders, biases.clone(), ends, trips, stream)
+    ladders = ladder.expand(*boltzmann.batch_shape, -1).clone()
+    return TemperingState(z, ladders, biases.clone(), ends, trips, rng_state)
 
 
 @torch.no_grad()
 def step(
-    state: TemperingState, machine: Boltzmann, sweeps: int, *, implementation: Implementation = "auto"
+    state: TemperingState, boltzmann: Boltzmann, sweeps: int, *, implementation: Implementation = "auto"
 ) -> tuple[TemperingState, TemperingInfo]:
     """`sweeps` times: one sweep of every chain at its temperature, then exchanges between neighbours.
 
@@ -108,36 +115,36 @@ def step(
     without a word.
 
     >>> from softspin.distributions import BipartiteBoltzmann
-    >>> machine = BipartiteBoltzmann(torch.zeros(5), torch.zeros(2, 3))
-    >>> state, info = step(init(machine, chains=10, seed=0, temperatures=2), machine, sweeps=8)
-    >>> info.exchange_rate  # hot and cold are the same machine here
+    >>> boltzmann = BipartiteBoltzmann(torch.zeros(5), torch.zeros(2, 3))
+    >>> state, info = step(init(boltzmann, chains=10, seed=0, temperatures=2), boltzmann, sweeps=8)
+    >>> info.exchange_rate  # hot and cold are the same boltzmann here
     tensor([1., 1.], dtype=torch.float64)
     """
-    check_step(machine, state.z, sweeps, chain_dims=2)
-    replicas, (ladders, rungs, units) = machine.batch_shape, state.z.shape[-3:]
+    check_step(boltzmann, state.z, sweeps, chain_dims=2)
+    replicas, (ladders, rungs, units) = boltzmann.batch_shape, state.z.shape[-3:]
     t = state.temperatures[..., None, :].expand(*replicas, ladders, rungs)
-    z, stream, ends, trips = state.z, state.stream, state.last_end, state.round_trips
+    z, rng_state, ends, trips = state.z, state.rng_state, state.last_end, state.round_trips
     rate = torch.zeros(*replicas, rungs - 1, dtype=torch.float64, device=z.device)
     for _ in range(sweeps):
         flat, later = sweep(
-            machine,
+            boltzmann,
             z.reshape(*replicas, ladders * rungs, units),
-            stream,
+            rng_state,
             1,
             t.reshape(*replicas, ladders * rungs),
             state.base,
             implementation,
         )
         z = flat.reshape(state.z.shape)
-        gain = -machine.energy(z) - (align(state.base, z.ndim) * z).sum(-1)
+        gain = -boltzmann.energy(z) - (align(state.base, z.ndim) * z).sum(-1)
         log_accept = (t.diff() * (gain[..., :-1] - gain[..., 1:])).to(torch.float64)
         rate = rate + log_accept.clamp(max=0).exp().mean(-2) / sweeps
-        accept = _decide(log_accept, stream)
+        accept = _decide(log_accept, rng_state)
         source = _exchange(accept, rungs)
         z = z.gather(-2, source[..., None].expand(z.shape))
         ends, finished = _visit_ends(ends.gather(-1, source))
-        trips, stream = trips + finished, later
-    new = TemperingState(z, state.temperatures, state.base, ends, trips, stream)
+        trips, rng_state = trips + finished, later
+    new = TemperingState(z, state.temperatures, state.base, ends, trips, rng_state)
     return new, TemperingInfo(rate, (trips - state.round_trips).sum(-1))
 
 
@@ -166,12 +173,12 @@ def adapted_temperatures(temperatures: Tensor, exchange_rate: Tensor) -> Tensor:
     return new.to(temperatures.dtype)
 
 
-def _decide(log_accept: Tensor, stream: Tensor) -> Tensor:
+def _decide(log_accept: Tensor, rng_state: Tensor) -> Tensor:
     """Which pairs `(*replicas, ladders, K)` exchange; even and odd pairs take turns with the stream's counter."""
-    flat = stream.reshape(-1, 2)
+    flat = rng_state.reshape(-1, 2)
     u = uniforms(flat, 0, log_accept.shape[-2:], torch.float64, DrawDomain.EXCHANGE).reshape(log_accept.shape)
     pair = torch.arange(log_accept.shape[-1], device=log_accept.device)
-    turn = (pair + stream[..., 1:]) % 2 == 0
+    turn = (pair + rng_state[..., 1:]) % 2 == 0
     return (torch.log(u) < log_accept) & turn[..., None, :]
 
 

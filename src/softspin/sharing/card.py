@@ -76,9 +76,9 @@ def _model(record: ModelRecord, config: Config) -> dict[str, str]:
     rule = {"best": "lowest validation NLL", "last": "end of the checkpoint"}[record.which]
     return {
         "method": config.method,
-        "structure": f"{config.structure}: {shape.groups} x {shape.bits} bits, {shape.layers} layers of {shape.width}",
+        "structure": f"{config.structure}: {shape}",
         "beta of the smoothing": ", ".join(f"{beta:g}" for beta in betas) or "none",
-        "K": f"{config.samples}",
+        "K": f"{config.importance_samples}",
         "steps": f"{config.steps:,}",
         "parameters of step": f"{', '.join(f'{step:,}' for step in record.steps)} ({rule})",
         "sampler": f"{config.sampler}, {config.chains:,} chains x {config.sweeps} sweeps",

@@ -12,7 +12,7 @@ from softspin import __version__
 from softspin.config import Config
 from softspin.errors import ConfigError, RecordError, SharingError, UnknownNameError
 from softspin.formatting import replica_name
-from softspin.records import MADE_BY, ModelRecord, ResultRow, RunRecord
+from softspin.records import PROVENANCE_FIELDS, ModelRecord, ResultRow, RunRecord
 
 MOST_BYTES = 10_000_000
 """Of a description: thousands of replicas need less."""
@@ -60,7 +60,7 @@ def from_text(text: str | bytes, place: object) -> tuple[ModelRecord, Config]:
     except RecordError as error:
         by = str(values.get("softspin"))[:60]
         raise SharingError(f"{place}, written by softspin {by}, {error}") from None
-    for name in MADE_BY:
+    for name in PROVENANCE_FIELDS:
         if getattr(record.provenance, name) is None:
             raise SharingError(f"{place} has no 'provenance.{name}'; it is not what softspin wrote")
     config = _config(place, record)

@@ -1,7 +1,8 @@
 """r(zeta|z): one bit made continuous. One file per family; `mirrored.py` says what a new one needs."""
 
+from softspin.deprecation import renamed_members
 from softspin.errors import unknown_name
-from softspin.smoothing.base import Place, Smoothing, SoftBits
+from softspin.smoothing.base import Location, Smoothing, SoftBits
 from softspin.smoothing.exponential import Exponential
 from softspin.smoothing.gaussian import Gaussian, ShiftedGaussian
 from softspin.smoothing.mirrored import Mirrored, UnitInterval
@@ -31,8 +32,8 @@ __all__ = [
     "SMOOTHINGS",
     "Exponential",
     "Gaussian",
+    "Location",
     "Mirrored",
-    "Place",
     "Power",
     "ShiftedGaussian",
     "Smoothing",
@@ -42,3 +43,5 @@ __all__ = [
     "UnitInterval",
     "smoothing_family",
 ]
+
+__getattr__ = renamed_members(__name__, {"Place": "Location"})

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from softspin.deprecation import renamed_attribute, warn_renamed
 from softspin.errors import SupportError
 
 
@@ -40,15 +41,27 @@ class SoftBits(NamedTuple):
         return torch.maximum(self.log_r0, self.log_r1)
 
 
-class Place(NamedTuple):
+class Location(NamedTuple):
     """Where a draw lies, in the coordinate in which it is exact.
 
-    `side` says which mode (0 or 1, as a boolean) the coordinate `near` is measured from, the nearer one where there are
-    two; the meaning of `near` belongs to the family (log distance on the unit interval, displacement on the line).
+    `mode` says which mode (0 or 1, as a boolean) `coordinate` is measured from, the nearer one where there are
+    two; its meaning belongs to the family (log distance on the unit interval, displacement on the line).
     """
 
-    near: Tensor
-    side: Tensor
+    coordinate: Tensor
+    mode: Tensor
+
+    @property
+    def near(self) -> Tensor:
+        """Deprecated name of `coordinate`."""
+        warn_renamed("near", "coordinate")
+        return self.coordinate
+
+    @property
+    def side(self) -> Tensor:
+        """Deprecated name of `mode`."""
+        warn_renamed("side", "mode")
+        return self.mode
 
 
 class Smoothing(ABC):
@@ -89,42 +102,47 @@ class Smoothing(ABC):
         return f"{type(self).__name__}(beta={beta})"
 
     @abstractmethod
-    def place(self, z: Tensor, rho: Tensor) -> Place:
+    def draw_location(self, z: Tensor, rho: Tensor) -> Location:
         """A draw from r(.|z), made from uniforms `rho` in (0, 1). Shapes broadcast."""
 
     @abstractmethod
-    def locate(self, zeta: Tensor) -> Place:
-        """The place of given values. Only as exact as `zeta` is; draws come from :meth:`place`."""
+    def from_value(self, zeta: Tensor) -> Location:
+        """The location of given values. Only as exact as `zeta` is; draws come from :meth:`draw_location`."""
 
     @abstractmethod
-    def soften(self, place: Place) -> SoftBits:
-        """The soft bits at a place, differentiable in `near` and beta."""
+    def to_soft_bits(self, location: Location) -> SoftBits:
+        """The soft bits at a location, differentiable in the coordinate and beta."""
 
     @abstractmethod
-    def cdf(self, place: Place) -> tuple[Tensor, Tensor]:
+    def cdf(self, location: Location) -> tuple[Tensor, Tensor]:
         """R(zeta|0) and R(zeta|1)."""
 
     @abstractmethod
-    def gap(self, place: Place) -> Tensor:
+    def cdf_difference(self, location: Location) -> Tensor:
         """R(zeta|0) - R(zeta|1) >= 0, without cancellation: the numerator of d zeta/d q."""
 
     @abstractmethod
-    def cdf_beta(self, place: Place) -> tuple[Tensor, Tensor]:
+    def cdf_beta(self, location: Location) -> tuple[Tensor, Tensor]:
         """dR(zeta|0)/d beta and dR(zeta|1)/d beta, at fixed zeta."""
 
     @abstractmethod
-    def log_rate(self, place: Place) -> Tensor:
-        """log |d zeta / d near|."""
+    def log_rate(self, location: Location) -> Tensor:
+        """log |d zeta / d coordinate|."""
 
     @abstractmethod
-    def direction(self, place: Place) -> Tensor:
-        """The sign of d zeta / d near, as +1.0 or -1.0."""
+    def direction(self, location: Location) -> Tensor:
+        """The sign of d zeta / d coordinate, as +1.0 or -1.0."""
 
     @abstractmethod
-    def invert(self, logits: Tensor, rho: Tensor) -> Place:
+    def invert(self, logits: Tensor, rho: Tensor) -> Location:
         """Where the CDF of the mixture (1-q) r(.|0) + q r(.|1), q = sigmoid(logits), reaches rho."""
 
     def check_support(self, zeta: Tensor) -> None:
         """Raise :class:`SupportError` if a value lies outside the support."""
         if bool(torch.isnan(zeta).any()):
             raise SupportError("zeta holds NaN; every relaxed bit must be a number")
+
+    place = renamed_attribute("place", "draw_location")
+    locate = renamed_attribute("locate", "from_value")
+    soften = renamed_attribute("soften", "to_soft_bits")
+    gap = renamed_attribute("gap", "cdf_difference")

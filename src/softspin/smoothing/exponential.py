@@ -7,14 +7,14 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from softspin.numerics import LOG_HALF
-from softspin.smoothing.base import Place
+from softspin.smoothing.base import Location
 from softspin.smoothing.mirrored import UnitInterval
 
 
 class Exponential(UnitInterval):
     """Two exponentials cut off at the far end of the unit interval.
 
-    >>> Exponential(8.0).locate(torch.tensor(0.25)).near.exp()
+    >>> Exponential(8.0).from_value(torch.tensor(0.25)).coordinate.exp()
     tensor(0.2500)
     """
 
@@ -33,32 +33,32 @@ class Exponential(UnitInterval):
     def log_density(self, own: Tensor, other: Tensor) -> Tensor:
         return -self.beta * own.exp() - self.log_normalizer
 
-    def mass_behind(self, own: Tensor, other: Tensor) -> Tensor:
+    def component_cdf(self, own: Tensor, other: Tensor) -> Tensor:
         return torch.expm1(-self.beta * own.exp()) / torch.expm1(-self.beta)
 
-    def mass_ahead(self, own: Tensor, other: Tensor) -> Tensor:
+    def component_sf(self, own: Tensor, other: Tensor) -> Tensor:
         decay = torch.exp(-self.beta * own.exp())
         return decay * torch.expm1(-self.beta * other.exp()) / torch.expm1(-self.beta)
 
-    def mass_behind_beta(self, own: Tensor, other: Tensor) -> Tensor:
+    def component_cdf_beta(self, own: Tensor, other: Tensor) -> Tensor:
         # d/dbeta of (1 - e^(-beta d)) / M with M = 1 - e^-beta, in two equal forms: the first has no
         # cancellation for d < 1/2, the second (in terms of 1 - d) none for d > 1/2.
         beta, total = self.beta, -torch.expm1(-self.beta)
         distance, rest = own.exp(), other.exp()
         decay, edge = torch.exp(-beta * distance), torch.exp(-beta)
-        close = distance * decay - self.mass_behind(own, other) * edge
-        far = decay * (-torch.expm1(-beta * rest) - rest) + edge * self.mass_ahead(own, other)
+        close = distance * decay - self.component_cdf(own, other) * edge
+        far = decay * (-torch.expm1(-beta * rest) - rest) + edge * self.component_sf(own, other)
         return torch.where(own < LOG_HALF, close, far) / total
 
-    def invert(self, logits: Tensor, rho: Tensor) -> Place:
+    def invert(self, logits: Tensor, rho: Tensor) -> Location:
         """Closed form: with v = 1 - e^(-beta d), the tail mass on the side of the answer is N v + F v / (1 - v).
 
         That is a quadratic in v and one in 1 - v; each is solved without cancellation, and the smaller root is used.
         """
         logits, rho = torch.broadcast_tensors(logits, rho)
         with torch.no_grad():
-            side, tail = self._aim(logits, rho)
-            toward = torch.where(side, logits, -logits)
+            mode, tail = self._aim(logits, rho)
+            toward = torch.where(mode, logits, -logits)
             near_weight = logsigmoid(toward).exp()
             far_weight = logsigmoid(-toward).exp() * torch.exp(-self.beta)
             goal = tail * -torch.expm1(-self.beta)
@@ -71,4 +71,4 @@ class Exponential(UnitInterval):
             rest = torch.where(slack > 0, (slack + root) / (2 * near_weight), 2 * far_weight / (root - slack))
             distance = -torch.where(v < 0.5, torch.log1p(-v), rest.log()) / self.beta
             # e^-beta may underflow; then the middle is as far as the answer can be.
-            return Place(distance.log().clamp(max=LOG_HALF), side)
+            return Location(distance.log().clamp(max=LOG_HALF), mode)

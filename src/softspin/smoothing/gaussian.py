@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.special import erfc, ndtri
 
 from softspin.errors import SupportError
-from softspin.smoothing.base import Place, SoftBits
+from softspin.smoothing.base import Location, SoftBits
 from softspin.smoothing.mirrored import Mirrored
 
 HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
@@ -27,13 +27,13 @@ class Gaussian(Mirrored):
     def log_density(self, own: Tensor, other: Tensor) -> Tensor:
         return -0.5 * self.beta * own**2 + 0.5 * torch.log(self.beta) - HALF_LOG_TAU
 
-    def mass_behind(self, own: Tensor, other: Tensor) -> Tensor:
+    def component_cdf(self, own: Tensor, other: Tensor) -> Tensor:
         return 0.5 * erfc(-own * (0.5 * self.beta).sqrt())
 
-    def mass_ahead(self, own: Tensor, other: Tensor) -> Tensor:
+    def component_sf(self, own: Tensor, other: Tensor) -> Tensor:
         return 0.5 * erfc(own * (0.5 * self.beta).sqrt())
 
-    def mass_behind_beta(self, own: Tensor, other: Tensor) -> Tensor:
+    def component_cdf_beta(self, own: Tensor, other: Tensor) -> Tensor:
         return self.log_density(own, other).exp() * own / (2 * self.beta)
 
     def opposite(self, near: Tensor) -> Tensor:
@@ -45,12 +45,12 @@ class Gaussian(Mirrored):
     def distance(self, near: Tensor) -> Tensor:
         return near
 
-    def log_rate(self, place: Place) -> Tensor:
-        return torch.zeros_like(place.near)
+    def log_rate(self, location: Location) -> Tensor:
+        return torch.zeros_like(location.coordinate)
 
-    def locate(self, zeta: Tensor) -> Place:
-        side = zeta > 0.5
-        return Place(torch.where(side, 1 - zeta, zeta), side)
+    def from_value(self, zeta: Tensor) -> Location:
+        mode = zeta > 0.5
+        return Location(torch.where(mode, 1 - zeta, zeta), mode)
 
 
 class ShiftedGaussian(Gaussian):
@@ -71,9 +71,9 @@ class ShiftedGaussian(Gaussian):
         if validate and not bool(torch.isfinite(self.shift).all()):
             raise SupportError("every shift of a shifted Gaussian must be finite")
 
-    def soften(self, place: Place) -> SoftBits:
-        bits = super().soften(place)
+    def to_soft_bits(self, location: Location) -> SoftBits:
+        bits = super().to_soft_bits(location)
         return bits._replace(zeta=bits.zeta + self.shift)
 
-    def locate(self, zeta: Tensor) -> Place:
-        return super().locate(zeta - self.shift)
+    def from_value(self, zeta: Tensor) -> Location:
+        return super().from_value(zeta - self.shift)

@@ -18,7 +18,7 @@ from torch.nn.functional import logsigmoid
 
 from softspin.errors import SupportError
 from softspin.numerics import LOG_HALF
-from softspin.smoothing.base import Place, Smoothing, SoftBits
+from softspin.smoothing.base import Location, Smoothing, SoftBits
 
 
 class Mirrored(Smoothing):
@@ -38,15 +38,15 @@ class Mirrored(Smoothing):
         """log r of the component, as a density in zeta."""
 
     @abstractmethod
-    def mass_behind(self, own: Tensor, other: Tensor) -> Tensor:
+    def component_cdf(self, own: Tensor, other: Tensor) -> Tensor:
         """The component's mass on its own outer side of the point: R(zeta|0) for z = 0."""
 
     @abstractmethod
-    def mass_ahead(self, own: Tensor, other: Tensor) -> Tensor:
+    def component_sf(self, own: Tensor, other: Tensor) -> Tensor:
         """1 - mass_behind, without cancellation: R(zeta|1) for z = 1."""
 
     @abstractmethod
-    def mass_behind_beta(self, own: Tensor, other: Tensor) -> Tensor:
+    def component_cdf_beta(self, own: Tensor, other: Tensor) -> Tensor:
         """d mass_behind / d beta."""
 
     # What a coordinate system says -------------------------------------------------------------------
@@ -65,73 +65,75 @@ class Mirrored(Smoothing):
 
     # Everything else follows -------------------------------------------------------------------------
 
-    def place(self, z: Tensor, rho: Tensor) -> Place:
+    def draw_location(self, z: Tensor, rho: Tensor) -> Location:
         own = self.quantile(rho)
-        own, side = torch.broadcast_tensors(own, z.to(torch.bool))
+        own, mode = torch.broadcast_tensors(own, z.to(torch.bool))
         beyond = own > self.middle
-        return Place(torch.where(beyond, self.crossed(own), own), side ^ beyond)
+        return Location(torch.where(beyond, self.crossed(own), own), mode ^ beyond)
 
-    def soften(self, place: Place) -> SoftBits:
-        near, side = place
+    def to_soft_bits(self, location: Location) -> SoftBits:
+        near, mode = location
         far = self.opposite(near)
         log_near = self.log_density(near, far)
         log_far = self.log_density(far, near)
         distance = self.distance(near)
         return SoftBits(
-            torch.where(side, 1 - distance, distance),
-            torch.where(side, log_far, log_near),
-            torch.where(side, log_near, log_far),
+            torch.where(mode, 1 - distance, distance),
+            torch.where(mode, log_far, log_near),
+            torch.where(mode, log_near, log_far),
         )
 
-    def cdf(self, place: Place) -> tuple[Tensor, Tensor]:
-        near, side = place
+    def cdf(self, location: Location) -> tuple[Tensor, Tensor]:
+        near, mode = location
         far = self.opposite(near)
-        behind, ahead = self.mass_behind(near, far), self.mass_ahead(far, near)
-        return torch.where(side, 1 - ahead, behind), torch.where(side, 1 - behind, ahead)
+        behind, ahead = self.component_cdf(near, far), self.component_sf(far, near)
+        return torch.where(mode, 1 - ahead, behind), torch.where(mode, 1 - behind, ahead)
 
-    def gap(self, place: Place) -> Tensor:
-        far = self.opposite(place.near)
-        return self.mass_behind(place.near, far) - self.mass_ahead(far, place.near)
+    def cdf_difference(self, location: Location) -> Tensor:
+        far = self.opposite(location.coordinate)
+        return self.component_cdf(location.coordinate, far) - self.component_sf(far, location.coordinate)
 
-    def cdf_beta(self, place: Place) -> tuple[Tensor, Tensor]:
-        near, side = place
+    def cdf_beta(self, location: Location) -> tuple[Tensor, Tensor]:
+        near, mode = location
         far = self.opposite(near)
-        own, across = self.mass_behind_beta(near, far), -self.mass_behind_beta(far, near)
-        return torch.where(side, -across, own), torch.where(side, -own, across)
+        own, across = self.component_cdf_beta(near, far), -self.component_cdf_beta(far, near)
+        return torch.where(mode, -across, own), torch.where(mode, -own, across)
 
-    def direction(self, place: Place) -> Tensor:
-        return 1.0 - 2.0 * place.side.to(place.near.dtype)
+    def direction(self, location: Location) -> Tensor:
+        return 1.0 - 2.0 * location.mode.to(location.coordinate.dtype)
 
-    def invert(self, logits: Tensor, rho: Tensor) -> Place:
+    def invert(self, logits: Tensor, rho: Tensor) -> Location:
         logits, rho = torch.broadcast_tensors(logits, rho)
         with torch.no_grad():
             middle = torch.full_like(logits, self.middle)
-            side, goal = self._aim(logits, rho)
+            mode, goal = self._aim(logits, rho)
             step = torch.ones_like(logits)
             low = middle - step
-            while bool((outside := self._tail(logits, Place(low, side)) > goal).any()):
+            while bool((outside := self._tail(logits, Location(low, mode)) > goal).any()):
                 step = torch.where(outside, 2 * step, step)
                 low = torch.where(outside, middle - step, low)
             high = middle
             # Each halving is exact; the loop ends when neighbouring numbers are reached everywhere.
             while bool(((centre := (low + high) / 2) != low).logical_and(centre != high).any()):
-                above = self._tail(logits, Place(centre, side)) > goal
+                above = self._tail(logits, Location(centre, mode)) > goal
                 high = torch.where(above, centre, high)
                 low = torch.where(above, low, centre)
-            return Place(low, side)
+            return Location(low, mode)
 
     def _aim(self, logits: Tensor, rho: Tensor) -> tuple[Tensor, Tensor]:
         """On which side the mixture's CDF reaches rho, and the tail mass on that side at that point."""
         lower = torch.zeros_like(logits, dtype=torch.bool)
-        side = rho > self._tail(logits, Place(torch.full_like(logits, self.middle), lower))
-        return side, torch.where(side, 1 - rho, rho)
+        mode = rho > self._tail(logits, Location(torch.full_like(logits, self.middle), lower))
+        return mode, torch.where(mode, 1 - rho, rho)
 
-    def _tail(self, logits: Tensor, place: Place) -> Tensor:
+    def _tail(self, logits: Tensor, location: Location) -> Tensor:
         """Mass of the mixture between the point and the outer end of the side it lies on."""
-        toward = torch.where(place.side, logits, -logits)
-        far = self.opposite(place.near)
+        toward = torch.where(location.mode, logits, -logits)
+        far = self.opposite(location.coordinate)
         weight_near, weight_far = logsigmoid(toward).exp(), logsigmoid(-toward).exp()
-        return weight_near * self.mass_behind(place.near, far) + weight_far * self.mass_ahead(far, place.near)
+        return weight_near * self.component_cdf(location.coordinate, far) + weight_far * self.component_sf(
+            far, location.coordinate
+        )
 
 
 class UnitInterval(Mirrored):
@@ -149,12 +151,12 @@ class UnitInterval(Mirrored):
     def distance(self, near: Tensor) -> Tensor:
         return near.exp()
 
-    def log_rate(self, place: Place) -> Tensor:
-        return place.near
+    def log_rate(self, location: Location) -> Tensor:
+        return location.coordinate
 
-    def locate(self, zeta: Tensor) -> Place:
-        side = zeta > 0.5
-        return Place(torch.where(side, torch.log1p(-zeta), torch.log(zeta)), side)
+    def from_value(self, zeta: Tensor) -> Location:
+        mode = zeta > 0.5
+        return Location(torch.where(mode, torch.log1p(-zeta), torch.log(zeta)), mode)
 
     def check_support(self, zeta: Tensor) -> None:
         super().check_support(zeta)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from softspin.errors import SupportError
-from softspin.smoothing.base import Place
+from softspin.smoothing.base import Location
 from softspin.smoothing.mirrored import UnitInterval
 
 
@@ -39,7 +39,7 @@ class Power(UnitInterval):
         # that finite in float32 and lies twenty orders of magnitude below the clamp.
         return own.clamp(min=-60.0) if self.clamp else own
 
-    def invert(self, logits: Tensor, rho: Tensor) -> Place:
+    def invert(self, logits: Tensor, rho: Tensor) -> Location:
         if self.clamp:
             raise SupportError("the clamped power function has no inverse CDF (its CDF starts above 0); use clamp=0")
         return super().invert(logits, rho)
@@ -52,12 +52,12 @@ class Power(UnitInterval):
     def log_density(self, own: Tensor, other: Tensor) -> Tensor:
         return (1 / self.beta - 1) * self._clamped(own) - torch.log(self.beta)
 
-    def mass_behind(self, own: Tensor, other: Tensor) -> Tensor:
+    def component_cdf(self, own: Tensor, other: Tensor) -> Tensor:
         return torch.exp(self._clamped(own) / self.beta)
 
-    def mass_ahead(self, own: Tensor, other: Tensor) -> Tensor:
+    def component_sf(self, own: Tensor, other: Tensor) -> Tensor:
         return -torch.expm1(self._clamped(own) / self.beta)
 
-    def mass_behind_beta(self, own: Tensor, other: Tensor) -> Tensor:
+    def component_cdf_beta(self, own: Tensor, other: Tensor) -> Tensor:
         clamped = self._clamped(own)
         return -clamped / self.beta**2 * torch.exp(clamped / self.beta)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from softspin.numerics import log1mexp
-from softspin.smoothing.base import Place, Smoothing, SoftBits
+from softspin.smoothing.base import Location, Smoothing, SoftBits
 from softspin.smoothing.exponential import Exponential
 from softspin.smoothing.mirrored import UnitInterval
 
@@ -25,49 +25,53 @@ class SpikeExponential(Smoothing):
         super().__init__(beta, validate=validate)
         self.exponential = Exponential(self.beta, validate=False)
 
-    def place(self, z: Tensor, rho: Tensor) -> Place:
-        own, side = torch.broadcast_tensors(self.exponential.quantile(rho), z.to(torch.bool))
-        return Place(torch.where(side, own, torch.zeros_like(own)), side)
+    def draw_location(self, z: Tensor, rho: Tensor) -> Location:
+        own, mode = torch.broadcast_tensors(self.exponential.quantile(rho), z.to(torch.bool))
+        return Location(torch.where(mode, own, torch.zeros_like(own)), mode)
 
-    def locate(self, zeta: Tensor) -> Place:
-        return Place(torch.log1p(-zeta), zeta > 0)
+    def from_value(self, zeta: Tensor) -> Location:
+        return Location(torch.log1p(-zeta), zeta > 0)
 
-    def soften(self, place: Place) -> SoftBits:
-        near, side = place
+    def to_soft_bits(self, location: Location) -> SoftBits:
+        near, mode = location
         impossible = torch.full_like(near, -torch.inf)
         log_r1 = self.exponential.log_density(near, near)
         return SoftBits(
-            torch.where(side, -torch.expm1(near), torch.zeros_like(near)),
-            torch.where(side, impossible, torch.zeros_like(near)),
-            torch.where(side, log_r1, impossible),
+            torch.where(mode, -torch.expm1(near), torch.zeros_like(near)),
+            torch.where(mode, impossible, torch.zeros_like(near)),
+            torch.where(mode, log_r1, impossible),
         )
 
     # At the spike `near` is 0, so nothing of the exponential lies below zeta: the formulas need no case of their own.
     # Nor does the gradient: soften() does not read `near` there, so zeta stays 0 whatever q does.
 
-    def cdf(self, place: Place) -> tuple[Tensor, Tensor]:
-        return torch.ones_like(place.near), self.exponential.mass_ahead(place.near, log1mexp(place.near))
+    def cdf(self, location: Location) -> tuple[Tensor, Tensor]:
+        return torch.ones_like(location.coordinate), self.exponential.component_sf(
+            location.coordinate, log1mexp(location.coordinate)
+        )
 
-    def gap(self, place: Place) -> Tensor:
-        return self.exponential.mass_behind(place.near, log1mexp(place.near))
+    def cdf_difference(self, location: Location) -> Tensor:
+        return self.exponential.component_cdf(location.coordinate, log1mexp(location.coordinate))
 
-    def cdf_beta(self, place: Place) -> tuple[Tensor, Tensor]:
-        return torch.zeros_like(place.near), -self.exponential.mass_behind_beta(place.near, log1mexp(place.near))
+    def cdf_beta(self, location: Location) -> tuple[Tensor, Tensor]:
+        return torch.zeros_like(location.coordinate), -self.exponential.component_cdf_beta(
+            location.coordinate, log1mexp(location.coordinate)
+        )
 
-    def log_rate(self, place: Place) -> Tensor:
-        return place.near
+    def log_rate(self, location: Location) -> Tensor:
+        return location.coordinate
 
-    def direction(self, place: Place) -> Tensor:
-        return -torch.ones_like(place.near)
+    def direction(self, location: Location) -> Tensor:
+        return -torch.ones_like(location.coordinate)
 
-    def invert(self, logits: Tensor, rho: Tensor) -> Place:
+    def invert(self, logits: Tensor, rho: Tensor) -> Location:
         """Closed form: rho up to 1 - q is the spike, the rest is the exponential's own quantile."""
         with torch.no_grad():
             q = torch.sigmoid(logits)
-            side = rho > torch.sigmoid(-logits)
-            behind = torch.where(side, (1 - rho) / q, torch.ones_like(rho))
+            mode = rho > torch.sigmoid(-logits)
+            behind = torch.where(mode, (1 - rho) / q, torch.ones_like(rho))
             own = self.exponential.quantile(behind)
-            return Place(torch.where(side, own, torch.zeros_like(own)), side)
+            return Location(torch.where(mode, own, torch.zeros_like(own)), mode)
 
     def check_support(self, zeta: Tensor) -> None:
         UnitInterval.check_support(self.exponential, zeta)

@@ -38,11 +38,11 @@ class UniformExponential(UnitInterval):
         steep = math.log1p(-self.epsilon) + self.exponential.log_density(own, other)
         return torch.logaddexp(steep, torch.full_like(steep, math.log(self.epsilon)))
 
-    def mass_behind(self, own: Tensor, other: Tensor) -> Tensor:
-        return (1 - self.epsilon) * self.exponential.mass_behind(own, other) + self.epsilon * own.exp()
+    def component_cdf(self, own: Tensor, other: Tensor) -> Tensor:
+        return (1 - self.epsilon) * self.exponential.component_cdf(own, other) + self.epsilon * own.exp()
 
-    def mass_ahead(self, own: Tensor, other: Tensor) -> Tensor:
-        return (1 - self.epsilon) * self.exponential.mass_ahead(own, other) + self.epsilon * other.exp()
+    def component_sf(self, own: Tensor, other: Tensor) -> Tensor:
+        return (1 - self.epsilon) * self.exponential.component_sf(own, other) + self.epsilon * other.exp()
 
-    def mass_behind_beta(self, own: Tensor, other: Tensor) -> Tensor:
-        return (1 - self.epsilon) * self.exponential.mass_behind_beta(own, other)
+    def component_cdf_beta(self, own: Tensor, other: Tensor) -> Tensor:
+        return (1 - self.epsilon) * self.exponential.component_cdf_beta(own, other)

@@ -72,7 +72,7 @@ def _rows(
             data=data.name,
             method=config.method,
             structure=config.structure,
-            samples=config.samples,
+            samples=config.importance_samples,
             sampler=config.sampler,
             nll=found.nll[i].item(),
             standard_error=finite(found.standard_error[i]),

@@ -9,16 +9,18 @@ from softspin.config import Config
 
 
 class Schedules:
-    """The piecewise constant rate, and the weight of the KL, which rises linearly from 0 to 1."""
+    """The piecewise constant learning rate, and the weight of the KL, which rises linearly from 0 to 1."""
 
     def __init__(self, config: Config, device: torch.device) -> None:
-        ends, factors = zip(*config.rate_schedule, strict=True)
+        ends, factors = zip(*config.learning_rate_schedule, strict=True)
         # A step belongs to the first piece whose end it has not passed; step counts are exact in float64.
         self.ends = torch.tensor([end * config.steps for end in ends[:-1]], dtype=torch.float64, device=device)
-        self.rates = torch.tensor([config.rate * factor for factor in factors], dtype=torch.float32, device=device)
+        self.rates = torch.tensor(
+            [config.learning_rate * factor for factor in factors], dtype=torch.float32, device=device
+        )
         self.rise = config.warmup * config.steps
 
-    def rate(self, step: Tensor) -> Tensor:
+    def learning_rate(self, step: Tensor) -> Tensor:
         """At a step, counted from 0, a scalar int64 tensor."""
         piece = (step >= self.ends).sum().reshape(1)
         return self.rates.gather(0, piece).squeeze(0)

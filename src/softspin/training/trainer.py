@@ -21,6 +21,7 @@ from torch import Tensor
 
 from softspin.config import Config, differing_setting
 from softspin.data import Dataset
+from softspin.deprecation import renamed_members
 from softspin.errors import CheckpointError, DeviceError, OutOfTimeError, RunError, SupportError, TrainingError
 from softspin.evaluation import evaluate, log_z_for
 from softspin.model import DiscreteVAE, build
@@ -40,7 +41,7 @@ REPORT_AIS = {"temperatures": 200, "chains": 256}
 """Its settings: half a nat low for trained priors of 400 bits, for the work of one or two updates."""
 
 
-class Watcher(Protocol):
+class Callback(Protocol):
     """Who wants to see a run go by."""
 
     def report(self, line: Mapping[str, Any]) -> None:
@@ -61,11 +62,11 @@ class Trainer:
         model: DiscreteVAE | None = None,
         *,
         sampler: Sampler | None = None,
-        watcher: Watcher | None = None,
+        callback: Callback | None = None,
         tensorboard: bool = False,
     ) -> None:
         self.config, self.data, self.folder = config, data, Path(folder)
-        self.watcher, self.tensorboard = watcher, tensorboard
+        self.callback, self.tensorboard = callback, tensorboard
         if tensorboard:
             summary_writer()  # a missing extra is known before there is a run
         self.device = find_device(config.device)
@@ -121,8 +122,8 @@ class Trainer:
                 self._step()
                 step = self.engine.steps
                 self.seconds = time.monotonic() - began
-                if self.watcher is not None:
-                    self.watcher.step(step)
+                if self.callback is not None:
+                    self.callback.step(step)
                 if step % every.report == 0 or step == last:
                     self._write(journal, self._report())
                 if step % every.evaluate == 0 or step == last:
@@ -152,8 +153,8 @@ class Trainer:
 
     def _write(self, journal: Journal, line: dict[str, Any]) -> None:
         journal.write(line)
-        if self.watcher is not None:
-            self.watcher.report(line)
+        if self.callback is not None:
+            self.callback.report(line)
 
     def _report(self) -> dict[str, Any]:
         self._check(self.engine.record.first_nonfinite.cpu())
@@ -281,3 +282,6 @@ class Trainer:
             # `best` is saved before `last`; killed between the two, it is ahead, and says of what step it is.
             self.best_model, meta = checkpoint.load(self.folder, "best")
             self.best = meta["best"]
+
+
+__getattr__ = renamed_members(__name__, {"Watcher": "Callback"})

@@ -24,7 +24,7 @@ from softspin.methods import Terms
 from softspin.model import DiscreteVAE
 from softspin.random import DrawDomain, KeyDomain, init_rng_state
 from softspin.samplers import NegativePhase, Sampler, negative_phase
-from softspin.samplers.machines import single_machines
+from softspin.samplers.primitives import split_replicas
 from softspin.training.adam import Adam
 from softspin.training.record import Record
 from softspin.training.schedules import Schedules
@@ -67,14 +67,14 @@ class Update:
         )
         replicas = self.model.replicas
         seeds = [replica.seed for replica in config.replicas]
-        self.batch_size = min(config.batch, len(self.train_images))
+        self.batch_size = min(config.batch_size, len(self.train_images))
         self.steps_per_epoch = len(self.train_images) // self.batch_size
         self.rng_state = torch.cat([init_rng_state(seed, 1, domain=KeyDomain.TRAINING) for seed in seeds]).to(device)
         self.order = torch.zeros(replicas, len(self.train_images), dtype=torch.int64, device=device)
         self.step_counter = torch.zeros((), dtype=torch.int64, device=device)
         self.log_z = torch.full((replicas,), self.model.units * 0.6931471805599453, device=device)
         self.record = Record(replicas, device)
-        self.sampler_state = sampler.init_replicas(single_machines(self.prior()), config.chains, seeds)
+        self.sampler_state = sampler.init_replicas(split_replicas(self.prior()), config.chains, seeds)
 
     @property
     def stages(self) -> Stages:
@@ -93,7 +93,7 @@ class Update:
             moments = stages.moments(self.sampler.samples(self.sampler_state))
         rows, kl_weight = stages.next_batch()
         binarization_noise = noise(self.rng_state, rows.shape[1:], DrawDomain.BINARIZATION) if self.binarizes else None
-        shape = self.model.method.noise_shape(self.config.samples, self.batch_size, self.model.units)
+        shape = self.model.method.noise_shape(self.config.importance_samples, self.batch_size, self.model.units)
         with tf32(self.config.tf32):
             loss, terms = stages.bound(
                 rows, binarization_noise, noise(self.rng_state, shape, DrawDomain.POSTERIOR), kl_weight
@@ -145,7 +145,7 @@ class Update:
             gradients[place] = gradients[place] + kl_weight * moment
         gradient = torch.cat([g.reshape(len(terms), -1) for g in gradients], dim=1)
         norm = gradient.square().sum(-1, keepdim=True).sqrt()
-        self.adam.step(gradient, self.schedules.rate(self.step_counter), self.step_counter + 1)
+        self.adam.step(gradient, self.schedules.learning_rate(self.step_counter), self.step_counter + 1)
         self.record.add(torch.cat([terms, quality[:, None], norm], dim=-1), self.step_counter)
         self.rng_state[:, 1] += 1
         self.step_counter += 1

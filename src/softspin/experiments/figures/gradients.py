@@ -47,7 +47,7 @@ def gradient_noise(
             kept.clear()
             terms = model.method.objective(model, x, uniforms(number), prior, kl_weight)
             each = torch.autograd.grad(terms.bound.sum() * count, kept)
-            gradient = torch.cat([g[:, 0, :, : model.bits] for g in each], dim=-1).to(torch.float64)
+            gradient = torch.cat([g[:, 0, :, : model.bits_per_group] for g in each], dim=-1).to(torch.float64)
             if number == 0:  # a point to measure from, so that no digits cancel
                 first, mean, squares = gradient, torch.zeros_like(gradient), torch.zeros_like(gradient)
             mean = mean + (gradient - first) / draws
@@ -58,7 +58,7 @@ def gradient_noise(
     return GradientNoise(
         variance=variance.mean((1, 2)),
         error=variance.mean(2).std(1) / count**0.5,
-        groups=variance.unflatten(2, (-1, model.bits)).mean((1, 3)),
+        groups=variance.unflatten(2, (-1, model.bits_per_group)).mean((1, 3)),
         total=second.mean((1, 2)) - whole.mean((1, 2)).square(),
     )
 

@@ -31,7 +31,7 @@ class KL(NamedTuple):
 
 @torch.no_grad()
 def mean_field_kl(
-    machine: Boltzmann,
+    boltzmann: Boltzmann,
     bits: SoftBits,
     steps: Sequence[int],
     *,
@@ -45,8 +45,8 @@ def mean_field_kl(
     KL = log Z(zeta) - [H(m) - E(m) + b.m], with Z(zeta) of the machine whose biases are a + b(zeta). That is annealed
     in both directions, starting from the mean field itself: it is so close that the weights hardly differ.
     """
-    bias = machine.bias.to(torch.float64)
-    precise = machine.with_parameters(bias, machine.couplings.to(torch.float64))
+    bias = boltzmann.bias.to(torch.float64)
+    precise = boltzmann.with_parameters(bias, boltzmann.couplings.to(torch.float64))
     # Evidence of hundreds of nats says no more than this much does, and would cost the annealing its digits.
     reach = precise.coupling_strength() + bias.abs() + CERTAIN
     odds = bits.log_odds.to(torch.float64)
@@ -60,7 +60,7 @@ def mean_field_kl(
     bounds = torch.stack([relaxed.bound(evidence, logits) for logits in fields]) + positive_part(odds).sum(-1)
 
     given = precise.with_fields(odds)
-    if given.listed_units <= enumerate_upto:
+    if given.enumerated_units <= enumerate_upto:
         log_z = exact(given)
     else:
         rough = given.with_parameters(given.bias.to(bits.zeta), given.couplings.to(bits.zeta))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from softspin.distributions import SmoothedBernoulli
 from softspin.numerics import mixture_log_prob, open_uniform
-from softspin.smoothing import Place, Smoothing, smoothing_family
+from softspin.smoothing import Location, Smoothing, smoothing_family
 
 Q = 0.5
 INVERSE_CDFS: dict[str, tuple[float, ...]] = {
@@ -26,11 +26,11 @@ CLOSENESS: dict[str, tuple[float, ...]] = {"exp": tuple(range(8, 16)), "power": 
 DRAWS = 1_000_000
 
 
-def slope(smoothing: Smoothing, place: Place) -> Tensor:
+def slope(smoothing: Smoothing, location: Location) -> Tensor:
     """d zeta/d q at q = 1/2 = (R(zeta|0) - R(zeta|1)) / q(zeta), Eq. 11 of the paper, without cancellation."""
-    bits = smoothing.soften(place)
+    bits = smoothing.to_soft_bits(location)
     log_density = mixture_log_prob(torch.zeros_like(bits.zeta), bits.log_r0, bits.log_r1)
-    return torch.exp(smoothing.gap(place).log() - log_density)
+    return torch.exp(smoothing.cdf_difference(location).log() - log_density)
 
 
 def inverse_cdfs(betas: dict[str, tuple[float, ...]] = INVERSE_CDFS, points: int = POINTS) -> dict[str, NDArray[Any]]:
@@ -47,9 +47,9 @@ def inverse_cdfs(betas: dict[str, tuple[float, ...]] = INVERSE_CDFS, points: int
         for beta in grid:
             smoothing = smoothing_family(name)(float(beta))
             mixture = SmoothedBernoulli(torch.zeros_like(rho), smoothing)
-            place = smoothing.invert(mixture.logits, rho)
-            zeta.append(smoothing.soften(place).zeta)
-            slopes.append(slope(smoothing, place))
+            location = smoothing.invert(mixture.logits, rho)
+            zeta.append(smoothing.to_soft_bits(location).zeta)
+            slopes.append(slope(smoothing, location))
         arrays |= _named(name, grid, zeta=torch.stack(zeta), slope=torch.stack(slopes))
     return arrays
 
@@ -68,10 +68,10 @@ def closeness(
         for beta in grid:
             smoothing = smoothing_family(name)(float(beta))
             u = open_uniform((2, draws), dtype=torch.float64, generator=generator)
-            place = smoothing.place(u[0] < Q, u[1])
+            location = smoothing.draw_location(u[0] < Q, u[1])
             # Measured from 0 on both sides: 1 - zeta would have rounded where zeta is near 1.
-            distance = smoothing.soften(Place(place.near, torch.zeros_like(place.side))).zeta
-            found.append(torch.stack([*_mean(distance), *_variance(slope(smoothing, place))]))
+            distance = smoothing.to_soft_bits(Location(location.coordinate, torch.zeros_like(location.mode))).zeta
+            found.append(torch.stack([*_mean(distance), *_variance(slope(smoothing, location))]))
         columns = torch.stack(found, dim=-1)
         names = ("distance", "distance_error", "variance", "variance_error")
         arrays |= _named(name, grid, **dict(zip(names, columns, strict=True)))

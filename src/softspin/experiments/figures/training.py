@@ -74,7 +74,7 @@ class Probe:
         self.engine = Engine(config, build(config, data.spec), data, device)
         self.twin = build(config, data.spec).to(device).train()
         self.twin.method.begin_training()
-        self.stream = init_rng_state(config.seeds[0], 1, domain=KeyDomain.FIGURES, device=device)
+        self.rng_state = init_rng_state(config.seeds[0], 1, domain=KeyDomain.FIGURES, device=device)
 
     def step(self) -> None:
         """One update."""
@@ -88,16 +88,18 @@ class Probe:
         """Copy the parameters as they are, and take a batch of random training images, `(R, batch, pixels)`."""
         engine, update = self.engine, self.engine.update
         self.twin.load_state_dict(engine.model.state_dict())
-        self.stream = torch.stack([self.stream[:, 0], torch.full_like(self.stream[:, 1], engine.steps << 20)], dim=-1)
-        places = noise(self.stream, (len(update.train_images),), DrawDomain.FIGURE_IMAGES)[0].argsort()
+        self.rng_state = torch.stack(
+            [self.rng_state[:, 0], torch.full_like(self.rng_state[:, 1], engine.steps << 20)], dim=-1
+        )
+        places = noise(self.rng_state, (len(update.train_images),), DrawDomain.FIGURE_IMAGES)[0].argsort()
         index = places[: update.batch_size]
         rows = update.train_images[index]
-        x = noise(self.stream, rows.shape, DrawDomain.FIGURE_BINARIZATION)[0] < rows if update.binarizes else rows
+        x = noise(self.rng_state, rows.shape, DrawDomain.FIGURE_BINARIZATION)[0] < rows if update.binarizes else rows
         return x.to(torch.float32).expand(self.twin.replicas, *rows.shape)
 
     def uniforms(self, number: int) -> Tensor:
         """The noise of one draw, the same for every beta: what differs is not the luck."""
-        now = torch.stack([self.stream[:, 0], self.stream[:, 1] + number], dim=-1)
+        now = torch.stack([self.rng_state[:, 0], self.rng_state[:, 1] + number], dim=-1)
         drawn = noise(now, (2, 1, self.engine.update.batch_size, self.twin.units), DrawDomain.FIGURE_POSTERIOR)
         return drawn.expand(self.twin.replicas, *drawn.shape[1:])
 
@@ -108,8 +110,8 @@ class Probe:
             assert isinstance(method, SmoothedMethod), "the figures are of methods with soft bits"
             soft = method.infer(self.twin, x, self.uniforms(0)).joined
         few = type(soft)(*(part[:, 0, :zetas] for part in soft))
-        machine = self.twin.prior(validate=False)
-        return mean_field_kl(machine, few, steps, seed=self.engine.steps, temperatures=temperatures, chains=chains)
+        boltzmann = self.twin.prior(validate=False)
+        return mean_field_kl(boltzmann, few, steps, seed=self.engine.steps, temperatures=temperatures, chains=chains)
 
     def gradients(self, x: Tensor, draws: int) -> GradientNoise:
         """The noise of the gradient, of the bound as it stands at this step."""
@@ -212,11 +214,11 @@ def _configs(names: Sequence[str], steps: int, device: str, settings: Sequence[s
     configs = []
     for method, grid in sorted(wanted.items()):
         own = Config(
-            data="mnist", structure="2-nonlinear", method=method, betas=tuple(sorted(grid)), batch=BATCH, steps=steps,
-            device=device,
+            data="mnist", structure="2-nonlinear", method=method, betas=tuple(sorted(grid)), batch_size=BATCH,
+            steps=steps, device=device,
         )  # fmt: skip
         config = own.with_settings(settings)
-        for key in ("method", "beta", "betas", "seeds", "steps", "samples", "device"):
+        for key in ("method", "beta", "betas", "seeds", "steps", "importance_samples", "device"):
             if getattr(config, key) != getattr(own, key):
                 raise ConfigError(f"'{key}' is the figure's own choice here; --set may change any other setting")
         configs.append(config)

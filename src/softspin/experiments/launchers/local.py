@@ -9,14 +9,14 @@ from softspin.data import Dataset
 from softspin.errors import BusyError
 from softspin.experiments.launchers import Finished
 from softspin.experiments.runs import RunSpec, check_device, train_run
-from softspin.training.trainer import Watcher
+from softspin.training.trainer import Callback
 
 
 class ThisProcess:
     """A launcher that trains each run here, to its end, before the next one."""
 
-    def __init__(self, watcher: Watcher | None = None) -> None:
-        self.watcher = watcher
+    def __init__(self, callback: Callback | None = None) -> None:
+        self.callback = callback
         self._data: dict[str, Dataset] = {}
 
     def prepare(self, specs: Sequence[RunSpec]) -> None:
@@ -27,7 +27,7 @@ class ThisProcess:
         """Train one run after another."""
         for spec in specs:
             try:
-                rows = train_run(spec, self._data[spec.cell.data], watcher=self.watcher, deadline=deadline)
+                rows = train_run(spec, self._data[spec.cell.data], callback=self.callback, deadline=deadline)
             except BusyError:
                 yield Finished(spec, None)
             else:

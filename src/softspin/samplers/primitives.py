@@ -26,84 +26,84 @@ from softspin.random import DrawDomain, init_rng_state, uniforms
 from softspin.samplers.chromatic import anneal_graph, chromatic_sweeps
 
 
-def single_machines(machine: Boltzmann) -> list[Boltzmann]:
+def split_replicas(boltzmann: Boltzmann) -> list[Boltzmann]:
     """Each replica as a machine of its own, without gradients or checks.
 
     They are copies, because a product's rounding depends on where in memory its factors begin.
     """
-    each = zip(_flat(machine.bias.detach(), 1), _flat(machine.couplings.detach(), 2), strict=True)
-    return [machine.with_parameters(bias.clone(), couplings.clone()) for bias, couplings in each]
+    each = zip(_flat(boltzmann.bias.detach(), 1), _flat(boltzmann.couplings.detach(), 2), strict=True)
+    return [boltzmann.with_parameters(bias.clone(), couplings.clone()) for bias, couplings in each]
 
 
-def replica_streams(machine: Boltzmann, seed: int, domain: int) -> Tensor:
+def replica_rng_states(boltzmann: Boltzmann, seed: int, domain: int) -> Tensor:
     """One random state per replica of the machine, `(*replicas, 2)`; domain: a :class:`KeyDomain`."""
-    flat = init_rng_state(seed, machine.batch_shape.numel(), domain=domain, device=machine.bias.device)
-    return flat.reshape(*machine.batch_shape, 2)
+    flat = init_rng_state(seed, boltzmann.batch_shape.numel(), domain=domain, device=boltzmann.bias.device)
+    return flat.reshape(*boltzmann.batch_shape, 2)
 
 
 def replica_uniforms(
-    machine: Boltzmann, stream: Tensor, shape: tuple[int, ...], domain: int, offset: int = 0
+    boltzmann: Boltzmann, rng_state: Tensor, shape: tuple[int, ...], domain: int, offset: int = 0
 ) -> Tensor:
     """Uniforms `(*replicas, *shape)` in the machine's dtype."""
-    drawn = uniforms(stream.reshape(-1, 2), offset, shape, machine.bias.dtype, domain)
-    return drawn.reshape(*machine.batch_shape, *shape)
+    drawn = uniforms(rng_state.reshape(-1, 2), offset, shape, boltzmann.bias.dtype, domain)
+    return drawn.reshape(*boltzmann.batch_shape, *shape)
 
 
 def sweep(
-    machine: Boltzmann,
+    boltzmann: Boltzmann,
     z: Tensor,
-    stream: Tensor,
+    rng_state: Tensor,
     sweeps: int,
     t: Tensor | None = None,
     base: Tensor | None = None,
     implementation: Implementation = "auto",
 ) -> tuple[Tensor, Tensor]:
     """Gibbs sweeps of all chains `(*replicas, C, D)`, by blocks. t `(*replicas, C)`, base `(*replicas, D)`."""
-    if not machine.has_kernels:
-        check_implementation(machine, implementation)
-        return chromatic_sweeps(machine, z, stream, sweeps, t, base)
+    if not boltzmann.has_kernels:
+        check_implementation(boltzmann, implementation)
+        return chromatic_sweeps(boltzmann, z, rng_state, sweeps, t, base)
     new, moved = gibbs_sweeps(
         _flat(z, 2),
-        _flat(machine.bias.detach(), 1),
-        _flat(machine.couplings.detach(), 2),
-        _flat(stream, 1),
+        _flat(boltzmann.bias.detach(), 1),
+        _flat(boltzmann.couplings.detach(), 2),
+        _flat(rng_state, 1),
         sweeps,
         None if t is None else _flat(t, 1),
         None if base is None else _flat(base, 1),
         implementation=implementation,
     )
-    return new.reshape(z.shape), moved.reshape(stream.shape)
+    return new.reshape(z.shape), moved.reshape(rng_state.shape)
 
 
 def anneal(
-    machine: Boltzmann,
+    boltzmann: Boltzmann,
     base: Tensor,
     schedule: Tensor,
     chains: int,
-    stream: Tensor,
+    rng_state: Tensor,
     start: Tensor | None = None,
     implementation: Implementation = "auto",
 ) -> tuple[Tensor, Tensor]:
     """AIS log weights `(*replicas, C)` in float64 and the chains at the end, `(*replicas, C, D)`."""
-    if not machine.has_kernels:
-        check_implementation(machine, implementation)
-        log_weight, z, _ = anneal_graph(machine, base, schedule, chains, stream, start)
+    if not boltzmann.has_kernels:
+        check_implementation(boltzmann, implementation)
+        log_weight, z, _ = anneal_graph(boltzmann, base, schedule, chains, rng_state, start)
         return log_weight, z
     log_weight, z, _ = anneal_bipartite(
-        _flat(machine.bias.detach(), 1),
-        _flat(machine.couplings.detach(), 2),
+        _flat(boltzmann.bias.detach(), 1),
+        _flat(boltzmann.couplings.detach(), 2),
         _flat(base, 1),
         schedule,
         chains,
-        _flat(stream, 1),
+        _flat(rng_state, 1),
         None if start is None else _flat(start, 2),
         implementation=implementation,
     )
-    replicas = machine.batch_shape
-    return log_weight.to(torch.float64).reshape(*replicas, chains), z.reshape(*replicas, chains, machine.units)
+    replicas = boltzmann.batch_shape
+    return log_weight.to(torch.float64).reshape(*replicas, chains), z.reshape(*replicas, chains, boltzmann.units)
 
 
-def base_biases(machine: Boltzmann, base: str | Tensor) -> Tensor:
+def base_biases(boltzmann: Boltzmann, base: str | Tensor) -> Tensor:
     """Independent biases `(*replicas, D)` where a path starts: "centred", "bias", "uniform", or those given.
 
     "centred" is a + W/2 summed over the other units, the field when they are all undecided: the machine's own biases
@@ -113,28 +113,28 @@ def base_biases(machine: Boltzmann, base: str | Tensor) -> Tensor:
     """
     if isinstance(base, Tensor):
         if (
-            base.shape[-1:] != machine.event_shape
-            or broadcast_shape(base.shape, machine.bias.shape) != machine.bias.shape
+            base.shape[-1:] != boltzmann.event_shape
+            or broadcast_shape(base.shape, boltzmann.bias.shape) != boltzmann.bias.shape
         ):
             raise ShapeError(
-                f"base of shape {tuple(base.shape)}; it must be like the biases, {tuple(machine.bias.shape)}"
+                f"base of shape {tuple(base.shape)}; it must be like the biases, {tuple(boltzmann.bias.shape)}"
             )
         if not bool(torch.isfinite(base).all()):
             raise SupportError("base holds NaN or infinity; every entry must be finite")
-        return base.detach().to(machine.bias).expand(machine.bias.shape)
+        return base.detach().to(boltzmann.bias).expand(boltzmann.bias.shape)
     if base == "centred":
-        return machine.field(torch.full_like(machine.bias, 0.5)).detach()
+        return boltzmann.field(torch.full_like(boltzmann.bias, 0.5)).detach()
     if base == "bias":
-        return machine.bias.detach()
+        return boltzmann.bias.detach()
     if base == "uniform":
-        return torch.zeros_like(machine.bias)
+        return torch.zeros_like(boltzmann.bias)
     raise unknown_name("base", base, ["bias", "centred", "uniform"])
 
 
-def independent_draw(machine: Boltzmann, base: Tensor, stream: Tensor, shape: tuple[int, ...]) -> Tensor:
+def independent_draw(boltzmann: Boltzmann, base: Tensor, rng_state: Tensor, shape: tuple[int, ...]) -> Tensor:
     """States `(*replicas, *shape, D)` of the machine without couplings whose biases are `base`."""
-    u = replica_uniforms(machine, stream, (*shape, machine.units), DrawDomain.START)
-    return (u < torch.sigmoid(align(base, u.ndim))).to(machine.bias.dtype)
+    u = replica_uniforms(boltzmann, rng_state, (*shape, boltzmann.units), DrawDomain.START)
+    return (u < torch.sigmoid(align(base, u.ndim))).to(boltzmann.bias.dtype)
 
 
 def worst_replica(badness: Tensor) -> tuple[tuple[int, ...], str]:
@@ -147,25 +147,25 @@ def worst_replica(badness: Tensor) -> tuple[tuple[int, ...], str]:
     return index, f"replica {index[0] if len(index) == 1 else index}: " if index else ""
 
 
-def check_machine(machine: Boltzmann) -> None:
+def check_boltzmann(boltzmann: Boltzmann) -> None:
     """Raise unless all parameters are finite."""
-    check_finite(bias=machine.bias, weight=machine.couplings.detach())
+    check_finite(bias=boltzmann.bias, weight=boltzmann.couplings.detach())
 
 
 def check_step(
-    machine: Boltzmann, z: Tensor, sweeps: int, chain_dims: int = 1, what: str = "the state's chains"
+    boltzmann: Boltzmann, z: Tensor, sweeps: int, chain_dims: int = 1, what: str = "the state's chains"
 ) -> None:
     """What every step asks: chains of this machine, whole sweeps and, when it validates, finite parameters."""
-    check_chains(z, machine, chain_dims, what)
+    check_chains(z, boltzmann, chain_dims, what)
     check_count("sweeps", sweeps)
-    if machine.validates:
-        check_machine(machine)
+    if boltzmann.validates:
+        check_boltzmann(boltzmann)
 
 
-def check_implementation(machine: Boltzmann, implementation: Implementation) -> None:
+def check_implementation(boltzmann: Boltzmann, implementation: Implementation) -> None:
     """Raise unless this implementation is there and can sweep this machine."""
-    choose(implementation, machine.bias.device, machine.bias.dtype)
-    if implementation in ("cpu", "gpu") and not machine.has_kernels:
+    choose(implementation, boltzmann.bias.device, boltzmann.bias.dtype)
+    if implementation in ("cpu", "gpu") and not boltzmann.has_kernels:
         raise SupportError(
             f"implementation '{implementation}' sweeps bipartite machines, not general graphs; use 'auto' or 'plain', "
             "or a BipartiteBoltzmann if the couplings are those of one"
@@ -180,23 +180,23 @@ def check_count(name: str, count: int, least: int = 1) -> None:
         raise SupportError(f"{count} {name}; at least {least} {'is' if least == 1 else 'are'} needed")
 
 
-def check_chains(z: Tensor, machine: Boltzmann, chain_dims: int | None = 1, what: str = "the state's chains") -> None:
+def check_chains(z: Tensor, boltzmann: Boltzmann, chain_dims: int | None = 1, what: str = "the state's chains") -> None:
     """Raise unless z is `(*replicas, chains, D)` of this machine, in its dtype and on its device.
 
     And of bits, if the machine validates. Chains have `chain_dims` dimensions; None stands for any number of them.
     """
-    replicas, shape = tuple(machine.batch_shape), tuple(z.shape)
+    replicas, shape = tuple(boltzmann.batch_shape), tuple(z.shape)
     between = len(shape) - len(replicas) - 1
     fits = between >= 0 if chain_dims is None else between == chain_dims
-    if not fits or shape[: len(replicas)] != replicas or shape[-1] != machine.units or 0 in shape:
+    if not fits or shape[: len(replicas)] != replicas or shape[-1] != boltzmann.units or 0 in shape:
         chains = ["..."] if chain_dims is None else ["at least 1"] * chain_dims
-        want = ", ".join([*map(str, replicas), *chains, str(machine.units)])
+        want = ", ".join([*map(str, replicas), *chains, str(boltzmann.units)])
         raise ShapeError(f"{what} have shape {shape}; this machine takes ({want})")
-    if z.device != machine.bias.device:
-        raise DeviceError(f"{what} are on {z.device}, the machine on {machine.bias.device}; move one of them")
-    if z.dtype != machine.bias.dtype:
-        raise SupportError(f"{what} are {z.dtype}, the machine is {machine.bias.dtype}; convert one of them")
-    if machine.validates and not bool(((z == 0) | (z == 1)).all()):
+    if z.device != boltzmann.bias.device:
+        raise DeviceError(f"{what} are on {z.device}, the machine on {boltzmann.bias.device}; move one of them")
+    if z.dtype != boltzmann.bias.dtype:
+        raise SupportError(f"{what} are {z.dtype}, the machine is {boltzmann.bias.dtype}; convert one of them")
+    if boltzmann.validates and not bool(((z == 0) | (z == 1)).all()):
         raise SupportError(f"{what} hold values other than 0 and 1; the units of a Boltzmann machine are bits")
 
 

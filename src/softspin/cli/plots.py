@@ -22,7 +22,7 @@ SHARE = 0.05
 SAMPLES, IMAGES = 64, 20
 
 
-class Gallery:
+class PlotCallback:
     """A watcher that draws the first replica after validations, and all that there is at the end."""
 
     def __init__(self, trainer: Trainer) -> None:

@@ -35,13 +35,13 @@ def mixture() -> Figure:
     for axis, value in zip(axes[1:3], (4.0, 12.0), strict=True):
         smoothing = Exponential(value)
         pairs = torch.cartesian_prod(grid, grid)
-        log_p = OverlapRelaxation(machine).exact_log_prob(smoothing.soften(smoothing.locate(pairs)))
+        log_p = OverlapRelaxation(machine).exact_log_prob(smoothing.to_soft_bits(smoothing.from_value(pairs)))
         _map(axis, log_p.reshape(80, 80), (0, 1))
         axis.set_title(f"p(ζ), exponential, β = {value:g}", fontsize=9)
     wide = torch.linspace(-0.6, 1.6, 81, dtype=torch.float64)[:-1] + 2.2 / 160
     around = Gaussian(15.0)
     pairs = torch.cartesian_prod(wide, wide)
-    log_p = GaussianIntegralRelaxation(machine, 15.0).log_prob(around.soften(around.locate(pairs)))
+    log_p = GaussianIntegralRelaxation(machine, 15.0).log_prob(around.to_soft_bits(around.from_value(pairs)))
     _map(axes[3], log_p.reshape(80, 80), (-0.6, 1.6))
     axes[3].set_title("Gaussian integral, β = 15", fontsize=9)
     for axis in axes:
@@ -71,7 +71,7 @@ def mean_field() -> Figure:
     machine = random_machine(6, 1.0)
     zeta = torch.full((200, 12), 0.3, dtype=torch.float64)
     zeta[:, 0] = torch.linspace(0.002, 0.998, 200, dtype=torch.float64)
-    bits = smoothing.soften(smoothing.locate(zeta))
+    bits = smoothing.to_soft_bits(smoothing.from_value(zeta))
     prior = OverlapRelaxation(machine)
     exact = prior.exact_log_prob(bits) - bits.log_base.sum(-1)
     left.plot(zeta[:, 0], exact, color=GREY, lw=4, alpha=0.5, label="exact, by enumeration")
