@@ -11,10 +11,13 @@ import pytest
 import typer.main
 
 from softspin.cli.app import app
+from softspin.paper import METHODS
+from softspin.structures import STRUCTURES
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(path for path in (ROOT / "docs").rglob("*.md") if path.name not in ("log.md", "results.md"))
-PYTHON = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+PYTHON = re.compile(r"^```python\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", re.DOTALL | re.MULTILINE)
+"""A block of Python, and what it prints where the page shows that."""
 SHELL = re.compile(r"^```\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -32,12 +35,31 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if "```python" in page.read_text()], ids=lambda p: str(p.stem))
-def test_the_python_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The blocks of one page, one after another."""
+def test_the_python_of_a_page_runs(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The blocks of one page, one after another; each prints what the page shows below it."""
     monkeypatch.chdir(tmp_path)
     scope: dict[str, Any] = {"__name__": "__main__"}
-    for block in PYTHON.findall(page.read_text()):
+    for block, output in PYTHON.findall(page.read_text()):
+        capsys.readouterr()
         exec(compile(block, page.name, "exec"), scope)
+        assert not output or capsys.readouterr().out == output
+
+
+def test_the_structures_of_the_page_are_those_of_the_code() -> None:
+    rows = re.findall(r"^\| `(\d-\w+)`[^|]*\|(.*)\|$", (ROOT / "docs/concepts/methods.md").read_text(), re.MULTILINE)
+    stated = {name: [cell.strip() for cell in cells.split("|")] for name, cells in rows}
+    assert set(stated) == set(STRUCTURES)
+    for name, size in STRUCTURES.items():
+        half = size.units // 2
+        counts = [size.groups, size.bits_per_group, size.units, f"{half} x {half}", size.layers]
+        assert stated[name] == [*map(str, counts), str(size.width) if size.layers else ""]
+
+
+def test_the_methods_of_the_page_are_those_of_the_paper() -> None:
+    text = (ROOT / "docs/concepts/methods.md").read_text()
+    assert tuple(re.findall(r"^\| `(dvae\S+)`", text, re.MULTILINE)) == METHODS
 
 
 def check(line: str) -> None:
