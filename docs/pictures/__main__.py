@@ -7,7 +7,7 @@ from pathlib import Path
 
 import annealing
 import bits
-import boltzmanns
+import boltzmann
 from style import svg
 
 PICTURES = {
@@ -17,9 +17,9 @@ PICTURES = {
         bits.soft_bit,
         bits.beta,
         bits.smoothings,
-        boltzmanns.mixture,
-        boltzmanns.mean_field,
-        boltzmanns.bounds,
+        boltzmann.mixture,
+        boltzmann.mean_field,
+        boltzmann.bounds,
         annealing.modes,
         annealing.ais,
         annealing.replicas,
