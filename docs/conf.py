@@ -40,6 +40,7 @@ html_math_renderer = "mathml"
 autodoc_default_options = {"members": True, "member-order": "bysource"}
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
+autodoc_inherit_docstrings = False  # what overrides a documented method is documented there
 napoleon_numpy_docstring = False
 napoleon_custom_sections = ["Shapes", "Shape", "Formula"]
 napoleon_preprocess_types = False

@@ -28,7 +28,12 @@ def _command(path: str, command: Any, level: int) -> list[str]:
     usage = " ".join([path, *(_metavar(one) for one in command.params if one.param_type_name == "argument")])
     rows = [_row(one) for one in command.params if not getattr(one, "hidden", False)]
     table = ["| option | default | what it does |", "|---|---|---|", *rows]
-    return ["#" * level + f" {path}", "", f"`{usage}`", "", *command.help.splitlines(), "", *table, ""]
+    return ["#" * level + f" {path}", "", f"`{usage}`", "", *command.help.splitlines(), "", *_stacked(table), ""]
+
+
+def _stacked(table: list[str]) -> list[str]:
+    """A table that becomes a list on a phone."""
+    return ['<div class="stacked">', "", *table, "", "</div>"]
 
 
 def _metavar(argument: Any) -> str:
@@ -59,7 +64,9 @@ def settings_table() -> str:
             lines.append(_setting(field.name, _default(field.name, field.default, info), meaning, hints[field.name]))
     sections["settings of single parts"] = _part_settings()
     return "\n".join(
-        line for name, rows in sections.items() for line in ["", f"## {name.capitalize()}", "", *HEAD, *rows]
+        line
+        for name, rows in sections.items()
+        for line in ["", f"## {name.capitalize()}", "", *_stacked([*HEAD, *rows])]
     )
 
 
