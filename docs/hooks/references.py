@@ -9,13 +9,16 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin
 
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.ext.napoleon.docstring import GoogleDocstring
 from sphinx.util import logging
+from sphinx.util.inspect import TypeAliasForwardRef
+
+from softspin.config import fields
 
 LOGGER = logging.getLogger(__name__)
 _NAME = re.compile(r"(?<![!\]\\`])\[([^\[\]]+)\]\[(softspin[\w.]*)\]")
@@ -87,6 +90,24 @@ def plain_text(app: Sphinx, what: str, name: str, thing: Any, options: Any, line
     lines[:] = "".join(parts).split("\n")
 
 
+def type_names() -> dict[str, str]:
+    """Types with a rule for their values, such as Count, as the types that a reader knows, such as int."""
+    return {name: _type(one) for name, one in vars(fields).items() if get_origin(one) is Annotated}
+
+
+def _type(hint: Any) -> str:
+    if get_origin(hint) is Annotated:
+        return _type(get_args(hint)[0])
+    if get_origin(hint) is tuple:
+        return f"tuple[{', '.join(map(_type, get_args(hint)))}]"
+    return "..." if hint is Ellipsis else str(hint.__name__)
+
+
+def signature(app: Sphinx, what: str, name: str, thing: Any, options: Any, text: str, result: str) -> Any:
+    """A protocol is not called."""
+    return ("", "") if what == "class" and getattr(thing, "_is_protocol", False) else None
+
+
 def skip(app: Sphinx, what: str, name: str, thing: Any, skipped: bool, options: Any) -> bool | None:
     """Leave out deprecated names, and fields of a named tuple that have no text: they are in its signature."""
     text = getattr(thing, "__doc__", None) or ""
@@ -99,5 +120,9 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("missing-reference", missing)
     app.connect("autodoc-process-docstring", keep_original, priority=100)
     app.connect("autodoc-process-docstring", plain_text, priority=900)
+    app.connect("autodoc-process-signature", signature)
     app.connect("autodoc-skip-member", skip)
+    app.config.autodoc_type_aliases = type_names()
+    # Inside tuple[...] Sphinx shows the representation of an alias.
+    TypeAliasForwardRef.__repr__ = lambda self: str(self.name)  # type: ignore[method-assign]
     return {"parallel_read_safe": True, "parallel_write_safe": True}
