@@ -1,4 +1,4 @@
-"""Draw the pictures of the documentation again: python docs/pictures [--out FOLDER] [NAME ...]."""
+"""Redraw the pictures of the documentation: python docs/pictures [--out FOLDER] [NAME ...]."""
 
 from __future__ import annotations
 

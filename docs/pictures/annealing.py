@@ -1,4 +1,4 @@
-"""Samplers between two modes, and log Z by annealing in both directions against the exact value."""
+"""Pictures of samplers on two modes, of forward and reverse AIS, and of the time per replica."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def modes() -> Figure:
-    """How three samplers distribute their chains over two modes; Gibbs and tempering begin with all bits 0."""
+    """Fraction of chains in one of two modes, for three samplers; Gibbs and tempering start with all bits 0."""
     side, coupling = 8, 1.2
     weight = torch.full((side, side), coupling, dtype=torch.float64)
     boltzmann = BipartiteBoltzmann(torch.full((2 * side,), -coupling * side / 2 + 0.08, dtype=torch.float64), weight)
@@ -48,8 +48,8 @@ def modes() -> Figure:
     axis.plot(updates, stuck, color=ORANGE, ls="--", label="Gibbs, from all bits 0")
     axis.plot(updates, annealed, color=BLUE, label="population annealing")
     axis.plot(updates, tempered, color=GREEN, ls="-.", label="parallel tempering, from all bits 0")
-    axis.set(xlabel="updates (one sweep each)", ylabel="fraction in the upper mode", ylim=(-0.03, 1.03))
-    axis.set_title("Fraction of chains in the upper of two modes")
+    axis.set(xlabel="updates of one sweep", ylabel="fraction in the upper mode", ylim=(-0.03, 1.03))
+    axis.set_title("Which sampler finds both modes")
     axis.legend(frameon=False, loc="center right", bbox_to_anchor=(1, 0.28))
     return figure
 
@@ -73,7 +73,7 @@ def ais() -> Figure:
         axis.fill_between(
             temperatures, both.quantile(0.1, dim=1), both.quantile(0.9, dim=1), color=colour, alpha=0.2, lw=0
         )
-        axis.semilogx(temperatures, both.mean(1), color=colour, marker=mark, label=f"{name} AIS: mean, 10% to 90%")
+        axis.semilogx(temperatures, both.mean(1), color=colour, marker=mark, label=f"{name} AIS: mean, central 80%")
         for steps, mean in list(zip(temperatures, both.mean(1).tolist(), strict=True))[::2]:
             above = colour == ORANGE
             axis.annotate(
@@ -83,14 +83,14 @@ def ais() -> Figure:
     axis.set(xlabel=f"temperatures ({runs} runs of {chains} chains)", ylabel="log Z - exact, nats", xticks=temperatures)
     axis.set_xticklabels([str(steps) for steps in temperatures])
     axis.minorticks_off()
-    axis.set_title("Forward AIS is too low, reverse AIS too high")
+    axis.set_title("Forward AIS underestimates log Z, reverse AIS overestimates it")
     axis.legend(frameon=False)
     axis.margins(y=0.15)
     return figure
 
 
 def _exact_samples(boltzmann: BipartiteBoltzmann, count: int) -> Tensor:
-    """Independent samples: the left side by enumeration of its states, the right side given it."""
+    """Independent samples: the left side from its enumerated marginal, the right side given the left."""
     side = boltzmann.left
     (left,) = all_states(side, 2**side)
     field = boltzmann.bias[side:] + left @ boltzmann.weight
@@ -102,21 +102,18 @@ def _exact_samples(boltzmann: BipartiteBoltzmann, count: int) -> Tensor:
 
 
 def replicas() -> Figure:
-    """Time of a training step per replica, from the rows of the benchmark."""
+    """Time of a training update per replica, from the stored benchmark."""
     rows = json.loads((ROOT / "benchmarks/results/gpu_step.json").read_text())
     plain = [row for row in rows if set(row["what"]) == {"replicas", "samples", "seeds"}]
     plain.sort(key=lambda row: (row["what"]["samples"], row["what"]["replicas"]))
     figure, axis = panels(1, width=5.5, height=2.4)
     times = [row["ms_a_replica"] for row in plain]
     colours = [BLUE if row["what"]["replicas"] == 1 else GREEN for row in plain]
-    names = [f"K = {row['what']['samples']}, R = {row['what']['replicas']}" for row in plain]
+    names = [f"K = {row['what']['samples']}, {row['what']['replicas']} at once" for row in plain]
     axis.barh(names, times, color=colours)
     for place, time in enumerate(times):
         axis.annotate(f"{time:.3f} ms", (time, place), (4, 0), textcoords="offset points", va="center")
     axis.invert_yaxis()
     axis.margins(x=0.15)
-    axis.set(
-        xlabel=f"ms per step and replica ({plain[0]['device']})",
-        title="Time of a training step per replica, R replicas at once",
-    )
+    axis.set(xlabel=f"ms per update and replica ({plain[0]['device']})", title="One replica and twenty at once")
     return figure

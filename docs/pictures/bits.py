@@ -1,4 +1,4 @@
-"""One bit: how it is made soft, what beta does, and how the families differ."""
+"""Pictures of one soft bit, of the effect of beta, of all smoothings, and of the whole model."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ NOISE = torch.linspace(0.001, 0.999, 250, dtype=torch.float64)
 
 
 def soft_bit() -> Figure:
-    """Density of a soft bit, and its value as a function of the noise, beside the hard bit's."""
+    """Density of a soft bit, and its value as a function of the noise, compared with the bit."""
     figure, (left, right) = panels(2)
     smoothing = Exponential(8.0)
     posterior = SmoothedBernoulli(Q.expand(INSIDE.shape), smoothing)
     bits = posterior.soft_bits(INSIDE)
     left.plot(INSIDE, 0.7 * bits.log_r0.exp(), color=BLUE, ls="--", label="0.7 r(ζ|z=0)")
     left.plot(INSIDE, 0.3 * bits.log_r1.exp(), color=ORANGE, ls="-.", label="0.3 r(ζ|z=1)")
-    left.fill_between(INSIDE, posterior.log_prob(INSIDE).exp(), color=GREY, alpha=0.25, lw=0, label="q(ζ|x), their sum")
+    left.fill_between(INSIDE, posterior.log_prob(INSIDE).exp(), color=GREY, alpha=0.25, lw=0, label="sum, q(ζ|x)")
     left.set(xlabel="ζ", ylabel="density", title="Density of a soft bit")
     left.legend(frameon=False)
     soft = SmoothedBernoulli(Q.expand(NOISE.shape), smoothing).quantile(NOISE).zeta
-    right.plot([0, 0.7, 0.7, 1], [0, 0, 1, 1], color=GREY, label="hard bit z")
+    right.plot([0, 0.7, 0.7, 1], [0, 0, 1, 1], color=GREY, label="bit z")
     right.plot(NOISE, soft, color=BLUE, lw=2, label="soft bit ζ")
     right.set(xlabel="noise ρ", ylabel="value", title="Value as a function of the noise")
     right.legend(frameon=False)
@@ -45,7 +45,7 @@ def soft_bit() -> Figure:
 
 
 def beta() -> Figure:
-    """The mixture's density for growing beta, of two families."""
+    """Density of the mixture for increasing beta, for two families."""
     figure, axes = panels(2, sharey=True)
     for axis, family, values in zip(axes, (Exponential, Power), ((3.0, 8.0, 20.0), (2.0, 8.0, 40.0)), strict=True):
         for value, colour, line in zip(values, COLOURS, STYLES, strict=False):
@@ -80,7 +80,7 @@ def smoothings() -> Figure:
     axes[0, 0].legend(frameon=False, loc="upper center")
     axes[0, 0].set_ylim(1e-3, 30)
     axes[1, 2].plot(0, 20, "^", color=BLUE, ms=8, clip_on=False)
-    axes[1, 2].annotate("point mass for z = 0", (0, 20), (0.12, 12), fontsize=8, color=BLUE)
+    axes[1, 2].annotate("point mass at 0", (0, 20), (0.12, 12), fontsize=8, color=BLUE)
     return figure
 
 
@@ -92,7 +92,7 @@ def _components(axis: Any, zeta: Tensor, smoothing: Smoothing) -> None:
 
 
 def flow() -> Figure:
-    """The path of one image through the model."""
+    """Diagram of the model: one image and its bound."""
     figure, axis = panels(1, height=3.1)
     axis.set(xlim=(0, 10), ylim=(0, 4.2))
     axis.axis("off")
@@ -102,7 +102,7 @@ def flow() -> Figure:
         "soft bits ζ\nnear 0 or 1": (5.1, 3, ORANGE),
         "decoder": (7.2, 3, BLUE),
         "pixels\np(x|ζ)": (9.1, 3, GREY),
-        "Boltzmann machine p(z)\nrelaxed: p(ζ)": (5.1, 0.8, PURPLE),
+        "Boltzmann machine p(z),\nrelaxed to p(ζ)": (5.1, 0.8, PURPLE),
         "bound on log p(x)": (8.4, 0.8, GREY),
     }
     for text, (x, y, colour) in boxes.items():
@@ -112,7 +112,7 @@ def flow() -> Figure:
     arrows += [((9.1, 2.3), (8.6, 1.3)), ((5.1, 2.2), (5.1, 1.5)), ((6.9, 0.8), (7.2, 0.8))]
     for start, end in arrows:
         axis.annotate("", end, start, arrowprops={"arrowstyle": "->", "color": GREY, "lw": 1.5})
-    axis.text(5.3, 1.85, "log density under the prior", color=GREY, fontsize=9, va="center")
+    axis.text(5.3, 1.85, "prior density", color=GREY, fontsize=9, va="center")
     axis.text(3.8, 3.75, "noise", color=GREY, fontsize=9, ha="center")
     axis.annotate("", (4.4, 3.5), (4.0, 3.68), arrowprops={"arrowstyle": "->", "color": GREY})
     return figure

@@ -1,4 +1,4 @@
-"""Coupled bits: the relaxed Boltzmann machine, its mean field, and the bound on log p(x)."""
+"""Pictures of a relaxed Boltzmann machine, its mean field, and the bound on log p(x)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from softspin.smoothing import Exponential, Gaussian, Power
 
 
 def random_boltzmann(side: int, scale: float, seed: int = 0) -> BipartiteBoltzmann:
-    """An RBM of two equal sides with normal couplings; biases balance it, so that no side of a unit is preferred."""
+    """An RBM with equal sides and normal couplings; its biases make 0 and 1 equally likely for each unit."""
     weight = scale * torch.randn(side, side, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     return BipartiteBoltzmann(-torch.cat([weight.sum(1), weight.sum(0)]) / 2, weight)
 
 
 def mixture() -> Figure:
-    """Two coupled bits: four probabilities, and three relaxed densities."""
+    """Two coupled bits: four probabilities and three relaxations."""
     figure, axes = panels(4, width=8.5, height=2.6)
     bias, weight = torch.tensor([-1.2, -0.8], dtype=torch.float64), torch.tensor([[2.4]], dtype=torch.float64)
     boltzmann = BipartiteBoltzmann(bias, weight)
@@ -51,7 +51,7 @@ def mixture() -> Figure:
 
 
 def _map(axis: Any, log_p: Tensor, span: tuple[float, float]) -> None:
-    """A density on a square, on a log scale of six nats below its highest point."""
+    """A density on a square, on a log scale down to six nats below its maximum."""
     top = log_p.max().item()
     axis.imshow(
         log_p.mT.numpy(),
@@ -65,7 +65,7 @@ def _map(axis: Any, log_p: Tensor, span: tuple[float, float]) -> None:
 
 
 def mean_field() -> Figure:
-    """How far the mean field's bound is from the exact log density."""
+    """Mean-field bound and exact log density."""
     figure, (left, right) = panels(2)
     smoothing = Power(30.0)
     boltzmann = random_boltzmann(6, 1.0)
@@ -78,7 +78,7 @@ def mean_field() -> Figure:
     for steps, colour, line in zip((1, 2, 5), COLOURS, STYLES, strict=False):
         bound = exact - prior.kl(bits, steps)
         left.plot(zeta[:, 0], bound, color=colour, ls=line, label=f"{steps} iteration{'s' if steps > 1 else ''}")
-    left.set(xlabel="first of 12 soft bits", ylabel="log p(ζ), relative", title="Mean-field lower bound on log p(ζ)")
+    left.set(xlabel="first of 12 soft bits", ylabel="log p(ζ), relative", title="Mean-field lower bound")
     left.legend(frameon=False, fontsize=8)
     rounds = range(1, 9)
     for scale, colour, line in zip((0.5, 1.5, 3.0), COLOURS, STYLES, strict=False):
@@ -86,15 +86,15 @@ def mean_field() -> Figure:
         logits = torch.zeros(500, 12, dtype=torch.float64)
         drawn = SmoothedBernoulli(logits, smoothing).draw(generator=torch.Generator().manual_seed(1))
         gaps = [OverlapRelaxation(boltzmann).kl(drawn, steps).mean() for steps in rounds]
-        right.plot(rounds, gaps, color=colour, ls=line, marker="o", ms=4, label=f"couplings with std {scale:g}")
-    right.set(xlabel="mean-field iterations", ylabel="KL(m ‖ p(z|ζ)), nats", title="Convergence of the mean field")
+        right.plot(rounds, gaps, color=colour, ls=line, marker="o", ms=4, label=f"couplings of scale {scale:g}")
+    right.set(xlabel="mean-field iterations", ylabel="KL(m ‖ p(z|ζ)), nats", title="Gap after each iteration")
     right.set_ylim(bottom=0)
     right.legend(frameon=False, fontsize=8)
     return figure
 
 
 def bounds() -> Figure:
-    """The importance-weighted bound against the exact log p(x) of a model that can be enumerated."""
+    """Importance-weighted bound and exact log p(x) of a model that can be enumerated."""
     figure, axis = panels(1, width=5.5)
     boltzmann = random_boltzmann(4, 1.0)
     g = torch.Generator().manual_seed(2)
@@ -116,12 +116,10 @@ def bounds() -> Figure:
     w = log_weights(flat, boltzmann.log_prob(z.reshape(-1, 8)).reshape(z.shape[:2]), log_q)
     found = [importance_bound(w[:, :k], dim=1) for k in counts]
     low, high = (torch.stack([one.quantile(share) for one in found]) for share in (0.1, 0.9))
-    axis.fill_between(counts, low, high, color=BLUE, alpha=0.2, lw=0, label="10% to 90% of single estimates")
+    axis.fill_between(counts, low, high, color=BLUE, alpha=0.2, lw=0, label="central 80% of L_K")
     axis.semilogx(counts, [one.mean() for one in found], color=BLUE, marker="o", label="mean, E[L_K]")
-    axis.axhline(exact, color=ORANGE, ls="--", label="exact log p(x), sum over 256 states")
-    axis.set(
-        xlabel="importance samples K", ylabel="nats", title="Importance-weighted bound and log p(x)", xticks=counts
-    )
+    axis.axhline(exact, color=ORANGE, ls="--", label="log p(x), exact (256 states)")
+    axis.set(xlabel="samples K", ylabel="nats", title="More samples tighten the bound", xticks=counts)
     axis.set_xticklabels([str(k) for k in counts])
     axis.minorticks_off()
     axis.legend(frameon=False)

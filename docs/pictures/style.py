@@ -1,4 +1,4 @@
-"""How the pictures of the documentation look and are saved; each is drawn from what the library computes."""
+"""Common style of the pictures of the documentation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from softspin.report.figures import BLUE, COLOURS, GREEN, GREY, ORANGE, PURPLE, 
 __all__ = ["BLUE", "COLOURS", "GREEN", "GREY", "ORANGE", "PURPLE", "STYLES", "panels", "svg"]
 
 _LOOK = {
-    "svg.fonttype": "none",  # letters stay letters: small, and readable by machines
+    "svg.fonttype": "none",  # text stays text: small files that can be searched
     "svg.hashsalt": "softspin",
     "path.simplify_threshold": 0.5,
     "font.size": 10.0,
@@ -22,7 +22,7 @@ _LOOK = {
 
 
 def panels(columns: int, width: float = 7.5, height: float = 3.0, rows: int = 1, **more: Any) -> tuple[Figure, Any]:
-    """A figure, and its axes without the upper and right lines; an array unless there is one."""
+    """A figure and its axes (an array if there are several) without upper and right spines."""
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots(rows, columns, **more)
     for one in figure.axes:
@@ -31,7 +31,7 @@ def panels(columns: int, width: float = 7.5, height: float = 3.0, rows: int = 1,
 
 
 def svg(figure: Figure) -> str:
-    """The picture as text that is the same on every run."""
+    """The figure as SVG text, identical on every run."""
     file = io.StringIO()
     with matplotlib.rc_context(_LOOK):
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": "softspin"})
@@ -39,7 +39,7 @@ def svg(figure: Figure) -> str:
 
 
 def _shorter(line: str) -> str:
-    """Coordinates to a hundredth of a point; what is written in the picture stays as it is."""
+    """Round coordinates to a hundredth of a point; leave text unchanged."""
     if not re.match(r'\s*(?:<path .*d="M|<use |[MLCQ] )', line):
         return line
     return re.sub(r"-?\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}", line)
