@@ -26,7 +26,7 @@ test-gpu: $(READY)
 
 # The documentation, in site/. Tutorials are run as it is built, and every warning is an error.
 docs: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/sphinx-build --fail-on-warning --keep-going --quiet -d site/.doctrees docs site
+	OMP_NUM_THREADS=1 $(BIN)/sphinx-build --fresh-env --write-all --fail-on-warning --keep-going --quiet -d site/.doctrees docs site
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

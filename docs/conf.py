@@ -16,6 +16,7 @@ version = release = __version__
 extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
+    "sphinx.ext.githubpages",
     "myst_parser",
     "sphinx_copybutton",
     "navigation",
