@@ -36,9 +36,9 @@ coverage: $(READY)
 test-gpu: $(READY)
 	$(BIN)/pytest tests/kernels tests/samplers tests/training/test_methods_on_gpu.py
 
-# The documentation, in site/; its tutorials run as they are built. The variable turns off the theme's word about its successor.
+# The documentation, in site/. Tutorials are run as it is built, and every warning is an error.
 docs: $(READY)
-	OMP_NUM_THREADS=1 NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+	OMP_NUM_THREADS=1 $(BIN)/sphinx-build --fresh-env --write-all --fail-on-warning --keep-going --quiet -d site/.doctrees docs site
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

@@ -1,6 +1,6 @@
-"""`{{ ... }}` in a page becomes what it says at build time: numbers from stored rows, tables from the code itself.
+"""`{{ ... }}` in a page is replaced when the site is built: by numbers from stored rows, or tables from the code.
 
-No number of the site is typed by hand. What stands between the braces is a call of a function below.
+No number of the site is typed by hand. Between the braces is a call of a function below.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from parts_tables import method_papers, methods_table, parts_table, structures_table
+from sphinx.application import Sphinx
 from tables import command_tables, settings_table
 
 from softspin import paper
@@ -32,14 +34,14 @@ def _group(cell: str) -> Group:
 
 
 def nll(cell: str) -> str:
-    """Mean and standard deviation over seeds of a cell's test NLL, and what is in print."""
+    """Mean and standard deviation over seeds of a cell's test NLL, and the published one."""
     group = _group(cell)
-    (printed,) = (one for one in read_cells(find_table("table1")) if one.id == cell)
+    (published,) = (one for one in read_cells(find_table("table1")) if one.id == cell)
     assert group.std is not None
-    assert printed.nll is not None
-    assert printed.std is not None
+    assert published.nll is not None
+    assert published.std is not None
     ours = f"{group.mean:.2f} ± {group.std:.2f} ({len(group.seeds)} seeds)"
-    return f"{ours}; in print {printed.nll:.2f} ± {printed.std:.2f}"
+    return f"{ours}; published {published.nll:.2f} ± {published.std:.2f}"
 
 
 def nll_span(cell: str) -> str:
@@ -102,10 +104,31 @@ def source(path: str, first: str = "", last: str = "") -> str:
 
 FACTS: dict[str, Callable[..., str]] = {
     one.__name__: one
-    for one in (nll, nll_span, step_ms, step_device, betas, extras, playground, command_tables, settings_table, source)
+    for one in (
+        nll,
+        nll_span,
+        step_ms,
+        step_device,
+        betas,
+        extras,
+        playground,
+        command_tables,
+        settings_table,
+        source,
+        structures_table,
+        methods_table,
+        method_papers,
+        parts_table,
+    )
 }
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
+def fill_in(app: Sphinx, name: str, source: list[str]) -> None:
     """Fill in the facts of a page; a name that is not there ends the build."""
-    return re.sub(r"\{\{ (.+?) \}\}", lambda found: str(eval(found[1], dict(FACTS))), markdown)
+    source[0] = re.sub(r"\{\{ (.+?) \}\}", lambda found: str(eval(found[1], dict(FACTS))), source[0])
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Connect to Sphinx."""
+    app.connect("source-read", fill_in, priority=400)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

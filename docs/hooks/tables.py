@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer.main
 
 from softspin.cli.app import app
 from softspin.config import Config, setting_info
+from softspin.config.fields import SettingInfo
 from softspin.parts import LIKELIHOODS, METHODS, NETS, PRIORS, SAMPLERS
+from softspin.structures import Shape
 from softspin.typed import Rule, describe
 
 
@@ -25,7 +28,12 @@ def _command(path: str, command: Any, level: int) -> list[str]:
     usage = " ".join([path, *(_metavar(one) for one in command.params if one.param_type_name == "argument")])
     rows = [_row(one) for one in command.params if not getattr(one, "hidden", False)]
     table = ["| option | default | what it does |", "|---|---|---|", *rows]
-    return ["#" * level + f" {path}", "", f"`{usage}`", "", *command.help.splitlines(), "", *table, ""]
+    return ["#" * level + f" {path}", "", f"`{usage}`", "", *command.help.splitlines(), "", *_stacked(table), ""]
+
+
+def _stacked(table: list[str]) -> list[str]:
+    """A table that becomes a list on a phone."""
+    return ['<div class="stacked">', "", *table, "", "</div>"]
 
 
 def _metavar(argument: Any) -> str:
@@ -41,7 +49,7 @@ def _row(one: Any) -> str:
     return f"| `{names}` | {_cell(default)} | {_cell(getattr(one, 'help', None) or '')} |"
 
 
-HEAD = ["| key | default | meaning | must be |", "|---|---|---|---|"]
+HEAD = ["| setting | default | meaning | allowed values |", "|---|---|---|---|"]
 
 
 def settings_table() -> str:
@@ -51,40 +59,63 @@ def settings_table() -> str:
     for field in dataclasses.fields(Config):
         info = setting_info(field.name)
         if info is not None:
-            meaning = f"{info.help} *May differ when a run is resumed.*" if info.neutral else info.help
+            meaning = f"{info.help} *(may change on resume)*" if info.neutral else info.help
             lines = sections.setdefault(info.section, [])
-            lines.append(_setting(field.name, field.default, meaning, hints[field.name]))
-    sections["single parts"] = _part_settings()
-    return "\n".join(line for name, rows in sections.items() for line in ["", f"## {name.title()}", "", *HEAD, *rows])
+            lines.append(_setting(field.name, _default(field.name, field.default, info), meaning, hints[field.name]))
+    sections["settings of single parts"] = _part_settings()
+    return "\n".join(
+        line
+        for name, rows in sections.items()
+        for line in ["", f"## {name.capitalize()}", "", *_stacked([*HEAD, *rows])]
+    )
 
 
 def _part_settings() -> list[str]:
     """Settings that single parts add."""
     return [
-        _setting(key, one.default, f"With {registry.kind} = {name}: {one.help}", one.hint)
+        _setting(key, _value(one.default), f"With {registry.kind} = {name}: {one.help}", one.hint)
         for registry in (METHODS, NETS, LIKELIHOODS, PRIORS, SAMPLERS)
         for name in registry
         for key, one in registry.get(name).settings.items()
     ]
 
 
-def _setting(name: str, default: Any, meaning: str, hint: Any) -> str:
-    return f"| `{name}` | {_default(default)} | {_cell(meaning)} | {_cell(_right(hint))} |"
+def _setting(name: str, default: str, meaning: str, hint: Any) -> str:
+    return f"| `{name}` | {default} | {_cell(meaning)} | {_cell(_limits(name, hint))} |"
+
+
+def _limits(name: str, hint: Any) -> str:
+    """What a value must be; for a part, the names that are registered."""
+    registry = next((one for one in (METHODS, NETS, LIKELIHOODS, PRIORS, SAMPLERS) if one.kind == name), None)
+    if registry is not None:
+        return "[a method](methods.md)" if registry is METHODS else ", ".join(f"`{one}`" for one in registry)
+    if name == "structure":
+        return "[a structure](structures.md)"
+    # The largest integer is a limit of the file format, not one that a reader would meet.
+    return re.sub(r"an integer from (\d+) to 2147483647", r"integer, \1 or more", _right(hint))
 
 
 def _right(hint: Any) -> str:
     """What a value must be, in the words of the error for one that is not."""
     if get_origin(hint) is Annotated:
-        return str(next(one.words for one in get_args(hint) if isinstance(one, Rule)))
+        return str(next(one.description for one in get_args(hint) if isinstance(one, Rule)))
     parts = [one for one in get_args(hint) if one is not type(None)]
-    return (
-        " or ".join(map(_right, parts))
-        if get_origin(hint) is not None and type(None) in get_args(hint)
-        else describe(hint)
-    )
+    if get_origin(hint) is not None and type(None) in get_args(hint):
+        return " or ".join(map(_right, parts))
+    return describe(hint)
 
 
-def _default(value: Any) -> str:
+def _default(name: str, value: Any, info: SettingInfo) -> str:
+    """A default as it is, or in words where it depends on other settings."""
+    if value is None and name in Shape._fields:
+        return "from `structure`"
+    if value is None:
+        found = re.search(r"default (.+?)\.?$", info.help)
+        return info.option or (found[1] if found else "")
+    return _value(value)
+
+
+def _value(value: Any) -> str:
     if isinstance(value, tuple):
         value = ", ".join(":".join(f"{x:.3g}" for x in one) if isinstance(one, tuple) else str(one) for one in value)
     return "" if value in (None, "") else f"`{value}`"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -22,14 +23,17 @@ SHELL = re.compile(r"^```\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
 def shell_lines(path: Path) -> list[str]:
-    """The commands in the fenced blocks of a page, or of the text of a tutorial."""
-    text = re.sub(r"^# ?", "", path.read_text(), flags=re.MULTILINE) if path.suffix == ".py" else path.read_text()
+    """The commands in the fenced blocks of a page, or of the text of a notebook."""
+    text = path.read_text()
+    if path.suffix == ".ipynb":
+        cells = json.loads(text)["cells"]
+        text = "\n\n".join("".join(one["source"]) for one in cells if one["cell_type"] == "markdown")
     return [line for block in SHELL.findall(text) for line in block.splitlines() if line.startswith("softspin ")]
 
 
 COMMANDS = [
     pytest.param(line, id=f"{path.stem}: {line.partition(' #')[0].strip()}")
-    for path in [ROOT / "README.md", *PAGES, *(ROOT / "docs/tutorials").glob("*.py")]
+    for path in [ROOT / "README.md", *PAGES, *(ROOT / "docs/tutorials").glob("*.ipynb")]
     for line in shell_lines(path)
 ]
 

@@ -1,0 +1,69 @@
+"""The structures and methods that the code knows, as tables in Markdown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from softspin import paper
+from softspin.methods.discrete_kl import DiscreteKL
+from softspin.methods.gaussian_integral import GaussianIntegral
+from softspin.methods.relaxed import Overlap
+from softspin.parts import LIKELIHOODS, METHODS, NETS, PRIORS, SAMPLERS
+from softspin.structures import STRUCTURES
+
+FAMILIES: dict[type, tuple[str, str]] = {
+    DiscreteKL: ("p(z)", "ELBO"),
+    Overlap: ("mixture relaxation", "IW, K samples"),
+    GaussianIntegral: ("Gaussian integral", "IW, K samples"),
+}
+"""Base class of a method: its prior in training, and its bound. docs/reference/methods.md defines the words."""
+
+
+def structures_table() -> str:
+    """Every named structure with its sizes."""
+    lines = [
+        "| structure | groups | bits per group | latent bits | RBM | hidden layers of each network | units per layer |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, shape in STRUCTURES.items():
+        each = shape.units // shape.groups
+        hidden = (str(shape.layers), str(shape.width)) if shape.layers else ("0 (linear)", "")
+        rbm = f"{shape.units // 2} + {shape.units - shape.units // 2} units"
+        lines.append(f"| `{name}` | {shape.groups} | {each} | {shape.units} | {rbm} | {hidden[0]} | {hidden[1]} |")
+    return "\n".join(lines)
+
+
+def methods_table() -> str:
+    """Every method: posterior, prior and bound."""
+    lines = ["| method | smoothing of the posterior | prior in training | bound | paper |", "|---|---|---|---|---|"]
+    for name in _methods():
+        method = METHODS.get(name)
+        prior, bound = next(FAMILIES[base] for base in FAMILIES if issubclass(method, base))
+        smoothing = f"[{method.smoothing.__name__}][softspin.smoothing.{method.smoothing.__name__}]"
+        lines.append(f"| `{name}` | {smoothing} | {prior} | {bound} | [{_papers().index(method.citation) + 1}] |")
+    return "\n".join(lines)
+
+
+def _methods() -> list[str]:
+    """As in the paper, then those of others."""
+    return [*paper.METHODS, *(name for name in METHODS if name not in paper.METHODS)]
+
+
+def method_papers() -> str:
+    """The papers of the methods, numbered as in the table."""
+    return "\n".join(f"{number}. {paper}." for number, paper in enumerate(_papers(), 1))
+
+
+def _papers() -> list[str]:
+    return list(dict.fromkeys(METHODS.get(name).citation for name in _methods()))
+
+
+def parts_table() -> str:
+    """Every other part that a setting chooses by name."""
+    lines = ["| setting | name | class | what it is |", "|---|---|---|---|"]
+    for registry in (PRIORS, SAMPLERS, NETS, LIKELIHOODS):
+        for name in registry:
+            part: Any = registry.get(name)
+            summary = (part.__doc__ or "").strip().splitlines()[0].replace("|", "\\|")
+            lines.append(f"| `{registry.kind}` | `{name}` | `{part.__name__}` | {summary} |")
+    return "\n".join(lines)
