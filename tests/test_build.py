@@ -103,7 +103,8 @@ def test_the_record_of_a_build(tmp_path: Path, text: str, commit: str | None) ->
 
 def test_one_version_everywhere() -> None:
     version = softspin.__version__
-    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
-    assert f"\n## {version}" in (ROOT / "CHANGELOG.md").read_text()
+    assert f"\n## {version.removesuffix('.dev0')}\n" in (ROOT / "CHANGELOG.md").read_text()
+    if not version.endswith(".dev0"):  # one cites releases
+        assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
     (ruff,) = [line for line in (ROOT / "constraints.txt").read_text().split() if line.startswith("ruff==")]
     assert f"rev: v{ruff.removeprefix('ruff==')}\n" in (ROOT / ".pre-commit-config.yaml").read_text()
