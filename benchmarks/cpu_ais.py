@@ -2,8 +2,8 @@
 
     OMP_PROC_BIND=true python benchmarks/cpu_ais.py
 
-1,000 temperatures x 1,000 chains of a 200x200 machine, from the machine's own biases, as rbms does it. Speed: rounds of
-one run each, interleaved. Error: repeated runs at fewer temperatures of a 200x20 machine with stronger weights, whose
+1,000 temperatures x 1,000 chains of a 200x200 RBM, from its own biases, as rbms does it. Speed: rounds of
+one run each, interleaved. Error: repeated runs at fewer temperatures of a 200x20 RBM with stronger weights, whose
 log Z is known by enumeration. Rows go to results/cpu_ais.json; rbms takes part if installed.
 """
 

@@ -88,10 +88,10 @@ def row(kind: str, replicas: int, m: int, n: int, k: int) -> dict[str, Any]:
     for tf32, (name, multiply) in itertools.product((False, True), ways.items()):
         torch.backends.cuda.matmul.fp32_precision = "tf32" if tf32 else "ieee"
         low, middle, high = microseconds(lambda multiply=multiply, tf32=tf32: multiply(tf32))
-        told: dict[str, Any] = {"us": {"median": middle, "q10": low, "q90": high}}
+        timing: dict[str, Any] = {"us": {"median": middle, "q10": low, "q90": high}}
         if name != "parts":
-            told["error"] = error(multiply(tf32), a, b)
-        found[name + (" tf32" if tf32 else "")] = told
+            timing["error"] = error(multiply(tf32), a, b)
+        found[name + (" tf32" if tf32 else "")] = timing
     return found
 
 
@@ -121,9 +121,9 @@ def show(found: dict[str, Any]) -> None:
         print(f"{head}: bmm {found['bmm']}, now {found['now']}, best {found['best']}", flush=True)
         return
     ways = {name: found[name] for name in found if name not in ("what", "tile")}
-    told = (f"{name} {way['us']['median']:.1f}" + (f" ({way['error']:.0e})" if "error" in way else "")
+    timing = (f"{name} {way['us']['median']:.1f}" + (f" ({way['error']:.0e})" if "error" in way else "")
             for name, way in ways.items())  # fmt: skip
-    print(f"{head:34} {found['tile']!s:24} " + ", ".join(told), flush=True)
+    print(f"{head:34} {found['tile']!s:24} " + ", ".join(timing), flush=True)
 
 
 def main() -> None:

@@ -4,7 +4,7 @@
 
 Times are of CUDA-graph replays between two events; the baselines (plain torch in a graph, and the same compiled) run
 in turn with the kernel in one process. AIS is timed as a user calls it, eager, wall clock. Accuracy: log Z of a
-20 x 200 machine by AIS against the exact value, in standard errors.
+20 x 200 RBM by AIS against the exact value, in standard errors.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def torch_sweeps(left: Tensor, bias: Tensor, weight: Tensor) -> Tensor:
 
 
 def torch_ais(bias: Tensor, weight: Tensor, base: Tensor, schedule: Tensor) -> Tensor:
-    """Annealed importance sampling as anyone would write it: log weights `(CHAINS,)` of one machine."""
+    """Annealed importance sampling in plain torch: log weights `(CHAINS,)` of one RBM."""
     n = weight.shape[1]
     (left_bias, right_bias), (left_base, right_base) = (p[0].split([n, p.shape[1] - n]) for p in (bias, base))
     left = torch.bernoulli(torch.sigmoid(left_base).expand(CHAINS, -1))
@@ -153,7 +153,7 @@ def ais_rows(temperatures: int, repeats: int) -> list[dict[str, Any]]:
 
 
 def accuracy_row() -> dict[str, Any]:
-    """A 20 x 200 machine with its weights in 16 bits against itself, both enumerated in float64."""
+    """A 20 x 200 RBM with its weights in 16 bits against itself, both enumerated in float64."""
     bias, weight = (p[0].double() for p in boltzmann(1, 20, 200))
     unit = gpu.quantum(weight[None].float())[0].double()
     rounded = torch.floor(weight / unit + 0.5) * unit

@@ -16,7 +16,7 @@ from softspin.experiments.cells import PAPER_TABLES
 
 HEAD = """\
 # The cells of the paper's {title}: what to train, with the authors' beta, and the test NLL and its standard deviation
-# as printed. Made by make_cells.py.
+# as published. Made by make_cells.py.
 cells = [
 """
 

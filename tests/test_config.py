@@ -188,8 +188,8 @@ def test_every_field_survives_the_round_trips(tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text(
         'seeds = "0-2"\nmethod = "dvae#-exp"\nbeta = 0.5\nbits = "none"\nsteps = "1e4"\n'
     )
-    told = Config(seeds=(0, 1, 2), method="dvae#-exp", beta=0.5, steps=10_000)
-    assert Config.from_toml(tmp_path / "run.toml") == told, "texts as on the command line"
+    expected = Config(seeds=(0, 1, 2), method="dvae#-exp", beta=0.5, steps=10_000)
+    assert Config.from_toml(tmp_path / "run.toml") == expected, "texts as on the command line"
 
 
 def range_of(n: int) -> tuple[int, ...]:

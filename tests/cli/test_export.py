@@ -30,9 +30,9 @@ def test_it_says_what_it_wrote(call: Call, tiny: Path, tmp_path: Path) -> None:
     assert ended.code == 0
     assert ended.out.count("test NLL") == 2
     assert f"written: {tmp_path / 'm.safetensors'} (" in ended.out
-    told = call("export", tiny, "--out", tmp_path / "one", "--replica", "1", "--license", "mit", "--json").json
-    assert told["result"] == rows[1:]
-    assert told["written"][-1] == str(tmp_path / "one" / "model.safetensors")
+    output = call("export", tiny, "--out", tmp_path / "one", "--replica", "1", "--license", "mit", "--json").json
+    assert output["result"] == rows[1:]
+    assert output["written"][-1] == str(tmp_path / "one" / "model.safetensors")
     best = min(rows, key=lambda row: row["valid_nll"])
     assert call("export", tiny, "--out", tmp_path / "best", "--replica", "best", "--json").json["result"] == [best]
     last = call("export", tiny, "--out", tmp_path / "last", "--which", "last")

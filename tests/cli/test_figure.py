@@ -31,11 +31,11 @@ def test_computed_stored_drawn_and_drawn_again(call: Call, tmp_path: Path, monke
     assert values["step"] == 1
     assert meta["command"].startswith("softspin figure appendix fig2a --compute --steps 1")
     before = Path(pictures[0]).read_bytes()
-    (told,) = call("figure", "fig2a", "--json").json
+    (output,) = call("figure", "fig2a", "--json").json
     assert Path(pictures[0]).read_bytes() == before
-    assert told["figure"] == "fig2a"
-    assert told["meta"] == meta
-    assert "1 steps instead of 100,000" in told["caption"]
+    assert output["figure"] == "fig2a"
+    assert output["meta"] == meta
+    assert "1 steps instead of 100,000" in output["caption"]
 
 
 def test_out_of_time_is_code_75(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

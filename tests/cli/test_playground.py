@@ -50,8 +50,8 @@ def test_images_of_other_data_are_not_called_unseen(call: Call, tiny: Path, tmp_
 def test_a_page_of_a_run_that_has_not_ended(call: Call, tiny: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(tiny, tmp_path / "run"))
     (folder / "result.json").unlink()
-    told = call("playground", folder, "--json").json
-    assert told == {
+    output = call("playground", folder, "--json").json
+    assert output == {
         "written": str(folder / "playground.html"),
         "bytes": (folder / "playground.html").stat().st_size,
         "replica": 0,

@@ -70,11 +70,11 @@ def test_outdated_rows_are_marked_never_mixed_and_give_way() -> None:
 
 def test_the_reconstructed_omniglot_is_marked_and_gives_way_to_the_original() -> None:
     rebuilt = list(rows(GLYPHS, 99.0, fingerprint=RECONSTRUCTED))
-    told = list(rows(GLYPHS, 99.0, source="OMNIGLOT (reconstructed 28 x 28 split)"))
+    reconstructed = list(rows(GLYPHS, 99.0, source="OMNIGLOT (reconstructed 28 x 28 split)"))
     config = GLYPHS.config(seeds=(5, 6)).to_dict()
     original = [row(GLYPHS, seed, 98.0, source="OMNIGLOT (original chardata.mat)", config=config) for seed in (5, 6)]
     assert sort(*rebuilt).cells[GLYPHS.id].flags == ["reconstructed OMNIGLOT"]
-    assert sort(*told).cells[GLYPHS.id].flags == ["reconstructed OMNIGLOT"]
+    assert sort(*reconstructed).cells[GLYPHS.id].flags == ["reconstructed OMNIGLOT"]
     assert sort(*rows(GLYPHS, 99.0)).cells[GLYPHS.id].flags == ["OMNIGLOT of unknown origin"]
     both = sort(*rebuilt, *original)
     assert (both.cells[GLYPHS.id].mean, both.cells[GLYPHS.id].flags) == (98.0, ["2 of 5 seeds"])

@@ -132,7 +132,7 @@ def test_the_hub_reads_its_front_matter(made: Model, tmp_path: Path) -> None:
     assert hub.ModelCard(read(made, tmp_path / "free")).data.license is None
 
 
-def test_texts_of_strangers_stay_texts(made: Model, tmp_path: Path) -> None:
+def test_untrusted_texts_are_escaped(made: Model, tmp_path: Path) -> None:
     hub = pytest.importorskip("huggingface_hub")
     assert made.metadata is not None
     name = 'a|b <script> [x](y) `z` "q": {no}'

@@ -67,7 +67,7 @@ class Info:
 
 
 def info(run: Run, json: Json = False) -> None:
-    """Say what a run is and how it went, finished or not; or what a shared model says of itself."""
+    """Show the settings, progress and result of a run, or the metadata of a shared model."""
     found = read_info(run)
     if json:
         say_json(found.to_json())

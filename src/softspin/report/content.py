@@ -35,14 +35,14 @@ PLACES = re.compile(r" --(?:arrays|out)[ =](?:'[^']*'|\S+)")
 
 
 class Picture(NamedTuple):
-    """A figure, or why there is none."""
+    """A figure, or the reason why it is missing."""
 
     name: str
     arrays: Arrays | None
     svg: bytes
     wide: bool
-    words: str
-    """Its caption, or why it is not there."""
+    caption: str
+    """Caption, or the reason why the figure is missing."""
 
     @property
     def title(self) -> str:
@@ -152,15 +152,15 @@ class Report:
 
     def against_recipe(self, group: Group) -> Difference | None:
         """A variant less the recipe at the same length, on the same data; None if one of them has no spread."""
-        alike = [
+        comparable = [
             other
             for other in (*self.results.cells.values(), *self.results.others)
             if (other.cell, other.steps, other.fingerprint, other.outdated, other.variant)
             == (group.cell, group.steps, group.fingerprint, group.outdated, {})
         ]
-        if not group.variant or not alike or alike[0].error is None or group.error is None:
+        if not group.variant or not comparable or comparable[0].error is None or group.error is None:
             return None
-        pair = [Measured(one.mean, one.error or 0.0, len(one.rows), "") for one in (group, alike[0])]
+        pair = [Measured(one.mean, one.error or 0.0, len(one.rows), "") for one in (group, comparable[0])]
         return weighted(1, -1)(pair)
 
     def flags(self, *cases: Case) -> list[str]:

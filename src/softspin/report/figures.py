@@ -212,7 +212,7 @@ def picture(figure: Figure, ending: str) -> bytes:
 
 
 def _save(figure: Figure, path: Path) -> Path:
-    """First beside its place, so that nobody sees half a picture."""
+    """Write a picture atomically."""
     content = picture(figure, path.suffix[1:])
     try:
         write_bytes(path, content, parents=True)

@@ -202,7 +202,7 @@ def _figure(picture: Picture, folder: Path, pictures: Path) -> str:
     parts = [f"### {picture.title}"]
     if picture.arrays is not None and file.is_file():
         parts.append(f"![{picture.title}]({Path(os.path.relpath(file, folder)).as_posix()})")
-    parts += [text(picture.words), _code(picture.commands if picture.arrays is not None else picture.commands[:1])]
+    parts += [text(picture.caption), _code(picture.commands if picture.arrays is not None else picture.commands[:1])]
     return "\n\n".join(parts)
 
 

@@ -223,12 +223,12 @@ def _figure(picture: Picture) -> Html:
     title = tag("h3", picture.title)
     if picture.arrays is None:
         how = tag("p", "Compute it with ", code(picture.commands[0]))
-        return tag("article", title, tag("p", tag("b", picture.words)), how, id=picture.name)
+        return tag("article", title, tag("p", tag("b", picture.caption)), how, id=picture.name)
     data = f"data:image/svg+xml;base64,{base64.b64encode(picture.svg).decode()}"
-    image = tag("img", src=data, alt=f"{picture.title}. {picture.words}", class_="wide" if picture.wide else "narrow")
+    image = tag("img", src=data, alt=f"{picture.title}. {picture.caption}", class_="wide" if picture.wide else "narrow")
     frame = tag("div", image, class_="scroll", role="region", tabindex="0", aria_label=picture.title)
     origin = [(name, join(value)) for name, value in picture.origin]
     origin += [("computed by", code(picture.commands[0])), ("drawn by", code(picture.commands[1]))]
     listed = tag("dl", [[tag("dt", name), tag("dd", value)] for name, value in origin], class_="meta")
     how = tag("details", tag("summary", "Origin and commands"), listed)
-    return tag("article", title, tag("figure", frame, tag("figcaption", picture.words)), how, id=picture.name)
+    return tag("article", title, tag("figure", frame, tag("figcaption", picture.caption)), how, id=picture.name)

@@ -257,8 +257,8 @@ def unknown_origin(config: object, *commits: object) -> str | None:
     """Why the origin of a row or of a figure is unknown; None if it is known.
 
     Args:
-        config: Of the run, as plain data.
-        commits: Of its end and of its start, which differ if the run was resumed.
+        config: Config of the run, as plain data.
+        commits: Commits at its end and its start, which differ if the run was resumed.
     """
     for commit in commits:
         if isinstance(commit, str) and commit.endswith("+"):
