@@ -44,7 +44,7 @@ def test_without_a_place_it_goes_beside_the_run(call: Call, tiny: Path, tmp_path
     assert call("export", run).code == 0
     assert (tmp_path / "run-shared" / "README.md").is_file()
     ended = call("export", run)
-    message = "exists already; take another name, or replace it: --overwrite, overwrite=True"
+    message = "already exists; give another name, or replace it: --overwrite, overwrite=True"
     assert (ended.code, ended.err) == (1, f"error: {tmp_path / 'run-shared'} {message}\n")
     assert call("export", run, "--overwrite").code == 0
 
@@ -108,14 +108,14 @@ def test_mistakes(call: Call, tiny: Path, tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "empty").mkdir()
     for words, message in (
         (["export", tiny, "--replica", "x"], "--replica x is not possible; it must be all, best, or a number from 0"),
-        (["export", tiny, "--replica", "2"], "replica 2; this model has 2, counted from 0"),
-        (["export", tiny, "--out", tiny], f"{tiny} is the folder of a run; take another one"),
+        (["export", tiny, "--replica", "2"], "no replica 2; this model has 2, counted from 0"),
+        (["export", tiny, "--out", tiny], f"{tiny} is a run directory; give another folder"),
         (
             ["export", tiny, "--push", "me/x"],
             "the Hugging Face Hub needs huggingface_hub; install it with: pip install",
         ),
-        (["sample", tmp_path / "x.safetensors"], f"{tmp_path / 'x.safetensors'} is damaged, or no safetensors file"),
-        (["info", tmp_path / "x.safetensors"], f"{tmp_path / 'x.safetensors'} is damaged, or no safetensors file"),
+        (["sample", tmp_path / "x.safetensors"], f"{tmp_path / 'x.safetensors'} is damaged, or not a safetensors file"),
+        (["info", tmp_path / "x.safetensors"], f"{tmp_path / 'x.safetensors'} is damaged, or not a safetensors file"),
         (["sample", tmp_path / "empty"], f"no run in {tmp_path / 'empty'}; "),
         (["sample", tmp_path / "no.safetensors"], f"no directory {tmp_path / 'no.safetensors'}; "),
     ):

@@ -52,8 +52,8 @@ def test_mistakes(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     file.write_text("")
     for words, code, message in (
         (["fig2d"], 1, "unknown figure 'fig2d'; did you mean 'fig2"),
-        (["all", "--arrays", "none"], 1, "no arrays none/fig1.npz; make them with: softspin figure fig1 --compute"),
-        (["fig2b", "--compute", "--set", "betas=1,2"], 1, "'betas' is the figure's own choice"),
+        (["all", "--arrays", "none"], 1, "no arrays none/fig1.npz; compute them with: softspin figure fig1 --compute"),
+        (["fig2b", "--compute", "--set", "betas=1,2"], 1, "'betas' is fixed by the figure"),
         (["fig2b", "--compute", "--set", "chainz=2"], 1, "unknown setting 'chainz'; did you mean 'chains'?"),
         (["fig1", "--compute", "--arrays", file / "x"], 1, f"{file / 'x' / 'fig1.npz'} cannot be written"),
         (["fig2b", "--steps", 5], 2, "needs --compute"),

@@ -153,7 +153,7 @@ def test_outdated_results_are_reported_and_rerun(call: Call) -> None:
     file.write_text("".join(json.dumps(row.to_json() | {"outdated": "it rounded down"}) + "\n" for row in rows()))
     refused = call(*words)
     assert refused.code == 1
-    assert "seeds-0-1 made what is outdated (it rounded down); move it away" in refused.err
+    assert "seeds-0-1 is outdated (it rounded down); move the folder away" in refused.err
     Path("runs").rename("old-runs")
     again = call(*words)
     assert again.err == "2 results in experiments/rows.jsonl are marked as outdated and will be rerun\n"
@@ -200,7 +200,7 @@ def test_a_cut_off_last_line_is_told_and_its_result_found_again(call: Call) -> N
     path.write_bytes(path.read_bytes()[:-40])
     ended = call(*words)
     assert ended.code == 0
-    assert re.fullmatch(r"the last line of experiments/rows.jsonl was cut off \(\d+ bytes\) and .*\n", ended.err)
+    assert re.fullmatch(r"the last line of experiments/rows.jsonl is truncated \(\d+ bytes\) and .*\n", ended.err)
     assert [*map(timeless, rows())] == [*map(timeless, before)]
 
 

@@ -58,7 +58,7 @@ def test_wrong_places(call: Call, tiny: Path, tmp_path: Path, monkeypatch: pytes
         (["logz", tiny, "--which", "first"], "'first' is not a checkpoint; it must be best or last"),
         (["sample", tiny, "--out", "a.jpg"], "--out a.jpg ends in '.jpg'; it must be .png or .npy"),
         (["sample", tiny, "--out", "no/a.png"], "--out no/a.png: the directory no does not exist"),
-        (["sample", tiny, "--replica", 2, "--out", "a.npy"], "replica 2; this model has 2, counted from 0"),
+        (["sample", tiny, "--replica", 2, "--out", "a.npy"], "no replica 2; this model has 2, counted from 0"),
         (["encode", tiny, "--out", tmp_path], f"--out {tmp_path} has no ending"),
         (
             ["evaluate", tiny, "--exact", "--chains", 3],

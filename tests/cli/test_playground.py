@@ -36,7 +36,7 @@ def test_a_page_of_a_run(call: Call, tiny: Path, tmp_path: Path) -> None:
     assert data["headline"][6] == f"commit {about['provenance']['commit']}"
     assert facts["Data"].endswith(about["data"]["source"])
     assert facts["Replica"] == "seed 1, beta 40; number 1 of 0 to 1"
-    assert f"{row['elbo']:.2f}" in facts["Behind it"]
+    assert f"{row['elbo']:.2f}" in facts["Details"]
     assert f"{row['baseline_nll']:.2f}" in facts["Independent pixels"]
     assert (data["height"], data["width"], data["count"], data["unseen"]) == (3, 3, 3, True)
 
@@ -57,7 +57,7 @@ def test_a_page_of_a_run_that_has_not_ended(call: Call, tiny: Path, tmp_path: Pa
         "replica": 0,
     }
     data = carried(folder / "playground.html")
-    assert dict(data["facts"])["Test NLL"] == "not evaluated: training has not ended"
+    assert dict(data["facts"])["Test NLL"] == "not evaluated: training is not finished"
     assert not any("NLL" in words for words in data["headline"])
     assert data["count"] == 14  # bars and stripes have no more
 
@@ -75,7 +75,7 @@ def test_mistakes_are_named(call: Call, tiny: Path, tmp_path: Path) -> None:
         ([tmp_path], f"no run in {tmp_path}"),
         ([tiny, "--out", pdf], f"--out {pdf} ends in '.pdf'; it must be .html"),
         ([tiny, "--out", nowhere], f"--out {nowhere}: the directory {nowhere.parent}"),
-        ([tiny, "--out", page, "--replica", 2], "replica 2; this model has 2, counted from 0"),
+        ([tiny, "--out", page, "--replica", 2], "no replica 2; this model has 2, counted from 0"),
     ):
         ended = call("playground", *words)
         assert (ended.code, ended.out) == (1, "")

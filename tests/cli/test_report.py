@@ -105,7 +105,7 @@ def test_a_last_line_that_was_cut_off_is_info(call: Call, tmp_path: Path) -> Non
         file.write('{"status": "ok", "ce')
     ended = call("report", *words)
     assert ended.code == 0
-    assert "was cut off (20 bytes) and does not count" in ended.err
+    assert "is truncated (20 bytes) and is ignored" in ended.err
 
 
 def test_mistakes(call: Call, tmp_path: Path) -> None:

@@ -195,12 +195,10 @@ def test_a_training_step_uses_its_samples() -> None:
 
 
 def test_a_custom_sampler_needs_its_setting(tmp_path: Path) -> None:
-    text = (
-        r"sampler = custom and no custom sampler; give one by softspin.fit\(config, sampler=...\), which sets sampler"
-    )
+    text = r"sampler = custom, but no custom sampler was given; use softspin.fit\(config, sampler=...\), which sets sampler"
     with pytest.raises(ConfigError, match=text):
         trainer(small(sampler="custom"), tmp_path)
-    with pytest.raises(ConfigError, match="sampler = pa and a custom sampler"):
+    with pytest.raises(ConfigError, match="sampler = pa, but a custom sampler was given"):
         trainer(small(), tmp_path, sampler=exact_sampler())
 
 

@@ -154,7 +154,7 @@ def test_a_net_with_a_wrong_number_of_outputs_raises(register: Any) -> None:
 
 
 def test_a_sampler_must_be_an_instance() -> None:
-    with pytest.raises(ConfigError, match=r"the class Metropolis is not an object of a class derived from .*Sampler"):
+    with pytest.raises(ConfigError, match=r"the class Metropolis is not an instance of a subclass of .*Sampler"):
         engine(small(sampler="custom"), sampler=Metropolis)
 
 

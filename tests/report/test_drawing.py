@@ -109,7 +109,7 @@ def test_pictures_are_files_that_come_out_the_same_again(tmp_path: Path) -> None
 
 def test_arrays_of_unknown_origin_or_with_missing_parts_are_not_drawn(tmp_path: Path) -> None:
     save(tmp_path, *arrays("fig2c", commit=None))
-    with pytest.raises(FigureError, match="does not say of what commit"):
+    with pytest.raises(FigureError, match="does not record its commit"):
         draw("fig2c", tmp_path, tmp_path / "out")
     save(tmp_path, {"step": STEPS}, arrays("fig2c").meta)
     with pytest.raises(

@@ -145,9 +145,9 @@ def _table(rows: Mapping[str, str]) -> str:
 
 
 def _text(text: str) -> str:
-    """Text escaped for Markdown.
+    r"""Text escaped for Markdown.
 
     >>> print(_text("a|b <i>*"))
-    a\\|b \\<i\\>\\*
+    a\|b \<i\>\*
     """
     return re.sub(r"([\\`*\[\]<>|])", r"\\\1", text)
