@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent / "hooks"))
+# A deprecated name in a hook or a tutorial is a mistake, wherever it is used.
+warnings.filterwarnings("error", category=FutureWarning, message=".*is now called")
 
 from softspin import __version__
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from softspin import paper
@@ -65,5 +66,6 @@ def parts_table() -> str:
         for name in registry:
             part: Any = registry.get(name)
             summary = (part.__doc__ or "").strip().splitlines()[0].replace("|", "\\|")
+            summary = re.sub(r":\w+:`~?([^`]+)`", r"`\1`", summary)
             lines.append(f"| `{registry.kind}` | `{name}` | `{part.__name__}` | {summary} |")
     return "\n".join(lines)

@@ -77,7 +77,7 @@ def keep_original(app: Sphinx, what: str, name: str, thing: Any, options: Any, l
 
 
 def plain_text(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
-    """What is plain in a docstring stays plain: r(z|x), x*y and a trailing underscore are no markup."""
+    """What is plain in a docstring stays plain: r(z|x) and an author's initial are no markup."""
     if name in _ORIGINAL:
         lines[:] = GoogleDocstring(_ORIGINAL.pop(name), app.config).lines()
     parts = _LITERAL.split("\n".join(lines))
@@ -85,7 +85,8 @@ def plain_text(app: Sphinx, what: str, name: str, thing: Any, options: Any, line
         kept = []
         for line in parts[index].split("\n"):
             code = line.lstrip().startswith((">>>", "...", ".."))
-            kept.append(line if code else re.sub(r"(?<!\\)\|", r"\\|", line))
+            text = re.sub(r"^(\s*[A-Z])\. ", r"\1\\. ", line)  # an author's initial would begin a list
+            kept.append(line if code else re.sub(r"(?<!\\)\|", r"\\|", text))
         parts[index] = "\n".join(kept)
     lines[:] = "".join(parts).split("\n")
 

@@ -80,7 +80,7 @@ def check_links(site: Path, pages: dict[str, str]) -> None:
 def check_nothing_is_left_unrendered(pages: dict[str, str]) -> None:
     for path, text in pages.items():
         assert "{{" not in text, f"{path} has a fact that was not filled in"
-        assert not re.search(r":(class|func|meth|mod|attr):`", text), f"{path} shows a role of Sphinx"
+        assert not re.search(r":(class|func|meth|mod|attr):[`<]", text), f"{path} shows a role of Sphinx"
         assert "```" not in re.sub(r"<pre>.*?</pre>", "", text, flags=re.DOTALL), f"{path} shows a fence"
         assert not re.search(r"<p>(::: |!!! )", text), f"{path} shows a directive"
         assert ">Type<" not in text, f"{path}: the words before a colon were taken for a type"
