@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from softspin.experiments.cells import read_cells
+from softspin.experiments.cells import find_table, read_cells
 from softspin.experiments.rows import read_rows
 from softspin.report.content import Report, gather
 from softspin.report.markdown import VALUE_COLUMNS, table, value_rows
@@ -31,7 +31,7 @@ DATA = {"mnist": "MNIST", "omniglot": "OMNIGLOT"}
 
 def report() -> Report:
     """All committed rows, without figures."""
-    tables = {name: read_cells(ROOT / "experiments" / f"{name}.toml") for name in ("table1", "table2")}
+    tables = {name: read_cells(find_table(name)) for name in ("table1", "table2")}
     return gather(tables, read_rows(ROOT / "experiments" / "rows.jsonl"), ROOT / "no-figures")
 
 

@@ -130,7 +130,7 @@ def test_a_checkpoint_of_version_1_may_have_another_tf32_than_its_run(tmp_path: 
 
 
 def test_a_version_from_the_future_is_an_error() -> None:
-    with pytest.raises(ConfigError, match=rf"this config has version 99; this softspin reads up to {VERSION}"):
+    with pytest.raises(ConfigError, match=rf"this config has version 99; this softspin reads versions up to {VERSION}"):
         Config.from_dict({**Config().to_dict(), "version": 99})
     with pytest.raises(ConfigError, match="version = 'x' of a config is not possible"):
         migrate({"version": "x"})

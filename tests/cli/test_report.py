@@ -133,5 +133,5 @@ def test_outside_a_clone(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyP
     options(tmp_path, row(POWER, 0, 89.0))
     ended = call("report")
     assert ended.code == 0, ended.err
-    assert ended.out.startswith("1 of 204 cells run")
+    assert ended.out.startswith("1 of 204 cells has been run")
     assert "figures missing" not in ended.out

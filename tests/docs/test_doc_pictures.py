@@ -24,6 +24,7 @@ def compare(text: str, other: str) -> None:
     assert worst <= APART
 
 
+@pytest.mark.slow
 def test_every_picture_is_drawn_again(tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error", str(DOCS / "pictures"), "--out", str(tmp_path)]
     subprocess.run(command, check=True, cwd=tmp_path)

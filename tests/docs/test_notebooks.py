@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import pytest
 
 TUTORIALS = Path(__file__).parents[2] / "docs" / "tutorials"
@@ -39,14 +38,3 @@ def test_it_opens_with_what_you_will_learn(path: Path) -> None:
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: str(path.stem))
 def test_it_is_in_the_list_of_tutorials(path: Path) -> None:
     assert f"]({path.name})" in (TUTORIALS / "index.md").read_text()
-
-
-def test_the_first_one_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The build of the site runs all of them; this one needs no site."""
-    monkeypatch.chdir(tmp_path)
-    mpl.use("agg")
-    scope: dict[str, Any] = {"__name__": "__main__"}
-    for cell in cells(NOTEBOOKS[0]):
-        if cell["cell_type"] == "code":
-            exec(compile("".join(cell["source"]), NOTEBOOKS[0].name, "exec"), scope)
-    assert scope["found"].nll.item() > 0
