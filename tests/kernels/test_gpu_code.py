@@ -57,8 +57,7 @@ gpu_noise.launch(init_rng_state(0, 2), torch.zeros(2, 1000), 1)
 @pytest.mark.parametrize(
     ("capability", "boltzmanns"),
     [
-        (90, [(200, 1)]),
-        pytest.param(90, [(200, 5)], marks=pytest.mark.slow),
+        (90, [(200, 1), (200, 5)]),
         pytest.param(80, [(192, 1)], marks=pytest.mark.slow),
         pytest.param(89, [(128, 1), (100, 20)], marks=pytest.mark.slow),
     ],
