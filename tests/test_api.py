@@ -14,10 +14,10 @@ from training.runs import small
 
 import softspin
 from softspin import data as datasets
-from softspin.api import Model
 from softspin.config import Config
 from softspin.errors import ConfigError, RunError, ShapeError, SupportError
 from softspin.evaluation import exact_nll
+from softspin.trained import Model
 
 
 def model() -> Model:
@@ -41,7 +41,7 @@ def test_encoded_bits_follow_the_posterior() -> None:
 
 
 def test_decoded_bits_are_pixel_probabilities(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("softspin.api.ROWS", 2)  # so that five images make three batches
+    monkeypatch.setattr("softspin.trained.ROWS", 2)  # so that five images make three batches
     made = model()
     z = made.encode(some_images(5))
     for replica in range(2):

@@ -1,4 +1,4 @@
-"""The config: the recipe's defaults, and an error that teaches for everything else."""
+"""The config: defaults of the recipe, and errors for invalid values."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ OTHER_SAMPLER: dict[str, Any] = {"sampler": "pt", "part_settings": {"temperature
 
 @pytest.fixture
 def other_parts() -> Iterator[None]:
-    """A net and a likelihood beside the only ones that there are."""
+    """A second network and a second likelihood."""
 
     class OtherNet(MLP):
         name = "other-net"
@@ -128,7 +128,7 @@ omniglot 4-nonlinear  4 10 30 25 25  8 16 20
 """
 
 
-def test_beta_comes_from_the_table() -> None:
+def test_beta_defaults_to_the_published_value() -> None:
     methods = ["dvae-spike_exp", "dvae++-exp", "dvae++-power", "dvae#-gauss_int"]
     methods += ["dvae#-gaussian", "dvae#-exp", "dvae#-un_exp", "dvae#-power"]
     for line in TABLE.strip().splitlines()[1:]:
@@ -142,8 +142,8 @@ def test_beta_comes_from_the_table() -> None:
     assert own.replicas[0].beta == own.beta == paper.published_beta("mnist", "1-linear", "dvae-spike_exp")
 
 
-def test_a_beta_that_follows_from_other_settings_follows_them() -> None:
-    """And one that was given stays; so does one that a stored config has, which is then given."""
+def test_a_default_beta_is_resolved_again_after_a_change() -> None:
+    """A beta that was given stays, also one of a stored config."""
     default = Config(data="mnist", structure="2-nonlinear")
     assert default.beta == 30.0
     assert default.replace(data="omniglot").beta == 20.0
@@ -170,7 +170,7 @@ def test_intervals_follow_the_steps_unless_set() -> None:
 
 
 @pytest.mark.usefixtures("other_parts")
-def test_every_field_survives_the_round_trips(tmp_path: Path) -> None:
+def test_every_field_survives_serialization(tmp_path: Path) -> None:
     assert {f.name for f in dataclasses.fields(Config)} == {*OTHER, *OTHER_METHOD, *OTHER_SAMPLER}
     config = Config(**OTHER)
     default = Config()
@@ -214,7 +214,7 @@ def test_settings_are_typed() -> None:
     assert Config().with_settings([]) == Config()
 
 
-def test_numbers_of_other_kinds_become_python_s_own() -> None:
+def test_numpy_numbers_become_python_numbers() -> None:
     config = Config(learning_rate=1, beta=np.float32(2.5), steps=np.int64(7), seeds=[np.int32(3)], betas=[])  # type: ignore[arg-type]
     assert (config.learning_rate, config.beta, config.steps, config.seeds) == (1.0, 2.5, 7, (3,))
     assert [type(v) for v in (config.learning_rate, config.beta, config.steps, config.seeds[0])] == [
@@ -322,7 +322,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("values", "words"), BAD, ids=[str(values)[:40] for values, _ in BAD])
-def test_a_bad_value_names_field_value_and_what_is_right(values: dict[str, Any], words: str) -> None:
+def test_the_error_of_a_bad_value_names_field_value_and_limits(values: dict[str, Any], words: str) -> None:
     with pytest.raises(SoftspinError) as error:
         Config.from_dict(values)
     message = str(error.value)
@@ -357,7 +357,7 @@ def test_a_bad_setting_is_one_line(setting: str, words: str) -> None:
     assert str(error.value).startswith(words)
 
 
-def test_a_bad_file_is_named(tmp_path: Path) -> None:
+def test_the_error_of_a_bad_file_names_it(tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
     with pytest.raises(ConfigError, match=r"^no config file .*run\.toml$"):
         Config.from_toml(path)
@@ -378,7 +378,7 @@ def test_a_bad_file_is_named(tmp_path: Path) -> None:
     assert Config.from_toml(path) == Config()
 
 
-def test_the_lowest_beta_is_the_smoothing_s_own() -> None:
+def test_the_lower_limit_of_beta_is_that_of_the_smoothing() -> None:
     for name in paper.METHODS:
         one = method(name)
         assert issubclass(one, SmoothedMethod)
@@ -388,12 +388,12 @@ def test_the_lowest_beta_is_the_smoothing_s_own() -> None:
             Config(method=name, beta=lowest)
 
 
-def test_a_config_cannot_be_changed() -> None:
+def test_a_config_is_immutable() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         Config().beta = 3.0  # type: ignore[misc]
 
 
-def test_settings_that_a_method_does_not_have_are_left_out() -> None:
+def test_settings_that_a_method_does_not_use_are_omitted() -> None:
     only = {"epsilon", "clamp", "mean_field_steps"}
     used = {
         "dvae-spike_exp": set(), "dvae++-exp": set(), "dvae++-power": {"clamp"}, "dvae#-gauss_int": set(),
@@ -408,7 +408,7 @@ def test_settings_that_a_method_does_not_have_are_left_out() -> None:
     assert Config(sampler="pt").settings().keys() == fields - {"epsilon"} | {"temperatures"}
 
 
-def test_a_part_takes_its_settings_with_it() -> None:
+def test_replacing_a_part_drops_its_settings() -> None:
     tempered = Config(sampler="pt").with_settings(["temperatures=5"])
     assert (tempered.options, Config(sampler="pt").options) == ({"temperatures": 5}, {"temperatures": 16})
     assert tempered.replace(chains=7).options == {"temperatures": 5}
@@ -416,8 +416,8 @@ def test_a_part_takes_its_settings_with_it() -> None:
     assert Config.from_dict({"version": VERSION, "sampler": "pt", "temperatures": 5}) == tempered
 
 
-def test_what_each_setting_says_of_itself() -> None:
-    """What may change when a run is resumed changes no result: where it runs, how often it reports and saves."""
+def test_neutral_settings() -> None:
+    """Only settings that change no result may change on resume: device, intervals of reports and checkpoints."""
     names = [field.name for field in dataclasses.fields(Config) if field.name != "part_settings"]
     for name in names:
         info = setting_info(name)
@@ -432,7 +432,7 @@ def test_what_each_setting_says_of_itself() -> None:
     }  # fmt: skip
 
 
-def test_the_setting_by_which_two_configs_differ() -> None:
+def test_the_first_differing_setting_of_two_configs() -> None:
     one = Config(data="mnist", structure="2-nonlinear")
     for same in ({"data": "copy.npz"}, {"device": "cpu"}, {"compile": "off"}, {"report_every": 3}, {"beta": 30.0}):
         assert differing_setting(one, one.replace(**same)) is None

@@ -1,4 +1,4 @@
-"""Stored files of earlier versions: each migration on files as they were written, and a config that can change."""
+"""Migrations of stored files of earlier versions, and of a config that changes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_config_1_to_2_resolves_beta_and_names_the_parts() -> None:
     assert MIGRATIONS[0].config({**old, "data": "omniglot"})["beta"] == 20.0
 
 
-def test_config_1_to_2_drops_what_the_method_never_used() -> None:
+def test_config_1_to_2_drops_unused_settings() -> None:
     """Version 1 stored, and accepted, an epsilon with every method."""
     old = {**stored("gauss_int"), "epsilon": 0.3, "mean_field_steps": 9}
     assert "epsilon" not in migrate(old)
@@ -62,7 +62,7 @@ def test_config_1_to_2_drops_what_the_method_never_used() -> None:
     assert Config.from_dict({**stored("un_exp"), "epsilon": 0.3}).epsilon == 0.3
 
 
-def test_config_1_to_2_of_a_users_file_leaves_the_rest_to_the_defaults() -> None:
+def test_config_1_to_2_of_a_users_file_keeps_defaults() -> None:
     assert migrate({"steps": 10, "sampler": "own"}) == {"steps": 10, "sampler": "custom"}
 
 
@@ -80,13 +80,13 @@ def test_tensors_1_to_2_are_those_of_the_model(name: str) -> None:
 
 
 def test_config_1_to_2_adds_only_what_is_missing() -> None:
-    """A config without a version may be a present one: what it names stays."""
+    """A config without a version may have current names; they are kept."""
     old = {**stored("finished"), "net": "toy", "graph": "none"}
     assert (migrate(old)["net"], migrate(old)["prior"]) == ("toy", "rbm")
 
 
-def test_a_variant_follows_the_version_of_its_config() -> None:
-    """A row that is written today is read after the next rename, too; what a method never had is no variant."""
+def test_a_variant_is_migrated_by_the_version_of_its_config() -> None:
+    """A current row can be read after the next rename; settings that a method does not use are dropped."""
     rename = Migration(
         lambda settings: {("new" if name == "clamp" else name): value for name, value in settings.items()},
         lambda name: "new" if name == "clamp" else name,
@@ -103,13 +103,13 @@ def test_a_variant_follows_the_version_of_its_config() -> None:
     assert migrate_variant({"epsilon": 0.3, "chains": 9}, {**stored("finished"), "epsilon": 0.3}) == {"chains": 9}
 
 
-def test_a_row_whose_config_is_from_the_future_is_named() -> None:
+def test_a_row_with_a_newer_config_is_an_error() -> None:
     with pytest.raises(RecordError, match="has a config that cannot be read: this config has version 99"):
         ResultRow.from_json({**row_json(), "config": {"version": 99}})
 
 
-def test_a_checkpoint_is_read_with_the_names_of_today() -> None:
-    """Whoever reads one by hand, as for custom networks, has no migration to think of."""
+def test_a_checkpoint_is_read_with_current_names() -> None:
+    """A checkpoint read directly, as for custom networks, needs no migration by the caller."""
     tensors, meta = checkpoint.load(V1 / "finished", "best")
     assert version_of(meta["config"]) == 1
     assert {"prior_parameters.weight", "method.beta", "likelihood.base_logit"} <= tensors.keys()
@@ -129,7 +129,7 @@ def test_a_checkpoint_of_version_1_may_have_another_tf32_than_its_run(tmp_path: 
     assert softspin.load(folder, device="cpu").config.tf32 is False
 
 
-def test_a_version_from_the_future_is_an_error() -> None:
+def test_a_newer_version_is_an_error() -> None:
     with pytest.raises(ConfigError, match=rf"this config has version 99; this softspin reads versions up to {VERSION}"):
         Config.from_dict({**Config().to_dict(), "version": 99})
     with pytest.raises(ConfigError, match="version = 'x' of a config is not possible"):
@@ -174,7 +174,7 @@ def report_by(folder: Path) -> dict[str, Any]:
 
 
 def other_defaults(source: Path) -> None:
-    """Settings of every kind have other defaults: of nets, of single methods, sizes, intervals, of the evaluation."""
+    """Change the defaults of settings of every kind."""
     others = {
         "norm_decay": ("0.8", "0.7"), "epsilon": ("0.05", "0.06"), "mean_field_steps": ("5", "6"),
         "bits_per_group": ("None", "50"), "evaluate_every": ("None", "7"), "chains": ("1000", "900"),
@@ -206,7 +206,7 @@ def edit(path: Path, pattern: str, new: str) -> None:
 
 
 def usual_report(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """By the package as it is, in this process."""
+    """The report by the unchanged package, in this process."""
     monkeypatch.setattr(sys, "argv", ["", str(ROOT)])
     exec(compile(COUNT, "report", "exec"), {})
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
@@ -215,7 +215,7 @@ def usual_report(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyP
     return found
 
 
-def test_every_committed_row_still_counts(
+def test_committed_rows_survive_new_defaults_and_a_renamed_setting(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual = usual_report(capsys, monkeypatch)

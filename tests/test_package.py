@@ -36,6 +36,7 @@ LAYERS = [
     {"evaluation"},
     {"training"},
     {"sharing"},
+    {"trained"},
     {"api"},
     {"experiments", "playground"},
     {"report"},

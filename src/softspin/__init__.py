@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from softspin.api import Model, fit, load
+    from softspin.api import fit
     from softspin.config import Config
     from softspin.distributions import (
         BipartiteBoltzmann,
@@ -20,14 +20,15 @@ if TYPE_CHECKING:
     )
     from softspin.errors import SoftspinError
     from softspin.methods import Method, method
+    from softspin.trained import Model, load
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Config": "softspin.config",
-    "Model": "softspin.api",
+    "Model": "softspin.trained",
     "fit": "softspin.api",
-    "load": "softspin.api",
+    "load": "softspin.trained",
     "BipartiteBoltzmann": "softspin.distributions",
     "GaussianIntegralRelaxation": "softspin.distributions",
     "GraphBoltzmann": "softspin.distributions",

@@ -1,4 +1,4 @@
-"""The command line as a function: what it wrote, and how it ended."""
+"""The command line as a function that returns output and exit code."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run of two replicas, to look at and not to change."""
+    """A finished run of two replicas, read only."""
     folder = tmp_path_factory.mktemp("cli") / "tiny"
     before, sys.argv = sys.argv, ["softspin", "train", str(folder), "--seeds", "0-1", *TINY]
     try:

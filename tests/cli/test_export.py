@@ -1,4 +1,4 @@
-"""`softspin export`, and the commands for runs on what it wrote."""
+"""`softspin export`, and other commands on an exported model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def place(request: pytest.FixtureRequest, shared: Path) -> Path:
     return shared if request.param == "folder" else shared / "model.safetensors"
 
 
-def test_it_says_what_it_wrote(call: Call, tiny: Path, tmp_path: Path) -> None:
+def test_export_prints_the_written_files(call: Call, tiny: Path, tmp_path: Path) -> None:
     rows = json.loads((tiny / "result.json").read_text())
     ended = call("export", tiny, "--out", tmp_path / "m.safetensors")
     assert ended.code == 0
@@ -39,7 +39,7 @@ def test_it_says_what_it_wrote(call: Call, tiny: Path, tmp_path: Path) -> None:
     assert "not evaluated on test data; the model card says so" in last.out
 
 
-def test_without_a_place_it_goes_beside_the_run(call: Call, tiny: Path, tmp_path: Path) -> None:
+def test_the_default_directory_is_beside_the_run(call: Call, tiny: Path, tmp_path: Path) -> None:
     run = Path(shutil.copytree(tiny, tmp_path / "run"))
     assert call("export", run).code == 0
     assert (tmp_path / "run-shared" / "README.md").is_file()
@@ -49,7 +49,7 @@ def test_without_a_place_it_goes_beside_the_run(call: Call, tiny: Path, tmp_path
     assert call("export", run, "--overwrite").code == 0
 
 
-def test_every_command_takes_it(call: Call, tiny: Path, place: Path, tmp_path: Path) -> None:
+def test_every_command_accepts_a_shared_model(call: Call, tiny: Path, place: Path, tmp_path: Path) -> None:
     out, other = tmp_path / "a.npy", tmp_path / "b.npy"
     for words in (["sample", "-n", 5], ["reconstruct", "-n", 5], ["encode"]):
         command, *more = words
@@ -79,7 +79,7 @@ def test_info(call: Call, tiny: Path, place: Path) -> None:
     ]
 
 
-def test_own_data_are_asked_for(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_own_data_are_an_error(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.save(tmp_path / "own.npy", np.eye(20, 9))
     assert call("train", tmp_path / "run", *TINY, "--data", tmp_path / "own.npy").code == 0
     assert call("export", tmp_path / "run", "--out", tmp_path / "m").code == 0
@@ -93,7 +93,7 @@ def test_own_data_are_asked_for(call: Call, tmp_path: Path, monkeypatch: pytest.
     )
 
 
-def test_other_data_of_the_same_name_are_noticed(call: Call, place: Path) -> None:
+def test_other_data_of_the_same_name_are_an_error(call: Call, place: Path) -> None:
     file = place / "model.safetensors" if place.is_dir() else place
     (file.parent / "config.json").unlink()
     forge(file, lambda about: about["data"].update(fingerprint="0"))

@@ -1,4 +1,4 @@
-"""`softspin figure`, from the words typed to the pictures written."""
+"""`softspin figure`: computing arrays and drawing pictures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ def known_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provenance, "commit", lambda: "abc123")
 
 
-def test_computed_stored_drawn_and_drawn_again(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arrays_are_computed_stored_and_drawn_twice(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(one_bit, "closeness", functools.partial(one_bit.closeness, draws=1000))
     ended = call("figure", "appendix", "fig2a", "--compute", "--steps", 1, "--device", "cpu", *SETS)
@@ -38,7 +40,7 @@ def test_computed_stored_drawn_and_drawn_again(call: Call, tmp_path: Path, monke
     assert "1 steps instead of 100,000" in output["caption"]
 
 
-def test_out_of_time_is_code_75(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_time_exits_with_75(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     ended = call("figure", "fig2a", "--compute", "--steps", 3, "--minutes", 0, "--device", "cpu", *SETS)
     assert ended.code == 75

@@ -1,4 +1,4 @@
-"""`softspin grid`: from a table to rows, also for who is stopped, killed, or out of luck."""
+"""`softspin grid`: from a table to rows, also after interruptions, crashes and failed cells."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def rows() -> list[ResultRow]:
     return read_rows(Path("experiments/rows.jsonl"))
 
 
-def test_runs_what_is_missing_and_then_nothing(call: Call) -> None:
+def test_missing_cells_are_trained_once(call: Call) -> None:
     words = both()
     ended = call(*words, "--only", "power")
     assert (ended.code, ended.err) == (0, "")
@@ -65,7 +65,7 @@ def test_runs_what_is_missing_and_then_nothing(call: Call) -> None:
     assert [(row.cell, row.seed) for row in rows()[2:]] == [(EXP, 0), (EXP, 1)]
 
 
-def test_a_dry_run_says_what_there_is_to_do_and_does_nothing(call: Call) -> None:
+def test_a_dry_run_prints_the_plan_and_writes_nothing(call: Call) -> None:
     words = both()
     ended = call(*words, "--dry-run")
     assert ended.out.splitlines() == [
@@ -89,7 +89,7 @@ def test_a_dry_run_says_what_there_is_to_do_and_does_nothing(call: Call) -> None
     assert high.startswith("~: scaled from other methods")
 
 
-def test_minutes_end_with_code_75_and_the_next_call_goes_on(call: Call) -> None:
+def test_a_time_limit_exits_with_75_and_the_next_call_resumes(call: Call) -> None:
     words = both()
     ended = call(*words, "--minutes", "0")
     assert ended.code == 75
@@ -111,7 +111,7 @@ def test_time_may_run_out_between_two_runs(call: Call, monkeypatch: pytest.Monke
     assert "out of time between two runs; 2 of 4 results" in ended.out
 
 
-def test_a_killed_grid_goes_on(call: Call) -> None:
+def test_a_killed_grid_resumes(call: Call) -> None:
     words = both()
     long = [*words, "--steps", "3000"]
     with subprocess.Popen([sys.executable, "-m", "softspin", *long], stdout=subprocess.DEVNULL) as child:
@@ -138,7 +138,7 @@ def wait_for_a_checkpoint() -> None:
         ("abc+", "the code has uncommitted changes"),
     ],
 )
-def test_a_grid_whose_rows_will_be_rejected_says_so_first(
+def test_a_grid_warns_first_if_its_rows_will_be_rejected(
     call: Call, monkeypatch: pytest.MonkeyPatch, commit: str | None, reason: str
 ) -> None:
     monkeypatch.setattr(console, "commit", lambda: commit)
@@ -172,7 +172,7 @@ def test_ctrl_c(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ended.out.endswith("stopped; 0 of 4 results in experiments/rows.jsonl; run the same command to resume\n")
 
 
-def test_a_failed_cell_is_a_row_and_the_others_go_on(call: Call) -> None:
+def test_a_failed_cell_is_a_row_and_the_others_are_trained(call: Call) -> None:
     write_table(Path("experiments/own.toml"), BROKEN, POWER)
     words = ["grid", "own", *TINY]
     ended = call(*words)
@@ -192,7 +192,7 @@ def test_a_failed_cell_is_a_row_and_the_others_go_on(call: Call) -> None:
     assert "[1 of 1]" in ended.out
 
 
-def test_a_cut_off_last_line_is_told_and_its_result_found_again(call: Call) -> None:
+def test_a_truncated_last_line_is_reported_and_its_result_recovered(call: Call) -> None:
     words = [*both(), "--only", "power"]
     call(*words)
     before = rows()
@@ -228,7 +228,7 @@ def test_mistakes(call: Call, words: list[str], message: str) -> None:
 
 
 def test_two_grids_share_a_table(call: Call) -> None:
-    """The second leaves alone what the first is at, makes the rest, and says by its code that something is left."""
+    """The second skips the run that the first is training, trains the rest, and exits with 75."""
     words = both()
     (first, _) = call(*words, "--dry-run", "--json").json
     (folder,) = map(Path, first["runs"])
@@ -246,9 +246,7 @@ def test_two_grids_share_a_table(call: Call) -> None:
     assert len(rows()) == 4
 
 
-def test_what_another_grid_has_done_since_it_was_planned_is_taken_over(
-    call: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_finished_by_another_process_meanwhile_are_reused(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     words = both()
 
     def meanwhile(spec: RunSpec, data: Dataset, **_: object) -> list[ResultRow]:

@@ -1,4 +1,4 @@
-"""What people type wrong: one line that names the thing and the nearest right one, and a code that means something."""
+"""User mistakes on the command line: a one-line error with a suggestion, and an exit code."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_wrong_settings(call: Call, tmp_path: Path, words: list[str], message: s
     assert not (tmp_path / "run").exists()
 
 
-def test_wrong_places(call: Call, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_paths(call: Call, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "file"
     file.write_text("")
@@ -76,7 +76,7 @@ def test_wrong_places(call: Call, tiny: Path, tmp_path: Path, monkeypatch: pytes
         assert ended.err.startswith(f"error: {message}"), ended.err
 
 
-def test_a_full_disk_leaves_the_array_before(
+def test_a_full_disk_keeps_the_old_array(
     call: Call, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "bits.npy"
@@ -98,7 +98,7 @@ def test_images_of_another_size(call: Call, tiny: Path, tmp_path: Path) -> None:
     assert "have 20 pixels, the model's 9" in ended.err
 
 
-def test_the_images_are_not_written_over(call: Call, tiny: Path, tmp_path: Path) -> None:
+def test_the_input_data_are_not_overwritten(call: Call, tiny: Path, tmp_path: Path) -> None:
     own, run = tmp_path / "own.npy", tmp_path / "run"
     np.save(own, np.eye(20, 9))
     before = own.read_bytes()
@@ -110,14 +110,14 @@ def test_the_images_are_not_written_over(call: Call, tiny: Path, tmp_path: Path)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_an_unwritable_folder(call: Call, tmp_path: Path) -> None:
+def test_an_unwritable_directory(call: Call, tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     ended = call("train", tmp_path / "run", *TINY)
     assert ended.code == 1
     assert ended.err == f"error: folder {tmp_path / 'run'} cannot be written: Permission denied\n"
 
 
-def test_wrong_usage_is_code_2_and_suggests(call: Call) -> None:
+def test_wrong_usage_exits_with_2_and_a_suggestion(call: Call) -> None:
     for words, hint in (
         (["trian"], "train"),
         (["train", "--stpes", "3"], "--steps"),
@@ -153,7 +153,7 @@ def test_a_full_memory_or_disk_is_one_line(
     assert ended.err.count("\n") == 1
 
 
-def test_an_error_of_the_program_itself_is_not_hidden(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_keeps_its_traceback(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("softspin.cli.data.datasets.available", lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         call("data", "list")
@@ -171,7 +171,7 @@ def test_a_warning_is_one_line(call: Call, monkeypatch: pytest.MonkeyPatch) -> N
     assert (ended.code, ended.out, ended.err) == (0, "[]\n", "warning: the population collapsed\n")
 
 
-def test_ctrl_c_while_torch_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_while_torch_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt
 

@@ -1,4 +1,4 @@
-"""`softspin playground`: a page from a run's folder, with what the folder says of the run."""
+"""`softspin playground`: the page of a run, with its metadata."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def test_a_page_of_a_run(call: Call, tiny: Path, tmp_path: Path) -> None:
     assert (data["height"], data["width"], data["count"], data["unseen"]) == (3, 3, 3, True)
 
 
-def test_images_of_other_data_are_not_called_unseen(call: Call, tiny: Path, tmp_path: Path) -> None:
+def test_images_of_other_data_are_not_labelled_as_test_images(call: Call, tiny: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "other.npy", np.eye(20, 9))
     assert call("playground", tiny, "--data", tmp_path / "other.npy", "--out", tmp_path / "page.html").code == 0
     assert carried(tmp_path / "page.html")["unseen"] is False
 
 
-def test_a_page_of_a_run_that_has_not_ended(call: Call, tiny: Path, tmp_path: Path) -> None:
+def test_a_page_of_an_unfinished_run(call: Call, tiny: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(tiny, tmp_path / "run"))
     (folder / "result.json").unlink()
     output = call("playground", folder, "--json").json
@@ -69,7 +69,7 @@ def test_a_page_of_a_shared_model(call: Call, tiny: Path, tmp_path: Path) -> Non
     assert (tmp_path / "playground.html").read_text() == (tmp_path / "run.html").read_text()
 
 
-def test_mistakes_are_named(call: Call, tiny: Path, tmp_path: Path) -> None:
+def test_mistakes(call: Call, tiny: Path, tmp_path: Path) -> None:
     pdf, nowhere, page = tmp_path / "page.pdf", tmp_path / "no" / "page.html", tmp_path / "page.html"
     for words, message in (
         ([tmp_path], f"no run in {tmp_path}"),

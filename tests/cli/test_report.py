@@ -1,4 +1,4 @@
-"""`softspin report`, from the words typed to the files written."""
+"""`softspin report`: output, files and errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def options(folder: Path, *given: ResultRow, arrays: object = "none") -> list[ob
     return ["--rows", path, "--out", folder / "a" / "page.html", "--results", folder / "b.md", "--arrays", arrays]
 
 
-def test_the_committed_rows_and_arrays_make_a_page(call: Call, tmp_path: Path) -> None:
+def test_a_report_of_the_committed_rows_and_arrays(call: Call, tmp_path: Path) -> None:
     ended = call("report", "--out", tmp_path / "page.html", "--results", tmp_path / "results.md")
     assert ended.code == 0, ended.err
     assert ended.out.splitlines()[-1] == f"written: {tmp_path / 'page.html'}, {tmp_path / 'results.md'}"
@@ -38,7 +38,7 @@ def test_the_committed_rows_and_arrays_make_a_page(call: Call, tmp_path: Path) -
     assert (tmp_path / "results.md").read_text().startswith("# Results\n")
 
 
-def test_json_has_every_cell_and_verdict(call: Call, tmp_path: Path) -> None:
+def test_json_contains_every_cell_and_verdict(call: Call, tmp_path: Path) -> None:
     failed = row(POWER, 0, 0.0, ["steps=7"], status="failed", error="not finite")
     ended = call(
         "report",
@@ -70,7 +70,7 @@ def test_json_has_every_cell_and_verdict(call: Call, tmp_path: Path) -> None:
     assert set(info["figures"].values()) == {False}
 
 
-def test_for_people(call: Call, tmp_path: Path) -> None:
+def test_text_output(call: Call, tmp_path: Path) -> None:
     ended = call("report", *options(tmp_path, *rows(POWER, 89.6), row(POWER, 0, 1.0, ["steps=8"], commit="abc+")))
     assert ended.code == 0
     lines = ended.out.splitlines()
@@ -84,7 +84,7 @@ def test_for_people(call: Call, tmp_path: Path) -> None:
     assert "rows rejected: 1" in lines
 
 
-def test_no_rows_yet_is_a_page_too(call: Call, tmp_path: Path) -> None:
+def test_a_report_without_rows(call: Call, tmp_path: Path) -> None:
     ended = call("report", *options(tmp_path))
     assert (ended.code, ended.out.splitlines()[0]) == (
         0,
@@ -92,14 +92,14 @@ def test_no_rows_yet_is_a_page_too(call: Call, tmp_path: Path) -> None:
     )
 
 
-def test_only_rejected_rows_are_code_1_and_a_page_that_says_why(call: Call, tmp_path: Path) -> None:
+def test_only_rejected_rows_exit_with_1_and_a_page_with_reasons(call: Call, tmp_path: Path) -> None:
     ended = call("report", *options(tmp_path, row(POWER, 0, 1.0, commit=None)))
     assert ended.code == 1
     assert "every result was rejected" in ended.err
     assert "its commit is unknown" in (tmp_path / "a" / "page.html").read_text()
 
 
-def test_a_last_line_that_was_cut_off_is_info(call: Call, tmp_path: Path) -> None:
+def test_a_truncated_last_line_is_reported(call: Call, tmp_path: Path) -> None:
     words = options(tmp_path, row(POWER, 0, 89.0))
     with (tmp_path / "rows.jsonl").open("a") as file:
         file.write('{"status": "ok", "ce')

@@ -1,4 +1,4 @@
-"""Commands that look at a run or use it."""
+"""Commands that inspect or use a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from cli.command import Call
 
 
-def test_a_run_leaves_pictures_and_a_result(tiny: Path) -> None:
+def test_a_run_writes_plots_and_a_result(tiny: Path) -> None:
     for name in ("samples", "reconstructions", "curves", "couplings"):
         assert (tiny / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     assert [row["seed"] for row in json.loads((tiny / "result.json").read_text())] == [0, 1]
@@ -34,7 +34,7 @@ def test_info(call: Call, tiny: Path) -> None:
     assert about["config_overrides"]["bits_per_group"] == 6
 
 
-def test_info_of_a_run_that_was_killed(call: Call, tiny: Path, tmp_path: Path) -> None:
+def test_info_of_a_killed_run(call: Call, tiny: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(tiny, tmp_path / "killed"))
     (folder / "result.json").unlink()
     with (folder / "journal.jsonl").open("a") as file:
@@ -75,7 +75,7 @@ def test_evaluate(call: Call, tiny: Path, tmp_path: Path) -> None:
     assert "active bits" in text
 
 
-def test_evaluate_counts_the_images_on_a_terminal(call: Call, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluate_shows_progress_on_a_terminal(call: Call, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert call("evaluate", tiny).err == ""
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes this for a terminal
     ended = call("evaluate", tiny, "--json")

@@ -1,4 +1,4 @@
-"""`softspin train` and `softspin demo`: from the flags to the last line."""
+"""`softspin train` and `softspin demo`: options, output, interruption, resume."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_last_lines_are_the_result(call: Call, tmp_path: Path) -> None:
     assert "\x1b" not in ended.out
 
 
-def test_json_is_json_only_and_pictures_change_nothing(
+def test_json_output_is_pure_and_plots_change_no_result(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_pictures = [json.loads(line) for line in call("train", tmp_path / "a", *TINY, "--json").out.splitlines()]
@@ -76,7 +76,7 @@ def test_settings_reach_the_config(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["--data", "--set", "--config"])
-def test_own_data_are_found_from_any_folder(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_own_data_are_found_from_any_directory(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "c.toml"
     file.write_text('data = "own.npy"\n')
@@ -87,7 +87,7 @@ def test_own_data_are_found_from_any_folder(how: str, tmp_path: Path, monkeypatc
     assert config.data == str(tmp_path / "own.npy")
 
 
-def test_a_bare_train_works_in_an_empty_home(tmp_path: Path) -> None:
+def test_train_without_arguments_in_an_empty_home(tmp_path: Path) -> None:
     env = {**os.environ, "HOME": str(tmp_path), "XDG_CACHE_HOME": ""}
     fast = ["--set", "validation_samples=2", "--set", "test_samples=2", "--set", "test_temperatures=20"]
     words = softspin("train", "--steps", 2, *fast, "--set", "evaluate_every=2", "--set", "bits_per_group=30")
@@ -130,7 +130,7 @@ def wait_for(path: Path) -> None:
     raise AssertionError(f"no {path}")
 
 
-def test_resume_takes_nothing_but_the_folder(call: Call, tmp_path: Path) -> None:
+def test_resume_needs_only_the_directory(call: Call, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     assert call("train", folder, *TINY).code == 0
     (folder / "result.json").unlink()
@@ -161,8 +161,8 @@ def test_the_demo(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         assert Path(folder, "softbits.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_no_picture_is_worth_a_run(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one picture dies of is said once; the other pictures, and the run, go on."""
+def test_a_failed_plot_does_not_end_a_run(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error of a plot is printed once; the other plots and the run continue."""
 
     def fails(*_: object, **__: object) -> Path:
         raise ValueError("image too large")

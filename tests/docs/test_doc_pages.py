@@ -1,4 +1,4 @@
-"""What the pages and the README tell people to type is real: Python blocks run, commands have these options."""
+"""Examples in the documentation and the README: Python code runs, commands and options exist."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_commands_are_those_of_the_command_line(line: str) -> None:
         ("softspin logz --temperatures", "requires an argument"),
     ],
 )
-def test_a_wrong_command_is_seen(wrong: str, says: str) -> None:
+def test_a_wrong_command_is_detected(wrong: str, says: str) -> None:
     with pytest.raises(Exception, match=says):
         check(wrong)
 

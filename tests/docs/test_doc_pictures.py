@@ -1,4 +1,4 @@
-"""The pictures of the documentation are what the library draws today."""
+"""The pictures of the documentation are up to date."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def compare(text: str, other: str) -> None:
 
 
 @pytest.mark.slow
-def test_every_picture_is_drawn_again(tmp_path: Path) -> None:
+def test_every_picture_is_up_to_date(tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error", str(DOCS / "pictures"), "--out", str(tmp_path)]
     subprocess.run(command, check=True, cwd=tmp_path)
     drawn, stored = ({path.name for path in folder.glob("*.svg")} for folder in (tmp_path, DOCS / "pictures"))
@@ -34,7 +34,7 @@ def test_every_picture_is_drawn_again(tmp_path: Path) -> None:
         compare((tmp_path / name).read_text(), (DOCS / "pictures" / name).read_text())
 
 
-def test_another_picture_is_seen() -> None:
+def test_a_changed_picture_is_detected() -> None:
     text = (DOCS / "pictures/ais.svg").read_text()
     compare(text, text)
     with pytest.raises(AssertionError):

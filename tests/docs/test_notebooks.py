@@ -1,4 +1,4 @@
-"""Tutorials are notebooks without output, and each says first what it teaches."""
+"""Tutorials are notebooks without output that start with what they teach."""
 
 from __future__ import annotations
 

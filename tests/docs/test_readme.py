@@ -1,4 +1,4 @@
-"""The README: its example prints what it says, and its tables are those of the committed files."""
+"""The README: its example prints the stated output, and its tables match the committed files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_its_tables_are_up_to_date(tables: ModuleType) -> None:
     assert tables.current(README) == README, "run: python experiments/readme_tables.py"
 
 
-def test_a_changed_number_is_noticed(tables: ModuleType) -> None:
+def test_a_changed_number_is_detected(tables: ModuleType) -> None:
     changed = re.sub(r"(\| MNIST \| \S+ \| \d+ \| )[\d.]+", r"\g<1>1.00", README, count=1)
     assert changed != README
     assert tables.current(changed) == README
@@ -38,7 +38,7 @@ def test_a_changed_number_is_noticed(tables: ModuleType) -> None:
         tables.current(README.replace("<!-- results: end -->", ""))
 
 
-def test_its_example_prints_what_it_says(
+def test_its_example_prints_the_stated_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Numbers may differ by rounding on another CPU; the words and shapes may not."""
@@ -54,7 +54,7 @@ def test_its_example_prints_what_it_says(
     assert found == pytest.approx(wanted, abs=0.4)
 
 
-def test_it_fits_two_screens_and_its_links_lead_somewhere() -> None:
+def test_it_fits_two_screens_and_its_links_resolve() -> None:
     assert len(README.splitlines()) <= 140
     links = [link for link in re.findall(r"\]\(([^)#]+)\)", README) if not link.startswith("https://")]
     assert len(links) > 15

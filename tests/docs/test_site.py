@@ -1,4 +1,4 @@
-"""The documentation is built without a warning, runs its tutorials, and loads nothing from elsewhere."""
+"""The documentation builds without warnings, runs its tutorials, and loads nothing from the network."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def read(site: Path) -> dict[str, str]:
     return {str(path.relative_to(site)): path.read_text() for path in paths if "_static" not in path.parts}
 
 
-def test_the_site(tmp_path: Path) -> None:
+def test_the_site_builds_without_warnings_and_network(tmp_path: Path) -> None:
     """One test, as the build takes most of the time: two processes would make it twice."""
     site = build(tmp_path)
     pages = read(site)

@@ -12,11 +12,11 @@ import torch
 from evaluation.models import small_model
 from samplers.laws import log_weights, small_graph, small_rbm, states, true_log_z
 
-from softspin.api import Model
 from softspin.config import Config
 from softspin.distributions import BipartiteBoltzmann, Boltzmann, GraphBoltzmann
 from softspin.dwave import from_bqm, to_bqm
 from softspin.errors import ShapeError, SupportError
+from softspin.trained import Model
 
 BOLTZMANNS: dict[str, Boltzmann] = {"rbm": small_rbm(), "graph": small_graph(), "float32": small_rbm(torch.float32)}
 

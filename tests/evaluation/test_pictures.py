@@ -49,7 +49,7 @@ def test_a_grid_is_about_a_square_and_never_huge(tmp_path: Path, monkeypatch: py
         pictures.samples(model, z, (9, 1), tmp_path / "tall.png")
 
 
-def test_a_full_disk_leaves_the_picture_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_keeps_the_old_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = pictures.couplings(small_model(), tmp_path / "w.png")
     before = path.read_bytes()
 
@@ -100,7 +100,7 @@ ROWS: list[dict[str, Any]] = [
 ]
 
 
-def test_curves_have_a_line_per_replica_and_gaps_where_nothing_is_known(tmp_path: Path) -> None:
+def test_curves_have_a_line_per_replica_and_gaps_for_missing_values(tmp_path: Path) -> None:
     series = pictures._series(ROWS)
     assert list(series) == ["bound", "rate", "nll"]
     assert [y for _, y in series["bound"][1]] == pytest.approx([-6, math.nan, -4], nan_ok=True)
@@ -144,7 +144,7 @@ def test_without_matplotlib_the_error_says_what_to_install(tmp_path: Path, monke
         pictures.couplings(small_model(), tmp_path / "w.png")
 
 
-def test_matplotlib_is_left_as_it_was(tmp_path: Path) -> None:
+def test_global_matplotlib_settings_are_unchanged(tmp_path: Path) -> None:
     code = f"""
 import sys, softspin.evaluation.pictures as pictures
 assert 'matplotlib' not in sys.modules

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from softspin.api import Model
 from softspin.config import Config
 from softspin.data.dataset import DataSpec
 from softspin.evaluation.running import evaluating
@@ -13,6 +12,7 @@ from softspin.model import build
 from softspin.nets import BatchNorm
 from softspin.paper import METHODS
 from softspin.structures import STRUCTURES
+from softspin.trained import Model
 
 REPLICA = 1
 """The replica on the page; the other one must have no effect."""

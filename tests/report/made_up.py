@@ -1,4 +1,4 @@
-"""Invented rows and cells, with known means and spreads."""
+"""Artificial rows and cells with known means and spreads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SPREAD = (-2.0, -1.0, 0.0, 1.0, 2.0)
 
 
 def plain_row(cell: Cell, /, seed: int, nll: float, settings: Iterable[str] = (), **changes: Any) -> dict[str, Any]:
-    """A result of a grid as plain data, as far as a report looks."""
+    """A result row as plain data, with the fields that a report reads."""
     config, variant = _config(cell, tuple(settings))
     own: dict[str, Any] = {
         "cell": cell.id,
@@ -39,7 +39,7 @@ def plain_row(cell: Cell, /, seed: int, nll: float, settings: Iterable[str] = ()
 
 
 def row(cell: Cell, /, seed: int, nll: float, settings: Iterable[str] = (), **changes: Any) -> ResultRow:
-    """The same as it is read from a file."""
+    """The same, read from a file."""
     return ResultRow.from_json_lenient(plain_row(cell, seed, nll, settings, **changes))
 
 
@@ -52,7 +52,7 @@ def _config(cell: Cell, settings: tuple[str, ...]) -> tuple[dict[str, Any], dict
 def rows(
     cell: Cell, /, mean: float, std: float = 0.05, settings: Iterable[str] = (), **changes: Any
 ) -> Iterator[ResultRow]:
-    """Five seeds with just this mean and standard deviation."""
+    """Five seeds with exactly this mean and standard deviation."""
     for seed, step in enumerate(SPREAD):
         yield row(cell, seed, mean + step * std / math.sqrt(2.5), settings, **changes)
 

@@ -1,4 +1,4 @@
-"""Pictures show the arrays that are stored, and say where they come from."""
+"""Pictures show the stored arrays and their provenance."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_every_stored_curve_is_drawn(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_not_as_in_the_paper_is_in_the_picture_and_its_caption(name: str) -> None:
+def test_deviations_from_the_paper_are_in_plot_and_caption(name: str) -> None:
     short = arrays(name, marks=["40 steps instead of 100,000", "on digits instead of mnist"])
     text = "not as in the paper: 40 steps instead of 100,000; on digits instead of mnist"
     assert compose(short).get_suptitle() == text
@@ -97,7 +97,7 @@ def test_the_stored_arrays_are_of_a_known_commit_and_can_be_drawn() -> None:
         assert compose(stored).axes
 
 
-def test_pictures_are_files_that_come_out_the_same_again(tmp_path: Path) -> None:
+def test_pictures_are_deterministic_files(tmp_path: Path) -> None:
     save(tmp_path, *arrays("appendix"))
     first = [path.read_bytes() for path in draw("appendix", tmp_path, tmp_path / "a")]
     again = [path.read_bytes() for path in draw("appendix", tmp_path, tmp_path / "b")]

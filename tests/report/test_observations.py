@@ -1,4 +1,4 @@
-"""The paper's observations, judged from its own values, from values turned against them, and from too few."""
+"""The paper's observations, tested on its own values, on opposite values, and on too few."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_rows_with_the_published_values_agree_with_the_paper(as_in_paper: Report
 
 
 def swapped(one: str, other: str) -> dict[str, float]:
-    """Two methods, samplers or K that change places in every cell."""
+    """Swap two methods, samplers or K in every cell."""
     found = {}
     for name in CELLS:
         parts = name.split("/")
@@ -89,18 +89,18 @@ def swapped(one: str, other: str) -> dict[str, float]:
         ("Table 2", "pa", "pcd"),
     ],
 )
-def test_each_is_not_reproduced_where_the_opposite_happened(name: str, one: str, other: str) -> None:
+def test_each_is_not_reproduced_if_the_opposite_holds(name: str, one: str, other: str) -> None:
     assert verdicts(gather(TABLES, as_published(swapped(one, other)), NOWHERE))[name] == "not reproduced"
 
 
-def test_nothing_is_judged_without_rows() -> None:
+def test_nothing_is_tested_without_rows() -> None:
     report = gather(TABLES, [], NOWHERE)
     assert verdicts(report) == dict.fromkeys(NAMES, "not yet tested")
     nothing = dict.fromkeys(("run", "all_seeds", "outdated", "flagged", "compared", "near"), 0)
     assert report.summary == {"cells": 204} | nothing
 
 
-def test_a_part_of_the_cells_decides_for_good_only_where_the_rest_cannot() -> None:
+def test_some_cells_decide_only_if_the_rest_cannot_change_the_verdict() -> None:
     names = ["dvae#-power/pa", "dvae++-power/pa"]
     some = [row for row in as_published() if (row.cell or "").split("/", 3)[3] in names]
     report = gather(TABLES, some, NOWHERE)
@@ -138,7 +138,7 @@ def measured(*differences: float, error: float = 0.1, runs: int = 10_000) -> dic
     return dict(pairs)
 
 
-def test_how_many_it_takes() -> None:
+def test_the_number_of_comparisons_needed() -> None:
     assert [enough(MOST, n) for n in (1, 2, 3, 8, 24)] == [1, 2, 2, 5, 13]
     assert [enough(PLAIN, n) for n in (1, 4, 6, 24)] == [1, 3, 5, 18]
 
@@ -167,7 +167,7 @@ def test_two_standard_errors_make_a_difference() -> None:
         ((1,), "not reproduced so far"),
     ],
 )
-def test_a_verdict_is_so_far_until_it_cannot_change(differences: tuple[float, ...], verdict: str) -> None:
+def test_a_verdict_is_provisional_until_it_cannot_change(differences: tuple[float, ...], verdict: str) -> None:
     assert claim(4, MOST).judge(measured(*differences)).verdict == verdict
 
 

@@ -1,4 +1,4 @@
-"""The page and the Markdown: every cell is there, numbers are exact, and nothing in a row becomes markup."""
+"""The HTML page and the Markdown: complete, exact, and escaped."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EVIL = '<script>alert("x")</script> | `&'
 
 
 class Page(HTMLParser):
-    """Elements as they open, the text of each cell, and a check that all of them close."""
+    """Collects opening tags and cell texts, and checks that all tags are closed."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ def test_every_cell_is_on_the_page_with_its_published_value(shown: Page) -> None
             assert ("not yet run" in text) == (name not in (POWER.id, PLUS.id, GLYPHS.id))
 
 
-def test_what_stands_in_a_cell(shown: Page) -> None:
+def test_the_content_of_a_cell(shown: Page) -> None:
     # 0.25 / sqrt(0.08²/5 + 0.06²/5) = 5.59, by Welch's t as unlikely as 3.4; short runs of 92 do not count
     for text in shown.cells[POWER.id]:
         assert text.split("\n") == [
@@ -135,7 +135,7 @@ def test_other_failed_and_rejected_rows_are_listed(shown: Page) -> None:
     assert "1.23" not in "\n".join(text for texts in shown.cells.values() for text in texts)
 
 
-def test_a_variant_is_set_against_the_recipe_by_code_of_the_same_standing() -> None:
+def test_a_variant_is_compared_with_rows_of_equally_valid_code() -> None:
     why = "it rounded down"
     recipe, variant = list(rows(POWER, 89.0)), ["tf32=true"]
     both = gather(TABLES, [*recipe, *rows(POWER, 89.5, settings=variant)], NOWHERE)
@@ -161,7 +161,7 @@ def test_nothing_in_a_row_becomes_markup(some: list[ResultRow], shown: Page) -> 
         assert "script" not in line or line.count("|") == width
 
 
-def test_one_file_that_loads_nothing_and_runs_nothing(shown: Page) -> None:
+def test_the_page_is_one_file_without_scripts_or_requests(shown: Page) -> None:
     loads = [value for _, attributes in shown.elements for name, value in attributes.items() if name in ("src", "href")]
     assert loads
     assert all(value and value.startswith(("#", "data:image/svg+xml;base64,")) for value in loads)
@@ -170,7 +170,7 @@ def test_one_file_that_loads_nothing_and_runs_nothing(shown: Page) -> None:
     assert not re.search(r"https?:|url\(|@import|@font-face", page(gather(TABLES, [], NOWHERE)))
 
 
-def test_anchors_lead_somewhere_and_tables_are_named(shown: Page) -> None:
+def test_links_resolve_and_tables_have_captions(shown: Page) -> None:
     ids = [attributes["id"] for _, attributes in shown.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
     assert {f"#{name}" for name in ids} >= {attributes["href"] for attributes in shown.all("a")}
@@ -183,7 +183,7 @@ def test_anchors_lead_somewhere_and_tables_are_named(shown: Page) -> None:
     assert {"name": "viewport", "content": "width=device-width, initial-scale=1"} in shown.all("meta")
 
 
-def test_nothing_is_wider_than_a_phone_outside_of_its_frame() -> None:
+def test_nothing_overflows_on_a_phone() -> None:
     css = Path(page.__code__.co_filename).with_name("page.css").read_text()
     rules = re.findall(r"([^{}]+)\{([^{}]*)\}", css)
     wide = [name.strip() for name, body in rules if re.search(r"(?<![-\w])min-width(?!: 0;)", body)]
@@ -197,7 +197,7 @@ def test_nothing_is_wider_than_a_phone_outside_of_its_frame() -> None:
     assert "prefers-color-scheme: dark" in css
 
 
-def test_figures_are_inside_with_their_origin_or_missing_with_a_command(tmp_path: Path) -> None:
+def test_figures_have_their_provenance_or_a_command(tmp_path: Path) -> None:
     x = np.arange(1.0, 4.0)
     columns = ("beta", "distance", "distance_error", "variance", "variance_error")
     values = {f"{family}_{name}": x for family in ("exp", "power") for name in columns}
@@ -261,7 +261,7 @@ def test_observations_show_their_comparisons(shown: Page) -> None:
     assert article.index("2 of 5 seeds") < article.index("1 comparison")
 
 
-def test_a_resumed_run_has_the_commits_of_both_ends_and_its_copy_of_the_data() -> None:
+def test_a_resumed_run_shows_both_commits_and_its_data() -> None:
     first, second = row(POWER, 0, 89.3), row(POWER, 1, 89.4, start_commit="fedcba9", source="MNIST (a copy)")
     found = gather(TABLES, [first, second], NOWHERE).origins
     assert {(one.commit, one.data, one.rows) for one in found} == {

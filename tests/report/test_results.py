@@ -1,4 +1,4 @@
-"""Which rows count, what they come to, and which are rejected."""
+"""Which rows count, their means and spreads, and which are rejected."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def test_mean_spread_and_interval_of_log_z_over_seeds() -> None:
     assert group.flags == ["3 of 5 seeds"]
 
 
-def test_one_seed_has_no_spread_and_an_open_interval_no_end() -> None:
+def test_one_seed_has_no_spread_and_an_unbounded_interval_no_limit() -> None:
     group = sort(row(POWER, 3, 84.0, nll_high=None)).cells[POWER.id]
     assert (group.std, group.error, group.low, group.high) == (None, None, 83.9, None)
 
 
-def test_five_seeds_of_the_recipe_have_no_mark() -> None:
+def test_five_seeds_of_the_recipe_have_no_flag() -> None:
     assert sort(*rows(POWER, 83.4)).cells[POWER.id].flags == []
 
 
@@ -58,7 +58,7 @@ def test_short_runs_and_variants_are_never_mixed_with_the_cell() -> None:
     assert len(found.accepted) == 20
 
 
-def test_outdated_rows_are_marked_never_mixed_and_give_way() -> None:
+def test_outdated_rows_are_flagged_never_mixed_and_replaced() -> None:
     old = list(rows(POWER, 83.9, outdated="it rounded down"))
     alone = sort(*old).cells[POWER.id]
     assert alone.mean == pytest.approx(83.9)
@@ -68,7 +68,7 @@ def test_outdated_rows_are_marked_never_mixed_and_give_way() -> None:
     assert [(group.mean, group.flags) for group in both.others] == [(alone.mean, alone.flags)]
 
 
-def test_the_reconstructed_omniglot_is_marked_and_gives_way_to_the_original() -> None:
+def test_reconstructed_omniglot_is_flagged_and_replaced_by_the_original() -> None:
     rebuilt = list(rows(GLYPHS, 99.0, fingerprint=RECONSTRUCTED))
     reconstructed = list(rows(GLYPHS, 99.0, source="OMNIGLOT (reconstructed 28 x 28 split)"))
     config = GLYPHS.config(seeds=(5, 6)).to_dict()
@@ -134,7 +134,7 @@ def test_an_interval_that_is_a_point_may_be_off_by_rounding() -> None:
     assert sort(row(POWER, 0, 83.4, nll_low=83.4 + 1e-12, nll_high=83.4 + 1e-12)).rejected == []
 
 
-def test_a_variant_that_the_row_conceals_is_rejected() -> None:
+def test_a_row_with_an_undeclared_variant_is_rejected() -> None:
     found = sort(row(POWER, 0, 83.4, ["clamp=1e-7", "tf32=true"], variant={}))
     assert [one.reason for one in found.rejected] == [
         "its config differs from the cell's by clamp=1e-07, tf32=true, which is not what the row says"

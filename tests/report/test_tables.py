@@ -1,4 +1,4 @@
-"""Obtained beside published: the numbers of an entry, its text, and the layout of the tables."""
+"""Tables of obtained and published values: numbers, texts and layout."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_standard_errors_apart_combine_our_spread_and_the_published_one() -> Non
     assert difference_text(found) == "▲ +0.25 (+3.4 SE)"
 
 
-def test_words_and_sign_of_a_difference() -> None:
+def test_text_and_sign_of_a_difference() -> None:
     for mean, kind, text in (
         (89.35, "level", "≈ 0.00 (0.0 SE)"),
         (89.43, "level", "≈ +0.08 (+1.6 SE)"),
@@ -71,7 +71,7 @@ def test_texts_of_a_value() -> None:
     assert (obtained_text(open_end), interval_text(open_end)) == ("89.60", "89.50 to ∞; ais")
 
 
-def test_every_cell_stands_in_its_place_and_its_command_makes_it() -> None:
+def test_every_cell_is_in_its_row_and_its_command_selects_it() -> None:
     results = sort_rows([], CELLS)
     found = {name: blocks(name, cells, results) for name, cells in TABLES.items()}
     assert [(block.table, block.data) for block in found["table1"] + found["table2"]] == [
@@ -91,7 +91,7 @@ def test_every_cell_stands_in_its_place_and_its_command_makes_it() -> None:
     assert found["table2"][0].names == ["PCD", "PA"]
 
 
-def test_the_command_of_a_variant_says_all_that_is_different() -> None:
+def test_the_command_of_a_variant_contains_all_differences() -> None:
     given = list(rows(CELL, 90.0, settings=["steps=50000", "tf32=true", "learning_rate_schedule=0.5:1,1:0.1"]))[1:]
     (group,) = sort_rows(given, CELLS).others
     command = grid_command(group, TABLES.items())

@@ -1,4 +1,4 @@
-"""Welch's t against SciPy's, and against what happens to equals."""
+"""Welch's t against SciPy, and its false-alarm rate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ stats = pytest.importorskip("scipy.stats", reason="SciPy is not installed here")
 
 @pytest.mark.parametrize("degrees", [1.0, 1.22, 2.0, 4.5, 8.0, 60.0, 1000.0])
 @pytest.mark.parametrize("t", [0.01, 0.5, 2.0, 5.6, 40.0])
-def test_the_number_that_is_as_unlikely(t: float, degrees: float) -> None:
+def test_the_z_score_of_equal_p_value(t: float, degrees: float) -> None:
     right = stats.norm.isf(stats.t.sf(t, degrees))
     if right < 30:  # of which more is said by neither
         assert as_normal(t, degrees) == pytest.approx(right, rel=1e-6, abs=1e-9)
@@ -31,7 +31,7 @@ def test_degrees_of_freedom_are_those_of_scipy() -> None:
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [(2, 5), (5, 5)])
-def test_equals_are_rarely_apart(ours: int, theirs: int) -> None:
+def test_the_false_alarm_rate_under_equality(ours: int, theirs: int) -> None:
     """4,000 pairs of the same mean, of unlike spreads: more than 2 apart in about 4.6%, Welch's t being an
     approximation. Plain standard errors say so of 12% and 9%. False alarms: below 1e-6, by the binomial law."""
     g = torch.Generator().manual_seed(1)

@@ -13,7 +13,7 @@ from torch import Tensor
 from training.runs import bars, small
 
 import softspin
-from softspin.api import Model
+from softspin.trained import Model
 
 Change = Callable[[dict[str, Any]], object]
 

@@ -12,11 +12,11 @@ from sharing.shared import trained
 from training.runs import bars, small
 
 import softspin
-from softspin.api import Model
 from softspin.cli.app import run
 from softspin.errors import SharingError
 from softspin.formatting import result_sentence
 from softspin.sharing.card import card
+from softspin.trained import Model
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,7 @@ def test_the_example_in_it_runs(made: Model, tmp_path: Path) -> None:
     assert scope["images"].shape == (16, 9)
 
 
-def test_what_was_not_evaluated_says_so(made: Model, tmp_path: Path) -> None:
+def test_the_card_of_an_unevaluated_model(made: Model, tmp_path: Path) -> None:
     assert made.folder is not None
     last = read(softspin.load(made.folder, "last"), tmp_path / "last")
     assert "## Result\n\nNot evaluated on test images.\n" in last

@@ -12,8 +12,8 @@ import pytest
 import torch
 from sharing.shared import trained
 
-from softspin.api import Model
 from softspin.errors import ConfigError, MissingExtraError, SharingError
+from softspin.trained import Model
 
 huggingface_hub = pytest.importorskip("huggingface_hub")
 

@@ -18,13 +18,13 @@ from torch import nn
 from training.runs import bars, small
 
 import softspin
-from softspin.api import Model
 from softspin.config import Config
 from softspin.errors import ConfigError, SharingError, SupportError
 from softspin.model import build, restore
 from softspin.paper import METHODS
 from softspin.sharing import files
 from softspin.structures import STRUCTURES
+from softspin.trained import Model
 from softspin.training import checkpoint
 
 

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from softspin.api import Model
 from softspin.cli.console import say, say_json
 from softspin.cli.options import Json, Run, Which
 from softspin.cli.runs import open_model
 from softspin.errors import ConfigError
 from softspin.formatting import replica_name, result_line
+from softspin.trained import Model
 
 
 def export(

@@ -9,11 +9,11 @@ from typing import Any
 
 from torch import Tensor
 
-from softspin.api import Model
 from softspin.cli.console import warn
 from softspin.cli.runs import picture_shape
 from softspin.evaluation import pictures
 from softspin.formatting import replica_name
+from softspin.trained import Model
 from softspin.training import journal
 from softspin.training.trainer import Trainer
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from softspin.api import Model
 from softspin.formatting import config_overrides, detail_lines, log_z_text, number, overrides_text, replica_name
 from softspin.records import ModelRecord, ResultRow
+from softspin.trained import Model
 
 Facts = list[tuple[str, str]]
 

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from softspin.api import Model
 from softspin.evaluation.running import evaluating
 from softspin.playground.export import export, packed, packed_bits, spread
 from softspin.playground.facts import facts, headline
+from softspin.trained import Model
 
 TEMPLATE = Path(__file__).with_name("template")
 SCRIPTS = (
