@@ -137,7 +137,7 @@ def curves(
             axis.set_visible(False)
         axes += panels[: len(group)]
     handles, texts = max((axis.get_legend_handles_labels() for axis in axes), key=lambda pair: len(pair[1]))
-    if len(texts) > 1:
+    if texts:
         # Beside the title of the first group, where it hides no curve.
         wide = min(len(texts), max(2, 2 * columns - 1))
         figure.legend(handles, texts, loc="upper right", ncols=wide, frameon=False, fontsize=8)
