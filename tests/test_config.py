@@ -186,7 +186,7 @@ def test_every_field_survives_serialization(tmp_path: Path) -> None:
     assert Config.from_toml(tmp_path / "run.toml") == config
     assert hash(config) == hash(Config(**OTHER))
     (tmp_path / "run.toml").write_text(
-        'seeds = "0-2"\nmethod = "dvae#-exp"\nbeta = 0.5\nbits = "none"\nsteps = "1e4"\n'
+        'seeds = "0-2"\nmethod = "dvae#-exp"\nbeta = 0.5\nbits_per_group = "none"\nsteps = "1e4"\n'
     )
     expected = Config(seeds=(0, 1, 2), method="dvae#-exp", beta=0.5, steps=10_000)
     assert Config.from_toml(tmp_path / "run.toml") == expected, "texts as on the command line"

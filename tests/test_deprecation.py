@@ -13,10 +13,12 @@ import softspin.kernels
 import softspin.smoothing
 from softspin import BipartiteBoltzmann, Config
 from softspin.config.migrations import RENAMED_SETTINGS
+from softspin.dwave import to_bqm
+from softspin.errors import ConfigError
 from softspin.random import init_rng_state
-from softspin.samplers import anneal_population, gibbs, population, tempering
+from softspin.samplers import anneal_population, diagnostics, gibbs, log_z, population, tempering
 from softspin.samplers.log_z import reverse_ais
-from softspin.smoothing import Location, Power
+from softspin.smoothing import Exponential, Location, Power, UnitInterval
 from softspin.structures import STRUCTURES
 from softspin.training import trainer
 from softspin.typed import Rule
@@ -108,7 +110,7 @@ def test_settings_can_be_read_replaced_and_set_by_old_names() -> None:
 
 
 def test_an_old_and_a_new_name_together_raise() -> None:
-    with pytest.raises(TypeError, match="'rate' is the old name of 'learning_rate'; give only 'learning_rate'"):
+    with pytest.raises(ConfigError, match="'rate' is the old name of 'learning_rate'; give only 'learning_rate'"):
         Config(rate=0.1, learning_rate=0.1)  # type: ignore[call-arg]
 
 
@@ -121,3 +123,33 @@ def test_the_old_option_of_train_is_hidden_and_warns(
     ended = call("train", "--samples", "0")
     assert "warning: '--samples' is now called '--importance-samples'" in ended.err
     assert "importance_samples = 0 is not possible" in ended.err
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: gibbs.init(machine=RBM, chains=3, seed=0),  # type: ignore[call-arg]
+        lambda: tempering.init(machine=RBM, chains=3, seed=0),  # type: ignore[call-arg]
+        lambda: population.init(machine=RBM, members=3, seed=0),  # type: ignore[call-arg]
+        lambda: log_z.exact(machine=RBM),  # type: ignore[call-arg]
+        lambda: log_z.ais(machine=RBM, seed=0, temperatures=5, chains=5),  # type: ignore[call-arg]
+        lambda: diagnostics.energy_series(machine=RBM, states=[STATE.z]),  # type: ignore[call-arg]
+        lambda: to_bqm(machine=RBM),  # type: ignore[call-arg]
+    ],
+)
+def test_the_old_keyword_of_a_boltzmann_machine(call: Callable[[], Any]) -> None:
+    with pytest.warns(FutureWarning, match="'machine' is now called 'boltzmann'") as caught:
+        call()
+    assert caught[0].filename == __file__
+
+
+def test_a_smoothing_with_methods_of_the_old_names_works() -> None:
+    """As written for the version before: the methods of a family by their old names."""
+    old = {"mass_behind": "component_cdf", "mass_ahead": "component_sf", "mass_behind_beta": "component_cdf_beta"}
+    own = {name: getattr(Exponential, new) for name, new in old.items()}
+    own |= {name: getattr(Exponential, name) for name in ("name", "quantile", "log_density")}
+    with pytest.warns(FutureWarning, match="is now called 'component_") as caught:
+        family = type("Old", (UnitInterval,), own)
+    assert len(caught) == 3
+    location = Exponential(4.0).from_value(HALF)
+    assert torch.equal(family(4.0).cdf(location)[0], Exponential(4.0).cdf(location)[0])

@@ -64,7 +64,9 @@ def test_a_finished_run_is_resumed_to_its_own_result(tmp_path: Path) -> None:
 
 
 def test_a_config_file_keeps_its_meaning() -> None:
-    config, recorded = softspin.Config.from_toml(V1 / "config.toml"), EXPECTED["config"]
+    with pytest.warns(FutureWarning, match="'rate' is now called 'learning_rate'"):
+        config = softspin.Config.from_toml(V1 / "config.toml")
+    recorded = EXPECTED["config"]
     assert [[one.seed, one.beta] for one in config.replicas] == recorded["replicas"]
     assert config == softspin.Config.from_dict(recorded["values"])
     found = leaves(config.to_dict())

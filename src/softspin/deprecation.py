@@ -30,25 +30,28 @@ def warn_renamed(old: str, new: str, stacklevel: int = 3) -> None:
     )
 
 
-def current_names(values: Mapping[str, Any], names: Mapping[str, str], stacklevel: int = 4) -> dict[str, Any]:
+def current_names(
+    values: Mapping[str, Any],
+    names: Mapping[str, str],
+    stacklevel: int = 4,
+    error: type[Exception] = TypeError,
+) -> dict[str, Any]:
     """Rename the deprecated keys of a mapping.
 
     Args:
         values: Values by old or new names.
         names: New names by old names.
         stacklevel: As in `warnings.warn`, counted from :func:`warn_renamed`.
+        error: Raised if both the old and the new name of a value are given.
 
     Returns:
         A copy of `values` with new names only.
-
-    Raises:
-        TypeError: Both the old and the new name of a value are given.
     """
     found = dict(values)
     for old, new in names.items():
         if old in found:
             if new in found:
-                raise TypeError(f"'{old}' is the old name of '{new}'; give only '{new}'")
+                raise error(f"'{old}' is the old name of '{new}'; give only '{new}'")
             warn_renamed(old, new, stacklevel)
             found[new] = found.pop(old)
     return found

@@ -12,6 +12,7 @@ from softspin import provenance
 from softspin.experiments.figures import arrays, one_bit
 
 TINY = ["data=bars-and-stripes-3x3", "bits_per_group=1", "layers=0", "batch_size=2", "chains=4", "sweeps=1"]
+MINE = ["--arrays", "mine"]
 SETS = [word for setting in TINY for word in ("--set", setting)]
 
 
@@ -25,15 +26,15 @@ def test_arrays_are_computed_stored_and_drawn_twice(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(one_bit, "closeness", functools.partial(one_bit.closeness, draws=1000))
-    ended = call("figure", "appendix", "fig2a", "--compute", "--steps", 1, "--device", "cpu", *SETS)
+    ended = call("figure", "appendix", "fig2a", "--compute", "--steps", 1, *MINE, "--device", "cpu", *SETS)
     assert ended.code == 0, ended.err
     pictures = [f"docs/figures/{name}.{ending}" for name in ("fig2a", "appendix") for ending in ("png", "svg")]
     assert [word.strip(",") for word in ended.out.split() if word.startswith("docs")] == pictures
-    values, meta = arrays.load(Path("experiments/figures"), "fig2a")
+    values, meta = arrays.load(Path("mine"), "fig2a")
     assert values["step"] == 1
     assert meta["command"].startswith("softspin figure appendix fig2a --compute --steps 1")
     before = Path(pictures[0]).read_bytes()
-    (output,) = call("figure", "fig2a", "--json").json
+    (output,) = call("figure", "fig2a", *MINE, "--json").json
     assert Path(pictures[0]).read_bytes() == before
     assert output["figure"] == "fig2a"
     assert output["meta"] == meta
@@ -42,10 +43,20 @@ def test_arrays_are_computed_stored_and_drawn_twice(
 
 def test_out_of_time_exits_with_75(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    ended = call("figure", "fig2a", "--compute", "--steps", 3, "--minutes", 0, "--device", "cpu", *SETS)
+    ended = call("figure", "fig2a", "--compute", "--steps", 3, "--minutes", 0, *MINE, "--device", "cpu", *SETS)
     assert ended.code == 75
-    assert "stopped after 1 of 3 steps" in arrays.load(Path("experiments/figures"), "fig2a").meta["marks"]
+    assert "stopped after 1 of 3 steps" in arrays.load(Path("mine"), "fig2a").meta["marks"]
     assert Path("docs/figures/fig2a.png").exists()
+
+
+def test_shorter_arrays_do_not_replace_those_of_the_package(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = call("figure", "fig2a", "--compute", "--steps", 1, "--device", "cpu", *SETS)
+    assert ended.code == 1
+    assert "fig2a.npz is of 100,000 steps, more than 1; write shorter ones to another folder: --arrays" in ended.err
+    assert not Path("experiments").exists()
 
 
 def test_mistakes(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,7 +72,7 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(call: Call) -> None:
         "cell                                                beta  published     seeds to run  time   ",
         f"{POWER}  30    5.10 +- 0.25  0-1           unknown",
         f"{EXP}   10    -             0-1           unknown",
-        "missing rows: 4; runs to train: 2; unknown for 2 of 2 cells",
+        "missing rows: 4; runs to train: 2; estimated time: unknown for 2 of 2 cells",
     ]
     assert sorted(path.name for path in Path().rglob("*")) == ["experiments", "own.toml"]
     assert call(*words, "--only", "power").code == 0
@@ -84,8 +84,8 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(call: Call) -> None:
     (first,) = call(*words, "--dry-run", "--seeds", "0-5", "--steps", "80", "--only", "power", "--json").json
     assert (first["seconds"], first["exact_match"]) == (pytest.approx((took or 0.0) * 3 * 10), False)
     *_, total, source, high = call(*words, "--dry-run", "--seeds", "0-5", "--steps", "80").out.splitlines()
-    assert re.fullmatch(r"missing rows: 12; runs to train: 2; \d+ (s|min \d+ s) \+ unknown for 1 of 2 cells", total)
-    assert source == f"times are of training without the final test, measured on {rows()[0].provenance.device}"
+    assert re.fullmatch(r"missing rows: 12; runs to train: 2; estimated time: \d+ (s|min \d+ s) \+ unknown for 1 of 2 cells", total)
+    assert source == f"times exclude the final test and were measured on {rows()[0].provenance.device}"
     assert high.startswith("~: scaled from other methods")
 
 

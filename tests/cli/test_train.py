@@ -32,7 +32,7 @@ def test_the_last_lines_are_the_result(call: Call, tmp_path: Path) -> None:
         pattern = rf"seed 0, beta {beta}: test NLL \d+\.\d\d \+- \d\.\d\d, log Z = .* independent pixels: 6\.24"
         assert re.fullmatch(pattern, line), line
     assert written.startswith(f"written: {tmp_path / 'run'}/ with result.json, samples.png")
-    assert "quick   " in ended.out
+    assert "short   " in ended.out
     assert "\x1b" not in ended.out
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import warnings
+from collections.abc import Callable
 
 import typer
 
@@ -24,6 +26,12 @@ from softspin.cli.sample import sample
 from softspin.cli.train import train
 from softspin.errors import SoftspinError
 
+
+def paragraphs(command: Callable[..., None]) -> str:
+    """The docstring of a command with each paragraph on one line, to be wrapped at the width of the terminal."""
+    return "\n\n".join(" ".join(text.split()) for text in (inspect.getdoc(command) or "").split("\n\n"))
+
+
 app = typer.Typer(
     name="softspin",
     help="Discrete variational autoencoders with relaxed Boltzmann priors.",
@@ -41,7 +49,7 @@ for title, commands in {
     "Reproduce the paper": (grid, figure, report),
 }.items():
     for command in commands:
-        app.command(rich_help_panel=title)(command)
+        app.command(rich_help_panel=title, help=paragraphs(command))(command)
 app.add_typer(data.app, name="data", rich_help_panel="Data")
 
 

@@ -14,7 +14,7 @@ from softspin.data import Dataset
 from softspin.data.sources import PUBLIC_SETS
 from softspin.errors import DataError, MissingExtraError
 
-app = typer.Typer(help="List, download and verify data sets.", no_args_is_help=True)
+app = typer.Typer(help="List, fetch and verify data sets.", no_args_is_help=True)
 
 Folder = Annotated[
     Path | None,

@@ -49,11 +49,13 @@ def demo(
     folder = free_folder(RUNS / "demo") if out is None else new_folder(out, config)
     (row,) = run_training(config, folder, json=json)
     write_page(folder, folder / "playground.html")
+    drawn: list[Path] = []
     try:
-        draw_soft_bits(folder / "softbits.png")
+        drawn = [draw_soft_bits(folder / "softbits.png")]
     except MissingExtraError as error:
         warn(f"no pictures: {error}")
     if not json:
+        say(f"also written: {', '.join(path.name for path in [folder / 'playground.html', *drawn])}")
         gain = (row.baseline_nll or 0.0) - row.test_nll
         say(f"That is {gain:.1f} nats better than independent pixels. Look at {folder / 'samples.png'}, and open")
         say(f"{folder / 'playground.html'} in a browser: draw a digit, flip its bits, sample the prior. Then try:")

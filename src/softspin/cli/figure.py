@@ -68,15 +68,14 @@ def figure(
             raise typer.BadParameter("this option needs --compute", param_hint=option)
     ending = "done"
     if compute:
-        source = source or arrays.COMPUTED
         warn_of_rejection()
         command = f"softspin {shlex.join(sys.argv[1:])}"
         for name in (name for name in chosen if name not in TRAINED):
-            _compute_one_bit(name, source, command)
+            _compute_one_bit(name, source or arrays.COMPUTED, command)
         trained = [name for name in chosen if name in TRAINED]
         if trained:
             ending = training.compute(
-                trained, source, command=command, steps=steps or training.STEPS, device=device,
+                trained, source or arrays.COMPUTED, command=command, steps=steps or training.STEPS, device=device,
                 minutes=math.inf if minutes is None else minutes, settings=sets or [],
                 say=(lambda text: None) if json else say,
             )  # fmt: skip

@@ -76,7 +76,7 @@ def grid(
         Path | None,
         typer.Option(
             help="Read and append result rows in this file.",
-            show_default=f"rows.jsonl beside the TOML file; of table1 and table2 {DEFAULT_ROWS}",
+            show_default=f"rows.jsonl next to the TOML file; for table1 and table2: {DEFAULT_ROWS}",
         ),
     ] = None,
     folder: Annotated[Path, typer.Option(help="Write run directories here.")] = FOLDER,

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from softspin.config import RENAMED_SETTINGS, option_settings
+from softspin.config import RENAMED_SETTINGS, SettingInfo, setting_infos
 from softspin.deprecation import warn_renamed
 
 Run = Annotated[
@@ -49,40 +49,27 @@ NO_FLAGS: Flags = {}
 
 
 def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Add an option for each setting that declares one, with its help text and section; the command gets `flags`."""
+    """Add an option for each setting, with its help text and section; the command gets those given as `flags`.
+
+    The help shows the common settings. Old names are hidden options that warn.
+    """
     signature = inspect.signature(command, eval_str=True)
     own = [one for one in signature.parameters.values() if one.name != "flags"]
+    shown = {name: _option(name, info) for name, info in setting_infos().items()}
+    hidden = {old: typer.Option(hidden=True) for old in RENAMED_SETTINGS}
     options = [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=None,
-            annotation=Annotated[
-                str | None,
-                typer.Option(
-                    help=info.help, show_default=info.option or False, rich_help_panel=info.section.capitalize()
-                ),
-            ],
-        )
-        for name, info in option_settings().items()
-    ]
-    old_names = {old: new for old, new in RENAMED_SETTINGS.items() if new in option_settings()}
-    options += [
-        inspect.Parameter(
-            old,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=None,
-            annotation=Annotated[str | None, typer.Option(hidden=True)],
-        )
-        for old in old_names
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, option])
+        for name, option in (shown | hidden).items()
     ]
 
     @functools.wraps(command)
     def with_flags(**given: Any) -> None:
         flags = {one.name: given.pop(one.name) for one in options}
-        for old, new in old_names.items():
+        for old, new in RENAMED_SETTINGS.items():
             if (text := flags.pop(old)) is not None:
-                warn_renamed(f"--{old}", f"--{new.replace('_', '-')}")
+                if flags[new] is not None:
+                    raise typer.BadParameter(f"it is the old name of {flag(new)}; give only that", param_hint=flag(old))
+                warn_renamed(flag(old), flag(new))
                 flags[new] = text
         command(**given, flags=flags)
 
@@ -90,3 +77,22 @@ def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
     with_flags.__signature__ = inspect.Signature([*made, *options])  # type: ignore[attr-defined]
     with_flags.__annotations__ = {one.name: one.annotation for one in [*made, *options]}
     return with_flags
+
+
+def _option(name: str, info: SettingInfo) -> Any:
+    return typer.Option(
+        help=info.help,
+        metavar="VALUE",
+        show_default=info.option or False,
+        rich_help_panel=info.section.capitalize(),
+        hidden=info.option is None,
+    )
+
+
+def flag(name: str) -> str:
+    """The option of a setting.
+
+    >>> flag("importance_samples")
+    '--importance-samples'
+    """
+    return f"--{name.replace('_', '-')}"

@@ -39,9 +39,9 @@ def show_plan(cells: list[CellPlan], found: list[Timing], device: str, json: boo
         [duration(sum(known))] * bool(known)
         + [f"unknown for {unknown} of {len(known) + unknown} cells"] * bool(unknown)
     )
-    say(f"missing rows: {rows}; runs to train: {runs}" + (f"; {total}" if total else ""))
+    say(f"missing rows: {rows}; runs to train: {runs}" + (f"; estimated time: {total}" if total else ""))
     if known:
-        say(f"times are of training without the final test, measured on {where}")
+        say(f"times exclude the final test and were measured on {where}")
     if any(not plan["exact_match"] for plan in plans if plan["seconds"] is not None):
         say("~: scaled from other methods, K, seeds or steps; a rough estimate")
 

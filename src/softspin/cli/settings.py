@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from softspin import paper
+from softspin.cli.options import flag
 from softspin.cli.runs import RUNS
-from softspin.config import Config, differing_setting, is_neutral
+from softspin.config import RENAMED_SETTINGS, Config, differing_setting, is_neutral
+from softspin.deprecation import warn_renamed
 from softspin.errors import ConfigError, RunError
 from softspin.training.results import read_run
 
@@ -78,15 +80,27 @@ def default_folder(config: Config) -> Path:
 def _settings(flags: Mapping[str, str | None], sets: Sequence[str]) -> list[str]:
     """All settings as `key=value`. `beta` is one value or a grid; each replaces the other."""
     given = {name: text for name, text in flags.items() if text is not None}
+    sets = [_current(setting) for setting in sets]
     for setting in sets:
         name, _, text = (part.strip() for part in setting.partition("="))
-        flag = "beta" if name == "betas" else name
-        if given.get(flag, text) != text:
-            raise ConfigError(f"--{flag} {given[flag]} and --set {setting} contradict each other; give one of them")
+        option = "beta" if name == "betas" else name
+        if given.get(option, text) != text:
+            raise ConfigError(
+                f"{flag(option)} {given[option]} and --set {setting} contradict each other; give one of them"
+            )
     if "beta" in given:
         grid = "," in given["beta"]
         given |= {"beta": "none" if grid else given["beta"], "betas": given["beta"] if grid else ""}
     return [*(f"{name}={text}" for name, text in given.items()), *sets]
+
+
+def _current(setting: str) -> str:
+    """The text `key=value` with the current name of the setting."""
+    name, equals, text = setting.partition("=")
+    if (old := name.strip()) not in RENAMED_SETTINGS:
+        return setting
+    warn_renamed(old, RENAMED_SETTINGS[old])
+    return f"{RENAMED_SETTINGS[old]}{equals}{text}"
 
 
 def _found_from_anywhere(config: Config) -> Config:

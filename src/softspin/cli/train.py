@@ -49,7 +49,8 @@ def train(
     """Train a model, evaluate it, and write a run directory with checkpoints, metrics, plots and the result.
 
     On mnist and omniglot the defaults are the published recipe. On other data they are a short version of it that takes
-    minutes. Every setting can be changed: the common ones by the options below, all of them by --set or --config.
+    minutes; with --config, settings that the file leaves out keep the recipe. All settings are options, such as
+    --learning-rate 0.01; the common ones are listed below, all of them in the reference.
     """
     quick: list[str] = []
     if resume:
@@ -139,7 +140,7 @@ def _introduce(trainer: Trainer, quick: list[str], start: int) -> None:
         f"{config.chains:,} chains x {config.sweeps} sweeps, on {trainer.device}"
     )
     if quick:
-        say(f"quick   {' '.join(quick)} (change with --steps or --set; --recipe is the published run)")
+        say(f"short   {' '.join(quick)} (--recipe uses the published settings)")
     say(f"folder  {trainer.folder}" + (f", from step {start:,}" if start else ""))
 
 

@@ -7,9 +7,9 @@ from softspin.config.config import (
     Replica,
     differing_setting,
     is_neutral,
-    option_settings,
     plain,
     setting_info,
+    setting_infos,
 )
 from softspin.config.fields import Count, Natural, Positive, SettingInfo
 from softspin.config.migrations import RENAMED_SETTINGS, VERSION, migrate, migrate_tensors, migrate_variant, version_of
@@ -30,8 +30,8 @@ __all__ = [
     "migrate",
     "migrate_tensors",
     "migrate_variant",
-    "option_settings",
     "plain",
     "setting_info",
+    "setting_infos",
     "version_of",
 ]

@@ -216,7 +216,10 @@ class Config(Settings):
             ConfigError: The file cannot be read, or a setting is invalid.
         """
         try:
-            values = migrate(tomllib.loads(Path(path).read_text(encoding="utf-8")))
+            values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+            if "version" not in values:  # written by hand
+                values = current_names(values, RENAMED_SETTINGS, error=ConfigError)
+            values = migrate(values)
             texts = {name: value for name, value in values.items() if isinstance(value, str)}
             return cls(**_sorted_out(values | _parsed(texts, _defaults())))
         except FileNotFoundError:
@@ -272,7 +275,7 @@ class Config(Settings):
             values["beta"] = None
         if "graph" in changes and "prior" not in changes:
             values["prior"] = None
-        new = _sorted_out(values | current_names(changes, RENAMED_SETTINGS))
+        new = _sorted_out(values | current_names(changes, RENAMED_SETTINGS, error=ConfigError))
         declared = _declared_by(new)  # a replaced part takes its settings with it
         kept = {name: value for name, value in self.part_settings if name in declared}
         return Config(**new | {"part_settings": tuple((kept | dict(new["part_settings"])).items())})
@@ -295,7 +298,7 @@ class Config(Settings):
             if not equals:
                 raise ConfigError(f"setting '{text}' has no value; write {name.strip()}=VALUE")
             texts[name.strip()] = value
-        texts = current_names(texts, RENAMED_SETTINGS)
+        texts = current_names(texts, RENAMED_SETTINGS, error=ConfigError)
         return self.replace(**_parsed(texts, {name: getattr(self, name) for name in _hints()}))
 
     if not TYPE_CHECKING:
@@ -312,7 +315,7 @@ _init_by_current_names = Config.__init__
 
 @functools.wraps(_init_by_current_names)
 def _init(self: Config, **settings: Any) -> None:
-    _init_by_current_names(self, **current_names(settings, RENAMED_SETTINGS))
+    _init_by_current_names(self, **current_names(settings, RENAMED_SETTINGS, error=ConfigError))
 
 
 Config.__init__ = _init  # type: ignore[method-assign]
@@ -340,14 +343,14 @@ def setting_info(name: str) -> SettingInfo | None:
     return info.get(name)
 
 
-def option_settings() -> dict[str, SettingInfo]:
-    """Settings that are options of `softspin train`.
+def setting_infos() -> dict[str, SettingInfo]:
+    """Metadata of all settings.
 
     Returns:
         Metadata by name, in order of declaration.
     """
     found = {field.name: setting_info(field.name) for field in dataclasses.fields(Settings)}
-    return {name: info for name, info in found.items() if info is not None and info.option is not None}
+    return {name: info for name, info in found.items() if info is not None}
 
 
 @cache
@@ -409,7 +412,7 @@ def _part_settings(given: Any, parts: Mapping[str, type[Part]]) -> PartSettings:
     """Settings of parts, converted and with defaults; an unknown one is an error that suggests the nearest."""
     declared: dict[str, PartSetting] = {}
     for kind, part in parts.items():
-        if taken := part.settings.keys() & (_hints().keys() | declared.keys()):
+        if taken := part.settings.keys() & (_hints().keys() | declared.keys() | RENAMED_SETTINGS.keys()):
             raise ConfigError(
                 f"the {kind} '{part.name}' adds the setting '{min(taken)}', which is taken; give it another name"
             )

@@ -48,7 +48,7 @@ class SettingInfo(NamedTuple):
     in_grid: str | None
     """For a setting fixed by the cells of a table: what to do in a grid instead of setting it."""
     option: str | None
-    """Default shown by `softspin train --help`; None if the setting is no option there."""
+    """Default shown by `softspin train --help`; None if the help leaves the setting out."""
     method_only: bool
     """Whether only methods that list it in `used_settings` have it; with others it must keep its default."""
 

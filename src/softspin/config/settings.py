@@ -141,27 +141,27 @@ class Settings:
     steps: Count = setting(
         1_000_000,
         "Set the number of training steps.",
-        section="optimiser",
+        section="optimizer",
         in_grid="use --steps",
         option="1000000 on mnist and omniglot, else 2000",
     )
-    batch_size: Count = setting(100, "Set the number of data points in a batch.", section="optimiser")
-    learning_rate: Positive = setting(3e-3, "Set Adam's learning rate, before the schedule.", section="optimiser")
+    batch_size: Count = setting(100, "Set the number of data points in a batch.", section="optimizer")
+    learning_rate: Positive = setting(3e-3, "Set Adam's learning rate, before the schedule.", section="optimizer")
     learning_rate_schedule: Schedule = setting(
         LEARNING_RATE_SCHEDULE,
         "Multiply the learning rate by a factor in each phase of training: pairs (end of the phase as a share of "
         "the steps, factor).",
-        section="optimiser",
+        section="optimizer",
     )
-    adam_beta1: BelowOne = setting(0.9, "Set Adam's decay rate of the first moment.", section="optimiser")
-    adam_beta2: BelowOne = setting(0.999, "Set Adam's decay rate of the second moment.", section="optimiser")
+    adam_beta1: BelowOne = setting(0.9, "Set Adam's decay rate of the first moment.", section="optimizer")
+    adam_beta2: BelowOne = setting(0.999, "Set Adam's decay rate of the second moment.", section="optimizer")
     adam_epsilon: Positive = setting(
-        1e-3, "Add this constant to the square root of Adam's second moment.", section="optimiser"
+        1e-3, "Add this constant to the square root of Adam's second moment.", section="optimizer"
     )
     adam_corrected: bool = setting(
         False,
         "Add adam_epsilon after the bias correction of the second moment, as PyTorch does, instead of before it.",
-        section="optimiser",
+        section="optimizer",
     )
 
     sampler: str = setting(

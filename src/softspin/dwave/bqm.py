@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from softspin.deprecation import warn_renamed
+from softspin.deprecation import renamed_arguments, warn_renamed
 from softspin.distributions import BipartiteBoltzmann, Boltzmann, GraphBoltzmann
 from softspin.errors import ShapeError, SupportError
 from softspin.samplers.primitives import check_boltzmann
@@ -32,6 +32,7 @@ class FromBQM(NamedTuple):
         return self.boltzmann
 
 
+@renamed_arguments(machine="boltzmann")
 def to_bqm(boltzmann: Boltzmann, labels: Sequence[Hashable] | None = None) -> dimod.BinaryQuadraticModel:
     """Convert a Boltzmann machine without replicas to a BINARY model of equal energies, in float64.
 

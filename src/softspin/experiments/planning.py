@@ -60,7 +60,8 @@ def plan_cell(
     runs = []
     left = set(missing)
     place = cell_folder(cell, config, folder)
-    for path in sorted(path.parent for path in place.glob(f"seeds-*/{RUN}")):
+    places = {place, cell_folder(cell, config, folder, old_names=True)}
+    for path in sorted(path.parent for one in places for path in one.glob(f"seeds-*/{RUN}")):
         run = read_run(path)
         began = run.read_config()
         if left & set(began.seeds):

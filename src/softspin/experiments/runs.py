@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import torch
 
-from softspin.config import Config
+from softspin.config import RENAMED_SETTINGS, Config
 from softspin.data import Dataset
 from softspin.errors import (
     CheckpointError,
@@ -72,9 +72,13 @@ def new_run(cell: Cell, config: Config, seeds: Sequence[int], place: Path) -> Ru
     return RunSpec(cell, config.replace(seeds=tuple(seeds)), place / f"seeds-{seeds_text(seeds)}")
 
 
-def cell_folder(cell: Cell, config: Config, folder: Path) -> Path:
-    """Folder for the runs of a cell with this number of steps and variant, in characters that need no shell quoting."""
-    variant = ",".join(f"{name}={value}" for name, value in cell.variant(config).items())
+def cell_folder(cell: Cell, config: Config, folder: Path, *, old_names: bool = False) -> Path:
+    """Folder for the runs of a cell with this number of steps and variant, in characters that need no shell quoting.
+
+    With `old_names`, the folder as config version 2 named it.
+    """
+    names = {new: old for old, new in RENAMED_SETTINGS.items()} if old_names else {}
+    variant = ",".join(f"{names.get(name, name)}={value}" for name, value in cell.variant(config).items())
     name = f"{config.steps}-{variant}" if variant else str(config.steps)
     if len(name) > MAX_FOLDER_NAME:
         name = f"{name[: MAX_FOLDER_NAME - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from softspin.deprecation import renamed_arguments
 from softspin.distributions import Boltzmann
 from softspin.errors import ShapeError
 from softspin.numerics import align
@@ -140,6 +141,7 @@ class MarginalError(NamedTuple):
     """Expected rms for the same number of independent exact draws, `(*replicas,)`."""
 
 
+@renamed_arguments(machine="boltzmann")
 def marginal_error(boltzmann: Boltzmann, z: Tensor) -> MarginalError:
     """Compare sample means with the exact marginals of a Boltzmann machine that is small enough to enumerate.
 
@@ -158,6 +160,7 @@ def marginal_error(boltzmann: Boltzmann, z: Tensor) -> MarginalError:
     return MarginalError(error.abs().amax(-1), error.square().mean(-1).sqrt(), noise.sqrt())
 
 
+@renamed_arguments(machine="boltzmann")
 def energy_series(boltzmann: Boltzmann, states: list[Tensor]) -> Tensor:
     """Energies along chains.
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from softspin.deprecation import warn_renamed
+from softspin.deprecation import renamed_arguments, warn_renamed
 from softspin.distributions import Boltzmann
 from softspin.errors import ShapeError
 from softspin.kernels import Implementation
@@ -47,6 +47,7 @@ class GibbsInfo(NamedTuple):
     """Fraction of the bits that differ from the start of the step, `(*replicas,)`."""
 
 
+@renamed_arguments(machine="boltzmann")
 @torch.no_grad()
 def init(boltzmann: Boltzmann, chains: int, seed: int, start: Tensor | None = None) -> GibbsState:
     """Start chains at fair coin flips, or at given states.
@@ -81,6 +82,7 @@ def init(boltzmann: Boltzmann, chains: int, seed: int, start: Tensor | None = No
     return GibbsState(start.clone(), rng_state)
 
 
+@renamed_arguments(machine="boltzmann")
 @torch.no_grad()
 def step(
     state: GibbsState, boltzmann: Boltzmann, sweeps: int, *, implementation: Implementation = "auto"

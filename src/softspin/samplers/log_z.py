@@ -48,6 +48,7 @@ class SandwichWarning(UserWarning):
     """
 
 
+@renamed_arguments(machine="boltzmann")
 @torch.no_grad()
 def exact(boltzmann: Boltzmann) -> LogZ:
     """Compute log Z by enumeration in float64.
@@ -76,6 +77,7 @@ def exact(boltzmann: Boltzmann) -> LogZ:
     return LogZ(value, torch.zeros_like(value), many, value, value, method="exact", kind="exact")
 
 
+@renamed_arguments(machine="boltzmann")
 @torch.no_grad()
 def ais(
     boltzmann: Boltzmann,
@@ -132,7 +134,7 @@ def ais(
     )
 
 
-@renamed_arguments(kinship="family_correlation")
+@renamed_arguments(machine="boltzmann", kinship="family_correlation")
 @torch.no_grad()
 def reverse_ais(
     boltzmann: Boltzmann,
@@ -191,6 +193,7 @@ def reverse_ais(
     )
 
 
+@renamed_arguments(machine="boltzmann")
 @torch.no_grad()
 def sandwich(
     boltzmann: Boltzmann,
@@ -285,6 +288,7 @@ def _draws(
     return z.gather(-2, parents[..., None].expand(z.shape)), mean_square_family(parents)
 
 
+@renamed_arguments(machine="boltzmann")
 def estimate(
     boltzmann: Boltzmann,
     method: Literal["auto", "exact", "ais", "sandwich", "population"] = "auto",

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from softspin.config import Config
 
 
+@renamed_arguments(machine="boltzmann")
 @torch.no_grad()
 def init(boltzmann: Boltzmann, members: int, seed: int, base: str | Tensor = "centred") -> PopulationState:
     """Draw a population exactly from independent units with biases `base`, where log Z = sum softplus(base).
@@ -98,7 +99,7 @@ def reset_ancestors(state: PopulationState) -> PopulationState:
     return state._replace(ancestors=_labels(state.z))
 
 
-@renamed_arguments(at_once="single_step", largest_parts="max_tempering_steps")
+@renamed_arguments(machine="boltzmann", at_once="single_step", largest_parts="max_tempering_steps")
 @torch.no_grad()
 def step(
     state: PopulationState,

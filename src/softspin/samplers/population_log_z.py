@@ -13,7 +13,7 @@ from softspin.samplers.population_state import PopulationInfo, PopulationState
 from softspin.samplers.result import NORMAL_95, LogZ
 
 
-@renamed_arguments(largest_parts="max_tempering_steps")
+@renamed_arguments(machine="boltzmann", largest_parts="max_tempering_steps")
 def anneal_population(
     boltzmann: Boltzmann,
     members: int,

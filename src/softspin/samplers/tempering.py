@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from softspin.deprecation import warn_renamed
+from softspin.deprecation import renamed_arguments, warn_renamed
 from softspin.distributions import Boltzmann
 from softspin.errors import ShapeError
 from softspin.kernels import Implementation
@@ -76,6 +76,7 @@ class TemperingInfo(NamedTuple):
     """Round trips completed in this step, over all ladders, `(*replicas,)`."""
 
 
+@renamed_arguments(machine="boltzmann")
 @torch.no_grad()
 def init(
     boltzmann: Boltzmann,
@@ -114,6 +115,7 @@ def init(
     return TemperingState(z, ladders, biases.clone(), ends, trips, rng_state)
 
 
+@renamed_arguments(machine="boltzmann")
 @torch.no_grad()
 def step(
     state: TemperingState, boltzmann: Boltzmann, sweeps: int, *, implementation: Implementation = "auto"

@@ -62,6 +62,18 @@ class Location(NamedTuple):
         return self.mode
 
 
+RENAMED_METHODS = {
+    "place": "draw_location",
+    "locate": "from_value",
+    "soften": "to_soft_bits",
+    "gap": "cdf_difference",
+    "mass_behind": "component_cdf",
+    "mass_ahead": "component_sf",
+    "mass_behind_beta": "component_cdf_beta",
+}
+"""Methods of a family, new names by old names."""
+
+
 class Smoothing(ABC):
     """Smoothing distribution r(zeta|z) of one bit, with inverse temperature beta.
 
@@ -222,6 +234,14 @@ class Smoothing(ABC):
         """
         if bool(torch.isnan(zeta).any()):
             raise SupportError("zeta holds NaN; every relaxed bit must be a number")
+
+    def __init_subclass__(cls) -> None:
+        """Accept a family that implements the methods under their old names, with a warning."""
+        super().__init_subclass__()
+        for old, new in RENAMED_METHODS.items():
+            if old in vars(cls) and new not in vars(cls):
+                warn_renamed(f"{cls.__name__}.{old}", new)
+                setattr(cls, new, vars(cls)[old])
 
     place = renamed_attribute("place", "draw_location")
     locate = renamed_attribute("locate", "from_value")

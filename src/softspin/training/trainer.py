@@ -21,7 +21,7 @@ from torch import Tensor
 
 from softspin.config import Config, differing_setting
 from softspin.data import Dataset
-from softspin.deprecation import renamed_members
+from softspin.deprecation import renamed_arguments, renamed_members
 from softspin.errors import CheckpointError, DeviceError, OutOfTimeError, RunError, SupportError, TrainingError
 from softspin.evaluation import evaluate, log_z_for
 from softspin.model import DiscreteVAE, build
@@ -73,6 +73,7 @@ class Trainer:
         tensorboard: Whether the metrics also go to `folder/tensorboard`.
     """
 
+    @renamed_arguments(watcher="callback")
     def __init__(
         self,
         config: Config,

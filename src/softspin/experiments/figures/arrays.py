@@ -73,7 +73,7 @@ PARTIAL = "partial"
 """Subfolder for new arrays while the existing ones are from more training steps."""
 
 
-def steps_done(folder: Path, figure: str) -> int:
+def steps_done(folder: Path | None, figure: str) -> int:
     """Training steps of the stored arrays of a figure; 0 if there are none, or none that can be plotted."""
     try:
         done = load(folder, figure).meta.get("steps_done")

@@ -184,11 +184,13 @@ def compute(
         TrainingError: A metric became non-finite.
     """
     configs = _configs(names, steps, device, settings)
-    stored = {name: arrays.steps_done(folder, name) for name in names}
+    # Without computed arrays, those of the package would be replaced.
+    before = None if folder == arrays.COMPUTED else folder
+    stored = {name: arrays.steps_done(before, name) for name in names}
     for name, done in stored.items():
         if done > steps:
             raise FigureError(
-                f"{arrays.place(folder, name)} is of {done:,} steps, more than {steps:,}; write shorter ones to "
+                f"{arrays.place(before, name)} is of {done:,} steps, more than {steps:,}; write shorter ones to "
                 "another folder: --arrays FOLDER"
             )
     where, data = find_device(device), load(configs[0].data)
@@ -212,7 +214,7 @@ def compute(
             if not behind:
                 partial.unlink(missing_ok=True)
             elif over:
-                kept = f"{arrays.place(folder, name)}, of {stored[name]:,} steps, is kept"
+                kept = f"{arrays.place(before, name)}, of {stored[name]:,} steps, is kept"
                 say(f"{kept}; the new one, of {done:,}: {partial}")
 
     with interrupts_wait() as waiting:
