@@ -64,7 +64,7 @@ def test_a_finished_run_is_resumed_to_its_own_result(tmp_path: Path) -> None:
 
 
 def test_a_config_file_keeps_its_meaning() -> None:
-    with pytest.warns(FutureWarning, match="'rate' is now called 'learning_rate'"):
+    with pytest.warns(FutureWarning, match="is now called"):
         config = softspin.Config.from_toml(V1 / "config.toml")
     recorded = EXPECTED["config"]
     assert [[one.seed, one.beta] for one in config.replicas] == recorded["replicas"]
