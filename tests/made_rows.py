@@ -10,9 +10,9 @@ PROVENANCE = {"softspin": "0.1.0", "commit": "0123456789ab", "torch": "2.11.0", 
 
 
 def row_json(status: str = "ok", **changes: Any) -> dict[str, Any]:
-    """A row of version 2 as plain data. Fields of the provenance are changed by their own names."""
+    """A row as plain data. Fields of the provenance are changed by their own names."""
     values: dict[str, Any] = {
-        "version": 2,
+        "version": 3,
         "status": status,
         "cell": "c",
         "seed": 0,

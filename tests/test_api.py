@@ -103,7 +103,7 @@ def test_fit_writes_the_given_data_to_the_config(given: Any, tmp_path: Path) -> 
 def test_loading_a_folder_without_a_checkpoint_is_an_error(tmp_path: Path) -> None:
     data = {"name": "x", "source": "x", "fingerprint": "x", "shape": [3, 3], "images": [1, 1, 1]}
     data["binarization"] = "static"
-    about: dict[str, Any] = {"version": 2, "config": {}, "data": data, "provenance": {}}
+    about: dict[str, Any] = {"version": 3, "config": {}, "data": data, "provenance": {}}
     (tmp_path / "run.json").write_text(json.dumps(about))
     with pytest.raises(RunError, match=r"no checkpoint 'best' in .* yet; training has not written one; resume it"):
         softspin.load(tmp_path)
@@ -121,7 +121,7 @@ def test_loading_a_folder_without_a_checkpoint_is_an_error(tmp_path: Path) -> No
     for wrong, message in (
         (5, "is not a JSON object"),
         ([], "is not a JSON object"),
-        (about | {"version": 3}, "has version 3; softspin .* reads versions 1 to 2"),
+        (about | {"version": 4}, "has version 4; softspin .* reads versions 1 to 3"),
         ({name: value for name, value in about.items() if name != "config"}, "has no 'config'"),
         (about | {"config": 3}, "has 'config' = 3; it must be a JSON object"),
         (about | {"provenance": None}, "has 'provenance' = None; it must be a JSON object"),

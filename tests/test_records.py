@@ -17,13 +17,16 @@ from training.runs import bars, trainer
 import softspin
 from softspin.errors import RecordError, RunError
 from softspin.experiments.rows import append_rows, key_of, read_rows
-from softspin.records import DataRecord, ModelRecord, Provenance, Record, ResultRow, RunRecord
+from softspin.records import VERSION, DataRecord, ModelRecord, Provenance, Record, ResultRow, RunRecord
 from softspin.training.results import read_result, read_run
 
 OLD = Path(__file__).parent / "fixtures" / "v1"
 """A finished run of two replicas, the same model as a shared folder, one replica as a file, and rows of a grid."""
 ROOT = Path(__file__).parents[1]
-RENAMED = {"began_by": "start_commit", "made_by": "provenance"}
+RENAMED = {
+    "began_by": "start_commit", "made_by": "provenance", "samples": "importance_samples",
+    "importance_samples": "test_samples",
+}  # fmt: skip
 OF_CONFIGS = ("config", "variant")
 """Fields that are migrated with the config."""
 
@@ -57,7 +60,7 @@ def assert_same_values(new: dict[str, Any], old: dict[str, Any]) -> None:
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
 def test_records_survive_a_round_trip(record: Record) -> None:
     written = json.loads(json.dumps(record.to_json(), allow_nan=False))
-    assert written["version"] == 2
+    assert written["version"] == VERSION
     fields = {one.name for one in dataclasses.fields(record) if one.name != "invalid"}  # type: ignore[arg-type]
     assert written.keys() == fields | {"version"}
     for complete in (False, True):
@@ -86,8 +89,8 @@ def test_complete_records_need_every_key_and_every_value_is_type_checked(record:
         (ResultRow, {"nll": None}, "is ok, but has no finite 'nll'"),
         (ResultRow, {"status": "failed"}, "is failed, but has no 'error'"),
         (ResultRow, {"provenance": {"commit": 5}}, "has 'provenance.commit' = 5; it must be text"),
-        (ResultRow, {"version": 3}, f"has version 3; softspin {softspin.__version__} reads versions 1 to 2"),
-        (ResultRow, {"version": True}, f"has version True; softspin {softspin.__version__} reads versions 1 to 2"),
+        (ResultRow, {"version": 4}, f"has version 4; softspin {softspin.__version__} reads versions 1 to 3"),
+        (ResultRow, {"version": True}, f"has version True; softspin {softspin.__version__} reads versions 1 to 3"),
         (ResultRow, {"date": "x" * 99, "data": ["y" * 99]}, f"has 'data' = ['{'y' * 55}...; it must be text"),
         (RunRecord, {"data": {"name": "x"}}, "has no 'data.shape'"),
         (RunRecord, {"config": []}, "has 'config' = []; it must be a JSON object"),
@@ -142,7 +145,7 @@ def test_a_failed_row_has_no_nll() -> None:
 # Version 1 --------------------------------------------------------------------------------------------
 
 
-def test_a_run_of_version_1_is_read_and_its_result_is_rewritten_as_version_2(tmp_path: Path) -> None:
+def test_a_run_of_version_1_is_read_and_its_result_is_rewritten_in_the_current_version(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(OLD / "finished", tmp_path / "run"))
     old, rows = (json.loads((folder / name).read_text()) for name in ("run.json", "result.json"))
     assert "version" not in old
@@ -157,11 +160,11 @@ def test_a_run_of_version_1_is_read_and_its_result_is_rewritten_as_version_2(tmp
         assert (row.seed, row.best_step, row.valid_nll) == (before["seed"], before["best_step"], before["valid_nll"])
         assert row.nll == pytest.approx(before["nll"], abs=1e-6)
         assert row.start_commit == old["made_by"]["commit"]
-    assert all(row["version"] == 2 for row in json.loads((folder / "result.json").read_text()))
+    assert all(row["version"] == VERSION for row in json.loads((folder / "result.json").read_text()))
 
 
 @pytest.mark.parametrize("place", ["shared", "shared/model.safetensors", "shared.safetensors"])
-def test_a_shared_model_of_version_1_loads_and_is_saved_as_version_2(place: str, tmp_path: Path) -> None:
+def test_a_shared_model_of_version_1_loads_and_is_saved_in_the_current_version(place: str, tmp_path: Path) -> None:
     model = softspin.load(OLD / place, device="cpu")
     assert model.metadata is not None
     assert model.result is not None
@@ -178,10 +181,10 @@ def test_a_shared_model_of_version_1_loads_and_is_saved_as_version_2(place: str,
     model.save(tmp_path / "again")
     again = softspin.load(tmp_path / "again", device="cpu")
     assert (again.result, again.config, again.metadata) == (model.result, model.config, model.metadata)
-    assert json.loads((tmp_path / "again" / "config.json").read_text())["version"] == 2
+    assert json.loads((tmp_path / "again" / "config.json").read_text())["version"] == VERSION
 
 
-def test_rows_of_version_1_are_read_and_rows_of_version_2_follow_them(tmp_path: Path) -> None:
+def test_rows_of_version_1_are_read_and_current_rows_follow_them(tmp_path: Path) -> None:
     path = Path(shutil.copy(OLD / "rows.jsonl", tmp_path))
     before = path.read_bytes()
     rows = read_rows(path)
@@ -193,7 +196,7 @@ def test_rows_of_version_1_are_read_and_rows_of_version_2_follow_them(tmp_path: 
         assert row.start_commit == old.get("began_by", old["commit"])
     assert append_rows(path, rows) == failed, "failed rows may be retried, results are unique"
     assert path.read_bytes().startswith(before)
-    assert [json.loads(line).get("version") for line in path.read_text().splitlines()] == [None] * 14 + [2] * 2
+    assert [json.loads(line).get("version") for line in path.read_text().splitlines()] == [None] * 14 + [VERSION] * 2
     assert [key_of(row) for row in read_rows(path)] == [key_of(row) for row in (*rows, *failed)]
 
 
@@ -245,3 +248,10 @@ def test_the_error_for_a_damaged_result_names_the_field(tmp_path: Path) -> None:
 def test_records_do_not_load_torch() -> None:
     code = "import sys, softspin.records, softspin.formatting; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_a_row_of_version_2_has_other_names_of_sample_counts() -> None:
+    row = ResultRow.from_json_lenient(row_json(version=2, samples=25, importance_samples=4000))
+    assert (row.importance_samples, row.test_samples) == (25, 4000)
+    again = ResultRow.from_json(json.loads(json.dumps(row.to_json())))
+    assert (again.importance_samples, again.test_samples) == (25, 4000)

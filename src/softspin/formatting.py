@@ -119,7 +119,7 @@ def detail_lines(row: ResultRow) -> list[str]:
         lines.append(f"NLL over the interval of log Z: {low:.2f} to {high:.2f}")
     lines.append(f"ELBO {number(row.elbo)} = reconstruction {number(row.reconstruction)} - KL {number(row.kl)}")
     active, size = number(row.active_bits, ".0f"), number(row.effective_sample_size, ".1f")
-    samples, images = number(row.importance_samples, ","), number(row.images, ",")
+    samples, images = number(row.test_samples, ","), number(row.images, ",")
     lines.append(f"{active} active bits; effective sample size {size} of {samples}; {images} images")
     return lines
 

@@ -1,7 +1,7 @@
 """Result rows, runs and models as typed records.
 
 `to_json` converts a record to plain data. `from_json` reads it and checks every field against its type hint. Files have
-`"version": 2`. Version 1 has no such key; the functions at the end of this module migrate it.
+`"version": 3`. Files of version 1 have no such key. The functions at the end of this module migrate older versions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from softspin.config import Config, Count, Natural, Positive, migrate_variant
 from softspin.errors import ConfigError, RecordError
 from softspin.typed import convert
 
-VERSION = 2
+VERSION = 3
 """Version of the written files. Increase it when a field is renamed or changes its meaning, and add a migration."""
 FULL_STEPS = paper.STEPS
 """Training steps of the published recipe; runs of another length are `short`."""
@@ -60,15 +60,20 @@ class Record:
         if not isinstance(values, Mapping):
             raise RecordError("is not a JSON object")
         version = values.get("version", 1)
-        if version == VERSION and type(version) is int:
-            return dict(values)
-        if version == 1 and type(version) is int:
-            return cls._from_version_1(values)
-        raise RecordError(f"has version {_short(version)}; softspin {__version__} reads versions 1 to {VERSION}")
+        if type(version) is not int or not 1 <= version <= VERSION:
+            raise RecordError(f"has version {_short(version)}; softspin {__version__} reads versions 1 to {VERSION}")
+        found = dict(values)
+        if version < 2:
+            found = cls._from_version_1(found)
+        return cls._from_version_2(found) if version < 3 else found
 
     @classmethod
     def _from_version_1(cls, values: Mapping[str, Any]) -> dict[str, Any]:
         raise NotImplementedError
+
+    @classmethod
+    def _from_version_2(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        return dict(values)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +131,7 @@ class ResultRow(Record):
     data: str | None = None
     method: str | None = None
     structure: str | None = None
-    samples: Count | None = None
+    importance_samples: Count | None = None
     """K of the training bound."""
     sampler: str | None = None
 
@@ -148,7 +153,7 @@ class ResultRow(Record):
     effective_sample_size: float | None = None
     active_bits: float | None = None
     images: Count | None = None
-    importance_samples: Count | None = None
+    test_samples: Count | None = None
     """Importance samples of each image, for the NLL."""
     baseline_nll: float | None = None
     """NLL of independent pixels."""
@@ -218,6 +223,10 @@ class ResultRow(Record):
     def _from_version_1(cls, values: Mapping[str, Any]) -> dict[str, Any]:
         return _row_from_version_1(values)
 
+    @classmethod
+    def _from_version_2(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        return {_VERSION_2_RENAMED.get(name, name): value for name, value in values.items()}
+
     @property
     def ok(self) -> bool:
         """Whether the row has a result."""
@@ -246,7 +255,7 @@ class ResultRow(Record):
 
 
 EVALUATED = (
-    "nll", "log_z", "elbo", "kl", "reconstruction", "effective_sample_size", "images", "importance_samples",
+    "nll", "log_z", "elbo", "kl", "reconstruction", "effective_sample_size", "images", "test_samples",
     "baseline_nll",
 )  # fmt: skip
 """Fields of a `ResultRow` that are never None after an evaluation."""
@@ -429,3 +438,9 @@ def _row_from_version_1(values: Mapping[str, Any]) -> dict[str, Any]:
         found |= {"cell": None, "start_commit": None, "variant": {}, "status": "ok"}
         found["short"] = values.get("steps") != FULL_STEPS
     return found
+
+
+# Version 2 --------------------------------------------------------------------------------------------
+
+_VERSION_2_RENAMED = {"samples": "importance_samples", "importance_samples": "test_samples"}
+"""Fields of a row: K is named as in a config, and so is the number of samples in the test."""

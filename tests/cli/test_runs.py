@@ -61,7 +61,7 @@ def test_evaluate(call: Call, tiny: Path, tmp_path: Path) -> None:
     rows = call("evaluate", tiny, "--json", "--samples", "2000").json
     exact = call("evaluate", tiny, "--json", "--exact").json
     for row, truth in zip(rows, exact, strict=True):
-        assert row["importance_samples"] == 2000
+        assert row["test_samples"] == 2000
         assert row["nll"] == pytest.approx(truth["nll"], abs=0.05)
         assert row["baseline_nll"] == pytest.approx(truth["baseline_nll"])
     own = tmp_path / "own.npz"

@@ -99,7 +99,7 @@ def test_a_row_has_result_config_and_provenance(cells: dict[str, Cell], data: Da
         assert row.variant["width"] == 8
         assert "device" not in row.variant
         assert row.config == spec.config.to_dict()
-        assert (row.beta, row.sampler, row.samples) == (10.0, "pcd", 5)
+        assert (row.beta, row.sampler, row.importance_samples) == (10.0, "pcd", 5)
         assert None not in (row.nll_low, row.nll_high, row.log_z_low, row.log_z_high)
         assert (row.nll_low or 0.0) <= row.test_nll <= (row.nll_high or 0.0)
         assert (row.log_z_low or 0.0) <= (row.log_z or 0.0) <= (row.log_z_high or 0.0)

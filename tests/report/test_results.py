@@ -119,7 +119,7 @@ REJECTED: list[tuple[dict[str, Any], str]] = [
     ({"provenance": 5}, "its commit is unknown"),
     ({"nll": 80.0, "nll_low": 83.3, "nll_high": 83.7}, "its NLL, 80.0, is not between nll_low and nll_high"),
     ({"nll": 90.0, "nll_low": None, "nll_high": 83.7}, "its NLL, 90.0, is not between nll_low and nll_high"),
-    ({"importance_samples": 10}, "its config has 4,000 importance samples, which is not what the row says"),
+    ({"test_samples": 10}, "its config has 4,000 importance samples, which is not what the row says"),
 ]
 
 

@@ -238,7 +238,7 @@ def _other_config(row: ResultRow, cell: Cell | None) -> str | None:
         return f"its config has {config.steps:,} steps, which is not what the row says"
     if row.seed not in config.seeds:
         return f"its config does not have the seed {row.seed}"
-    if row.importance_samples not in (None, config.test_samples):
+    if row.test_samples not in (None, config.test_samples):
         return f"its config has {config.test_samples:,} importance samples, which is not what the row says"
     if variant is not None and variant != row.variant:
         settings = ", ".join(setting(*one) for one in variant.items()) or "nothing"

@@ -48,7 +48,7 @@ def result_rows(
             "reconstruction": found.reconstruction[i].item(),
             "effective_sample_size": found.effective_sample_size[i].item(),
             "active_bits": finite(found.active_bits[i]),
-            "importance_samples": found.samples,
+            "test_samples": found.samples,
         }
         for i in range(model.replicas)
     ]
@@ -92,7 +92,7 @@ def _rows(
             data=data.name,
             method=config.method,
             structure=config.structure,
-            samples=config.importance_samples,
+            importance_samples=config.importance_samples,
             sampler=config.sampler,
             nll=found.nll[i].item(),
             standard_error=finite(found.standard_error[i]),
