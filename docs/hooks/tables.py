@@ -33,7 +33,7 @@ def _command(path: str, command: Any, level: int) -> list[str]:
 
 def _stacked(table: list[str]) -> list[str]:
     """A table that becomes a list on a phone."""
-    return ['<div class="stacked">', "", *table, "", "</div>"]
+    return ['<div class="stacked settings">', "", *table, "", "</div>"]
 
 
 def _metavar(argument: Any) -> str:
