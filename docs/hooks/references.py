@@ -1,7 +1,7 @@
 """Links from pages to the reference and to generated HTML pages, and docstrings as reStructuredText.
 
-In a page, `[text][softspin.name]` links to that name in the reference, and `::: softspin.name` inserts its documentation. A
-name that is not in the reference is an error of the build.
+In a page, `[text][softspin.name]` links to that name in the reference, and `::: softspin.name` inserts its
+documentation. A name that is not in the reference is an error of the build.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def keep_original(app: Sphinx, what: str, name: str, thing: Any, options: Any, l
 
 
 def plain_text(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
-    """Escape characters of a docstring that are not meant as markup, such as the bar in r(z|x) and authors' initials."""
+    """Escape characters that are not meant as markup, such as the bar in r(z|x) and authors' initials."""
     if name in _ORIGINAL:
         lines[:] = GoogleDocstring(_ORIGINAL.pop(name), app.config).lines()
     parts = _LITERAL.split("\n".join(lines))
