@@ -38,6 +38,7 @@ myst_enable_extensions = ["attrs_inline", "deflist"]
 myst_fence_as_directive = ["math"]
 myst_heading_anchors = 4
 highlight_language = "none"
+smartquotes = False  # it would turn `--set` in help texts into a dash
 html_math_renderer = "mathml"
 
 # The reference: what has a docstring, in the order of the source, with Google's sections.

@@ -1,4 +1,6 @@
-"""Write the tables of README.md from committed files: results from rows.jsonl, speed from benchmarks/results.
+"""Write the tables of README.md and docs/development/speed.md from committed rows and measurements.
+
+Results come from experiments/rows.jsonl, times from benchmarks/results.
 
 python experiments/readme_tables.py           # rewrite the tables between their markers
 python experiments/readme_tables.py --check   # exit code 1 if they are out of date
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +23,15 @@ from softspin.report.texts import verdict
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
+SPEED = ROOT / "docs" / "development" / "speed.md"
 METHOD = "dvae#-power"
 """The paper's best method; the other methods are in docs/results.md."""
 OURS = "softspin, 40 sweeps a call"
 OTHERS = ("softspin, 1 sweep a call", "plain torch", "rbms", "scikit-learn", "dwave-pytorch-plugin")
+OMITTED = ("softspin, 1 sweep a call", "torch in a CUDA graph")
+"""Programs in the table of docs/development/speed.md that the shorter one of the README leaves out."""
 SWEEPS = 40
-"""Of a call on the GPU."""
+"""Sweeps per call on the GPU."""
 DATA = {"mnist": "MNIST", "omniglot": "OMNIGLOT"}
 
 
@@ -36,48 +42,54 @@ def report() -> Report:
 
 
 def results(found: Report) -> str:
-    """The verdict, and the values of one method."""
-    rows = [
-        [
-            DATA[one.cell.data],
-            one.cell.structure,
-            str(one.cell.k),
-            *columns[:-2],
-            "; ".join([columns[-2], *remarks(one)]),
-        ]
-        for one, columns in value_rows(found)
-        if (one.cell.method, one.cell.sampler) == (METHOD, "pa")
-    ]
-    listed = table(("Data", "Structure", "K", *VALUE_COLUMNS[:-1]), rows)
-    return f"{verdict(found)} The values of `{METHOD}`, the paper's best method:\n\n{listed}"
+    """The verdict, and the values of one method at the smallest K: all structures on MNIST, the first on OMNIGLOT."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for one, columns in value_rows(found):
+        cell = one.cell
+        if (cell.method, cell.sampler) != (METHOD, "pa"):
+            continue
+        seeds = "; ".join([columns[-2], *remarks(one)])
+        key = (cell.data, cell.structure if cell.data == "mnist" else "")
+        rows.setdefault(key, [DATA[cell.data], cell.structure, str(cell.k), *columns[:-2], seeds])
+    listed = table(("Data", "Structure", "K", *VALUE_COLUMNS[:-1]), rows.values())
+    return f"{verdict(found)} Some values of `{METHOD}`, the paper's best method:\n\n{listed}"
 
 
-def speed(folder: Path) -> str:
-    """Milliseconds of a Gibbs sweep, and how many times softspin is faster."""
-    cpu = {row["name"]: row for row in json.loads((folder / "cpu_sweep.json").read_text())}
+def speed(folder: Path, omitted: Sequence[str] = ()) -> str:
+    """Milliseconds per Gibbs sweep of each program, and the speed-up of softspin."""
+    cpu = {row["name"]: row for row in json.loads((folder / "cpu_sweep.json").read_text()) if "ms" in row}
     first = cpu[OURS]
     cores = f"CPU, {first['cores']} cores"
-    rows = [[OURS, cores, _ms(first["ms"]), ""]]
+    rows = [[_name(OURS), cores, _ms(first["ms"]), "reference"]]
     for name in OTHERS:
-        if name in cpu:
+        if name in cpu and name not in omitted:
             version = f" {cpu[name]['version']}" if "version" in cpu[name] else ""
             ratio = first["times_faster_than"].get(name)
-            rows.append([f"{name}{version}", cores, _ms(cpu[name]["ms"]), _times(ratio) if ratio else ""])
+            rows.append([f"{_name(name)}{version}", cores, _ms(cpu[name]["ms"]), _times(ratio) if ratio else ""])
     gpu = [
         row
         for row in json.loads((folder / "gpu_sweeps.json").read_text())
-        if row["what"] == f"{SWEEPS} sweeps, 1000 chains, 200x200, 1 replicas"
+        if row.get("what") == f"{SWEEPS} sweeps, 1000 chains, 200x200, 1 replicas"
     ]
     for row in gpu:
-        ratio = "" if row["who"] == "softspin" else _times(row["times_slower_than_softspin"])
-        per_sweep = {name: value / SWEEPS for name, value in row["ms"].items()}
-        rows.append([str(row["who"]), str(row["device"]), _ms(per_sweep), ratio])
+        if row["who"] not in omitted:
+            ours = row["who"] == "softspin"
+            name = f"softspin, {SWEEPS} sweeps per call" if ours else str(row["who"])
+            per_sweep = {name: value / SWEEPS for name, value in row["ms"].items()}
+            ratio = "reference" if ours else _times(row["times_slower_than_softspin"])
+            rows.append([name, str(row["device"]), _ms(per_sweep), ratio])
     missing = [name for name in OTHERS if name not in cpu]
-    notes = [f"CPU: {first['device']}, torch {first['torch']}, {first['date']}"]
-    notes += [f"GPU: {gpu[0]['device']}, torch {gpu[0]['torch']}, {gpu[0]['date']}"]
-    notes += [f"not measured yet: {', '.join(missing)}"] if missing else []
-    listed = table(("Program", "Device", "ms per sweep", "softspin is faster"), rows)
-    return f"{listed}\n\nMedian, and in brackets the 10% and 90% quantiles. {'; '.join(notes)}."
+    notes = ["Median, and in brackets the 10% and 90% quantiles."]
+    notes += [f"CPU: {first['device']}, torch {first['torch']}, {first['date']}."]
+    notes += [f"GPU: {gpu[0]['device']}, torch {gpu[0]['torch']}, {gpu[0]['date']}."]
+    notes += [f"{name} has not been measured yet." for name in missing]
+    listed = table(("Program", "Device", "ms per sweep", "Speed-up of softspin"), rows)
+    return f"{listed}\n\n{' '.join(notes)}"
+
+
+def _name(stored: str) -> str:
+    """Name of a program in the tables."""
+    return stored.replace("a call", "per call")
 
 
 def _ms(times: dict[str, float]) -> str:
@@ -97,35 +109,43 @@ def _three(value: float) -> str:
     return format(float(f"{value:.3g}"), ",.10g")
 
 
-def filled(text: str, parts: dict[str, str]) -> str:
-    """The text with each part between its two markers.
+def filled(text: str, parts: dict[str, str], name: str = "README.md") -> str:
+    """The text of a file with each part between its two markers.
 
     >>> filled("<!-- a: begin -->old<!-- a: end -->", {"a": "new"}).split()
     ['<!--', 'a:', 'begin', '-->', 'new', '<!--', 'a:', 'end', '-->']
     """
-    for name, part in parts.items():
-        begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    for marker, part in parts.items():
+        begin, end = f"<!-- {marker}: begin -->", f"<!-- {marker}: end -->"
         before, _, rest = text.partition(begin)
         _, found, after = rest.partition(end)
         if not found:
-            raise SystemExit(f"README.md lacks the markers {begin} and {end}; put them where the table belongs")
+            raise SystemExit(f"{name} lacks the markers {begin} and {end}; put them where the table belongs")
         text = f"{before}{begin}\n\n{part}\n\n{end}{after}"
     return text
 
 
 def current(text: str) -> str:
     """The README with tables of the committed files."""
-    return filled(text, {"results": results(report()), "speed": speed(ROOT / "benchmarks" / "results")})
+    return filled(text, {"results": results(report()), "speed": speed(ROOT / "benchmarks" / "results", OMITTED)})
+
+
+def current_speed(text: str) -> str:
+    """The page of all times, with the table of the committed files."""
+    return filled(text, {"speed": speed(ROOT / "benchmarks" / "results")}, "docs/development/speed.md")
 
 
 def main(words: list[str]) -> Any:
     """Rewrite the tables, or check them."""
-    text = README.read_text(encoding="utf-8")
-    new = current(text)
-    if words == ["--check"]:
-        return 0 if new == text else "README.md is out of date; run: python experiments/readme_tables.py"
-    README.write_text(new, encoding="utf-8")
-    return 0
+    outdated = []
+    for path, update in ((README, current), (SPEED, current_speed)):
+        text = path.read_text(encoding="utf-8")
+        new = update(text)
+        if words != ["--check"]:
+            path.write_text(new, encoding="utf-8")
+        elif new != text:
+            outdated.append(str(path.relative_to(ROOT)))
+    return f"{' and '.join(outdated)} out of date; run: python experiments/readme_tables.py" if outdated else 0
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Notebooks become pages: docs/tutorials/*.ipynb have no stored output, and are run when the site is built.
 
-What the code of a cell prints stands below it, and the figures that it leaves open. Code that fails, or warns, ends the
-build. A notebook needs no kernel here: its cells are plain Python, run one after another in this process.
+The printed output and the open figures of a cell are shown below it. An error or a warning ends the build. A notebook
+needs no kernel here: its cells are plain Python, run one after another in this process.
 """
 
 from __future__ import annotations

@@ -13,11 +13,11 @@ from softspin.parts import LIKELIHOODS, METHODS, NETS, PRIORS, SAMPLERS
 from softspin.structures import STRUCTURES
 
 FAMILIES: dict[type, tuple[str, str]] = {
-    DiscreteKL: ("p(z)", "ELBO"),
-    Overlap: ("mixture relaxation", "IW, K samples"),
-    GaussianIntegral: ("Gaussian integral", "IW, K samples"),
+    DiscreteKL: ("discrete, p(z)", "ELBO, averaged over K samples"),
+    Overlap: ("relaxed by mean field", "L_K, importance-weighted"),
+    GaussianIntegral: ("relaxed by the Gaussian integral", "L_K, importance-weighted"),
 }
-"""Base class of a method: its prior in training, and its bound. docs/reference/methods.md defines the words."""
+"""Base class of a method: its prior in training, and its bound. docs/reference/methods.md defines these terms."""
 
 
 def structures_table() -> str:
@@ -46,7 +46,7 @@ def methods_table() -> str:
 
 
 def _methods() -> list[str]:
-    """As in the paper, then those of others."""
+    """Names of the methods: those of the paper in its order, then all others."""
     return [*paper.METHODS, *(name for name in METHODS if name not in paper.METHODS)]
 
 

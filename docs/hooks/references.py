@@ -1,7 +1,7 @@
-"""Links from pages to the reference and to whole pages of softspin's own, and docstrings as reStructuredText.
+"""Links from pages to the reference and to generated HTML pages, and docstrings as reStructuredText.
 
-In a page, `[text][softspin.name]` links to the name's place in the reference, and `::: softspin.name` puts it there. A
-name that is not in the reference ends the build.
+In a page, `[text][softspin.name]` links to that name in the reference, and `::: softspin.name` inserts its
+documentation. A name that is not in the reference is an error of the build.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _import(name: str) -> Any:
 
 
 def _directive(found: re.Match[str]) -> str:
-    """The place of a name, a module or an object of one."""
+    """The autodoc directive for a module, class or function."""
     name, options = found[1], found[2].replace("    :", "   :")
     thing = _import(name)
     kind = "module" if inspect.ismodule(thing) else "class" if inspect.isclass(thing) else "function"
@@ -54,15 +54,15 @@ def _directive(found: re.Match[str]) -> str:
 
 
 def read(app: Sphinx, name: str, source: list[str]) -> None:
-    """Turn the short forms of a page into those of Sphinx."""
+    """Replace the short forms in a page by Sphinx roles and directives."""
     text = _PLACE.sub(_directive, source[0] + "\n")
     text = _NAME.sub(lambda found: f"{{py:obj}}`{found[1].strip('`')} <{found[2]}>`", text)
-    # Not pages of Sphinx: they are copied as they are, beside index.html.
+    # These are not Sphinx pages. Sphinx copies them unchanged next to index.html.
     source[0] = _WHOLE_PAGE.sub(r'<a class="reference" href="\2">\1</a>', text)
 
 
 def missing(app: Sphinx, env: BuildEnvironment, node: nodes.Element, content: nodes.Node) -> None:
-    """A link of a page must lead somewhere; in a docstring, a name without a place in the reference is only code."""
+    """Warn if a page links to a name that is not in the reference. In docstrings such a name is shown as code."""
     if node["reftype"] == "obj" and node["reftarget"].startswith("softspin"):
         LOGGER.warning("'%s' is not in the reference", node["reftarget"], location=node)
 
@@ -71,13 +71,13 @@ _ORIGINAL: dict[str, list[str]] = {}
 
 
 def keep_original(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
-    """Remember the text of an attribute: napoleon will take what is before its first colon for a type."""
+    """Store the docstring of an attribute, because napoleon would read the text before its first colon as a type."""
     if what in ("attribute", "property", "data"):
         _ORIGINAL[name] = list(lines)
 
 
 def plain_text(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
-    """What is plain in a docstring stays plain: r(z|x) and an author's initial are no markup."""
+    """Escape characters that are not meant as markup, such as the bar in r(z|x) and authors' initials."""
     if name in _ORIGINAL:
         lines[:] = GoogleDocstring(_ORIGINAL.pop(name), app.config).lines()
     parts = _LITERAL.split("\n".join(lines))
@@ -92,7 +92,7 @@ def plain_text(app: Sphinx, what: str, name: str, thing: Any, options: Any, line
 
 
 def type_names() -> dict[str, str]:
-    """Types with a rule for their values, such as Count, as the types that a reader knows, such as int."""
+    """Map annotated types, such as Count, to the underlying types, such as int."""
     return {name: _type(one) for name, one in vars(fields).items() if get_origin(one) is Annotated}
 
 
@@ -105,7 +105,7 @@ def _type(hint: Any) -> str:
 
 
 def signature(app: Sphinx, what: str, name: str, thing: Any, options: Any, text: str, result: str) -> Any:
-    """A protocol is not called."""
+    """Leave out the signature of a protocol, which is not called."""
     return ("", "") if what == "class" and getattr(thing, "_is_protocol", False) else None
 
 

@@ -33,7 +33,7 @@ def _command(path: str, command: Any, level: int) -> list[str]:
 
 def _stacked(table: list[str]) -> list[str]:
     """A table that becomes a list on a phone."""
-    return ['<div class="stacked">', "", *table, "", "</div>"]
+    return ['<div class="stacked settings">', "", *table, "", "</div>"]
 
 
 def _metavar(argument: Any) -> str:
@@ -53,7 +53,7 @@ HEAD = ["| setting | default | meaning | allowed values |", "|---|---|---|---|"]
 
 
 def settings_table() -> str:
-    """Every key of a config, a table for each section: default, meaning, what it must be."""
+    """All settings, one table per section: default, meaning and allowed values."""
     hints = get_type_hints(Config, include_extras=True)
     sections: dict[str, list[str]] = {}
     for field in dataclasses.fields(Config):
@@ -85,28 +85,28 @@ def _setting(name: str, default: str, meaning: str, hint: Any) -> str:
 
 
 def _limits(name: str, hint: Any) -> str:
-    """What a value must be; for a part, the names that are registered."""
+    """The allowed values of a setting; for a part, the registered names."""
     registry = next((one for one in (METHODS, NETS, LIKELIHOODS, PRIORS, SAMPLERS) if one.kind == name), None)
     if registry is not None:
         return "[a method](methods.md)" if registry is METHODS else ", ".join(f"`{one}`" for one in registry)
     if name == "structure":
         return "[a structure](structures.md)"
-    # The largest integer is a limit of the file format, not one that a reader would meet.
-    return re.sub(r"an integer from (\d+) to 2147483647", r"integer, \1 or more", _right(hint))
+    # The largest integer is a limit of the file format and of no use to a reader.
+    return re.sub(r"an integer from (\d+) to 2147483647", r"integer, \1 or more", _allowed(hint))
 
 
-def _right(hint: Any) -> str:
-    """What a value must be, in the words of the error for one that is not."""
+def _allowed(hint: Any) -> str:
+    """The allowed values of a type, as error messages describe them."""
     if get_origin(hint) is Annotated:
         return str(next(one.description for one in get_args(hint) if isinstance(one, Rule)))
     parts = [one for one in get_args(hint) if one is not type(None)]
     if get_origin(hint) is not None and type(None) in get_args(hint):
-        return " or ".join(map(_right, parts))
+        return " or ".join(map(_allowed, parts))
     return describe(hint)
 
 
 def _default(name: str, value: Any, info: SettingInfo) -> str:
-    """A default as it is, or in words where it depends on other settings."""
+    """The default value, or a description if it depends on other settings."""
     if value is None and name in Shape._fields:
         return "from `structure`"
     if value is None:
