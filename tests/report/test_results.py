@@ -8,7 +8,7 @@ import os
 from typing import Any
 
 import pytest
-from report.made_up import CELLS, row, rows
+from report.synthetic import CELLS, row, rows
 
 from softspin import data
 from softspin.errors import DataError

@@ -68,7 +68,7 @@ def test_every_truncation_is_detected(file: Path, content: bytes) -> None:
 
 
 def test_random_bytes_in_the_header_are_rejected_or_harmless(file: Path, content: bytes) -> None:
-    """Whatever a changed byte does, only SharingError is raised."""
+    """A changed byte either has no effect or raises SharingError."""
     (length,) = struct.unpack("<Q", content[:8])
     choose = random.Random(0)
     lines = []

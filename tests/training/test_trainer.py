@@ -288,9 +288,9 @@ def test_a_run_killed_at_random_moments_equals_an_uninterrupted_one(tmp_path: Pa
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # a forked process does not have the threads of its parent
     try:
-        began = time.monotonic()
+        started = time.monotonic()
         assert os.waitpid(in_a_fork(lambda: trainer(config, whole).train()), 0)[1] == 0
-        step_time = (time.monotonic() - began) / config.steps
+        step_time = (time.monotonic() - started) / config.steps
         moments = random.Random(0)
         seen = [0]
         for _ in range(20):
@@ -747,7 +747,7 @@ def test_a_run_records_the_commit_that_started_it(tmp_path: Path, monkeypatch: p
 
 
 def test_the_step_at_which_log_z_was_last_estimated(tmp_path: Path) -> None:
-    """At validations, and at reports with long intervals; not at the current step, which may be one of them."""
+    """Only at validations and at reports with long intervals, not at the current step, which may be one of them."""
     for report, evaluate, expected in (
         (60, 50, {1: 0, 50: 0, 51: 50, 60: 50, 120: 100}),
         (

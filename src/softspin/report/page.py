@@ -54,7 +54,7 @@ def page(report: Report) -> str:
         "others": ("Other runs: shorter schedules and variants", endnotes.others(report)),
         "failed": ("Failed and rejected runs", endnotes.failed(report)),
         "provenance": ("Where the numbers come from", endnotes.provenance(report)),
-        "commands": ("How to reproduce this report", endnotes.again()),
+        "commands": ("How to reproduce this report", endnotes.reproduce()),
     }
     links = {**{name: title for name, (title, _) in sections.items()}, "details": "Details"}
     nav = tag("ul", [tag("li", tag("a", title, href=f"#{name}")) for name, title in links.items()])
