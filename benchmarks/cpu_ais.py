@@ -98,7 +98,7 @@ def main() -> None:
     parser.add_argument("--temperatures", type=int, default=1000)
     parser.add_argument("--chains", type=int, default=1000)
     parser.add_argument("--runs", type=int, default=500)
-    parser.add_argument("--rbms-every", type=int, default=2, help="rbms runs in every so many rounds")
+    parser.add_argument("--rbms-every", type=int, default=2, help="run rbms in every n-th round only")
     parser.add_argument("--save", type=Path, default=Path(__file__).parent / "results" / "cpu_ais.json")
     args = parser.parse_args()
     found = contestants(*boltzmann(200, 200), args.temperatures, args.chains)

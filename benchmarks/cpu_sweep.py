@@ -73,7 +73,7 @@ def quantiles(values: list[float]) -> dict[str, float]:
 
 
 def measure(contenders: dict[str, Contender], rounds: int, rare: dict[str, int]) -> dict[str, dict[int, float]]:
-    """Milliseconds per unit of work, by name and round; contenders in `rare` run every so many rounds only."""
+    """Milliseconds per unit of work, by name and round; contenders in `rare` run only in every n-th round."""
     for call, _ in contenders.values():
         call()
     times: dict[str, dict[int, float]] = {name: {} for name in contenders}

@@ -68,7 +68,7 @@ OTHER: dict[str, Any] = {
     "tf32": True,
     "compile": "off",
 }
-# What the method and the sampler above do not have.
+# Settings that the method and the sampler above do not have.
 OTHER_METHOD: dict[str, Any] = {"method": "dvae#-un_exp", "epsilon": 0.1, "mean_field_steps": 3}
 OTHER_SAMPLER: dict[str, Any] = {"sampler": "pt", "part_settings": {"temperatures": 5}}
 

@@ -106,7 +106,7 @@ class MissingExtraError(SoftspinError, ImportError):
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
     """Create an error for an unknown name that suggests the closest known one, or lists them.
 
-    Up to eight known names are listed also if there is a close one, unless the line would get too long.
+    Up to eight known names are listed also if there is a close one, unless the line would be too long.
 
     Args:
         kind: What the name stands for, such as "method".

@@ -92,7 +92,7 @@ def find_device(name: str) -> torch.device:
 
 
 def _too_old(device: torch.device) -> str | None:
-    """Why the kernels do not compile for a GPU, or None. They use integer and TF32 products of tensor cores."""
+    """Reason why the kernels do not compile for a GPU, or None. They use integer and TF32 products of tensor cores."""
     major, minor = torch.cuda.get_device_capability(device)
     if (major, minor) >= MIN_COMPUTE_CAPABILITY:
         return None

@@ -257,7 +257,7 @@ def test_observations_show_their_comparisons(shown: Page) -> None:
     # The two first seeds of five are 1.5 steps of 0.05 / sqrt(2.5) below the mean.
     less = 89.60 - (89.12 - 1.5 * 0.05 / 2.5**0.5)
     assert f"+{less:.2f} ± " in text
-    # Also at the verdict, which stands there before anybody opens the list.
+    # Flags are also next to the verdict, which is visible while the list is closed.
     article = text[text.index("DVAE# usually outperforms") :]
     assert article.index("2 of 5 seeds") < article.index("1 comparison")
 

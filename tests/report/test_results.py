@@ -1,4 +1,4 @@
-"""Which rows count, their means and spreads, and which are rejected."""
+"""Rows that count, their means and standard deviations, and rows that are rejected."""
 
 from __future__ import annotations
 

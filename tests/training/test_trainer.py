@@ -533,7 +533,7 @@ def test_resuming_without_a_run_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("at", [3, 7])
 def test_resuming_with_other_data_is_an_error(at: int, tmp_path: Path) -> None:
-    """Also before the first checkpoint. The name of the data may change, their bits may not."""
+    """This holds also before the first checkpoint. The name of the data may change, their bits may not."""
     data = bars()
     with pytest.raises(Killed):
         trainer(small(), tmp_path, callback=Stop(at, kill)).train()
@@ -734,7 +734,7 @@ def test_load_reads_the_best_and_the_last(tmp_path: Path) -> None:
 
 
 def test_a_run_records_the_commit_that_started_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also a resumed one, even if the working tree changes during training."""
+    """This holds also for a resumed run, even if the working tree changes during training."""
     head = ["before"]
     monkeypatch.setattr("softspin.provenance.commit", functools.cache(lambda: head[0]))
     with pytest.raises(Killed):

@@ -83,7 +83,7 @@ class Tally(NamedTuple):
 
     @property
     def needed(self) -> int:
-        """How many of all comparisons must support the claim."""
+        """Number of comparisons that must support the claim."""
         return enough(self.share, self.cases)
 
     def count(self, outcome: Outcome) -> int:
@@ -159,7 +159,7 @@ class Observation:
 
 
 def enough(share: Fraction, cases: int) -> int:
-    """How many of `cases` comparisons must support a claim: more than half, or at least three quarters.
+    """Number of `cases` comparisons that must support a claim: more than half, or at least three quarters.
 
     >>> enough(MOST, 8), enough(PLAIN, 6)
     (5, 5)

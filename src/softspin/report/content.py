@@ -57,7 +57,7 @@ class Picture(NamedTuple):
 
     @property
     def origin(self) -> list[tuple[str, str]]:
-        """Where its numbers come from."""
+        """Origin of the numbers: commit, device, training steps and date."""
         meta: dict[str, Any] = {} if self.arrays is None else self.arrays.meta
         steps = f"{meta['steps_done']:,} of {meta['steps']:,}" if {"steps", "steps_done"} <= meta.keys() else "none"
         return [
@@ -117,7 +117,7 @@ class Report:
 
     @property
     def entries(self) -> list[Entry]:
-        """Each cell once; Table 2 repeats some of Table 1."""
+        """Entries without repetition; Table 2 repeats some cells of Table 1."""
         return list({entry.cell.id: entry for block in self.blocks for entry in block.entries}.values())
 
     @property

@@ -55,7 +55,7 @@ CAPTIONS = {
 
 
 def caption(arrays: Arrays) -> str:
-    """What the figure shows, what differs from the paper, and where the numbers come from."""
+    """Caption: content of the figure, differences from the paper, and origin of the numbers."""
     meta = arrays.meta
     marks = f" Not as in the paper: {'; '.join(meta['marks'])}." if meta.get("marks") else ""
     return f"{CAPTIONS[meta['figure']]}{marks} {_source(meta)}"

@@ -16,7 +16,8 @@
 
 One comparison for each data set, structure and K unless stated otherwise. Below: NLL lower by more than two
 standard errors. "Most" is used where the paper says most, usually or generally, and means more than half. Other
-statements must hold in three quarters. The published values reproduce all of them: in this reading, the paper is consistent with itself.
+statements must hold in three quarters. The published values reproduce all of them: in this reading, the paper is
+consistent with itself.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def observations(table1: Sequence[Cell], table2: Sequence[Cell]) -> list[Observa
         "Both are similar",
         f"the NLLs of {' and '.join(GAUSSIAN)} differ less from each other than the lower one from that of {POWER}",
         tuple(
-            _case(f"apart, less the lower above {POWER}", place, [*GAUSSIAN, POWER], near_each_other)
+            _case(f"difference of the two − (the lower − {POWER})", place, [*GAUSSIAN, POWER], near_each_other)
             for place in places
         ),
         PLAIN,
@@ -143,7 +144,11 @@ def _gain(net: tuple[str, str], method: str, least: int, most: int) -> Case:
 
 def _gains(net: tuple[str, str], sharp: str, other: str, least: int, most: int) -> Case:
     cells = tuple(_id((*net, k), method) for method in (sharp, other) for k in (most, least))
-    return Case(f"{net[0]}/{net[1]}: k{most} − k{least} of {sharp} less {other}'s", cells, weighted(1, -1, -1, 1))
+    return Case(
+        f"{net[0]}/{net[1]}: (k{most} − k{least} of {sharp}) − (k{most} − k{least} of {other})",
+        cells,
+        weighted(1, -1, -1, 1),
+    )
 
 
 def _id(place: Setup, method: str) -> str:

@@ -36,7 +36,7 @@ from softspin.report.texts import (
     verdict,
 )
 
-# Whatever a row contains, the browser loads nothing and runs nothing.
+# The browser must not load or run anything, even if a row contains markup.
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 

@@ -221,7 +221,7 @@ def _place(group: Group, cells: list[str]) -> tuple[object, ...]:
 
 
 def rejection_reason(row: ResultRow, cell: Cell | None) -> str | None:
-    """Why a result does not count; None if it does. Its config must be known and match the row."""
+    """Reason why a result does not count; None if it does. Its config must be known and match the row."""
     known = {"fingerprint": row.fingerprint, "device": row.provenance.device}
     wrong = [f"its {name} is unknown" for name, value in known.items() if not value]
     wrong += [f"it {row.invalid}"] if row.invalid else []
@@ -262,7 +262,7 @@ def _read(text: str, cell: Cell | None) -> tuple[Config, dict[str, Any] | None]:
 
 
 def unknown_origin(config: object, *commits: object) -> str | None:
-    """Why the origin of a row or of a figure is unknown; None if it is known.
+    """Reason why the origin of a row or of a figure is unknown; None if it is known.
 
     Args:
         config: Config of the run, as plain data.

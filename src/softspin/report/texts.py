@@ -29,7 +29,8 @@ COMPARISON = (
     ERRORS,
     f"Other flags name what differs from the paper: fewer than {SEEDS} seeds, a reconstructed data set, or outdated "
     "code. Outdated means that a bug was found later in the code that computed the value, see the development log. "
-    "Such a value is shown until the cell has been rerun. Short runs and variants of the recipe never count as a cell's value.",
+    "Such a value is shown until the cell has been rerun. Short runs and variants of the recipe never count as the "
+    "value of a cell.",
 )
 
 LOG_Z = (
@@ -78,7 +79,7 @@ _SETS = {"mnist": "MNIST", "omniglot": "OMNIGLOT"}
 
 
 def verdict(report: Report) -> str:
-    """How many cells have been run, and how many of them agree with the paper."""
+    """Sentences on the number of cells that have been run and that agree with the paper."""
     counts = report.summary
     run, cells, compared, near = (counts[name] for name in ("run", "cells", "compared", "near"))
     if not run:
@@ -98,7 +99,7 @@ def verdict(report: Report) -> str:
 
 
 def observed(report: Report) -> str:
-    """How many of the paper's observations are reproduced."""
+    """Sentence on the number of observations that are reproduced."""
     verdicts = [one.verdict for one in report.judged]
     counts = {kind: verdicts.count(kind) for kind in get_args(Verdict) if kind in verdicts}
     parts = [f"{number} {'is' if number == 1 else 'are'} {kind}" for kind, number in counts.items()]
