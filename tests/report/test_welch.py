@@ -32,14 +32,16 @@ def test_degrees_of_freedom_are_those_of_scipy() -> None:
 
 @pytest.mark.parametrize(("ours", "theirs"), [(2, 5), (5, 5)])
 def test_the_false_alarm_rate_under_equality(ours: int, theirs: int) -> None:
-    """4,000 pairs of the same mean, of unlike spreads: more than 2 apart in about 4.6%, Welch's t being an
-    approximation. Plain standard errors say so of 12% and 9%. False alarms: below 1e-6, by the binomial law."""
+    """In 4,000 pairs with equal means and unequal variances, abs(z) > 2 in about 4.6% (Welch's t is approximate).
+
+    Without the conversion it is 12% and 9%. False-alarm rate of this test: below 1e-6, binomial.
+    """
     g = torch.Generator().manual_seed(1)
     a, b = torch.randn(4000, ours, generator=g), 1.5 * torch.randn(4000, theirs, generator=g)
     errors = [(x.std(1) / math.sqrt(x.shape[1])).tolist() for x in (a, b)]
     differences = (a.mean(1) - b.mean(1)).tolist()
     plain = [d / math.hypot(x, y) for d, x, y in zip(differences, *errors, strict=True)]
-    # The tails of t are heavier than the normal's, so only what is far apart by plain standard errors can be so here.
+    # The tails of t are heavier than the normal's, so abs(z) > 2 implies abs(t) > 2.
     far = [
         (t, degrees_of_freedom([(x, ours), (y, theirs)])) for t, x, y in zip(plain, *errors, strict=True) if abs(t) > 2
     ]
