@@ -143,6 +143,7 @@ def test_curves_separate_training_from_validation_and_name_units(
     [
         ("pa", "effective sample size / population"),
         ("pcd", "fraction of flipped bits"),
+        ("pt", "mean exchange probability"),
         (None, "sampler: effective or flipped fraction"),
     ],
 )

@@ -38,8 +38,13 @@ QUANTITIES = {
     "log_z": ("log Z of the prior", "nats"),
 }
 """Title and unit of each quantity of a metrics log."""
-SAMPLER_TITLES = {"pa": "effective sample size / population", "pcd": "fraction of flipped bits"}
-"""Title of the quantity "sampler" by name of the sampler."""
+SAMPLER_TITLES = {
+    "pa": "effective sample size / population",
+    "pcd": "fraction of flipped bits",
+    "pt": "mean exchange probability",
+    "dimod": "fraction of flipped bits",
+}
+"""Title of the quantity "sampler", which is `Sampler.quality`, by name of the sampler."""
 LARGEST = 20_000
 """Maximum dots of a mosaic's longer side, at two or more for each pixel; larger ones need gigabytes to draw."""
 
