@@ -1,17 +1,17 @@
-# Each target stands alone on a fresh clone: it makes .venv, installs what constraints.txt pins, and does the job.
+# Each target works on a fresh clone: it creates .venv and installs the versions pinned in constraints.txt first.
 PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
 BIN := $(VENV)/bin
 
-# Without this, some small cloud machines run all OpenMP threads on one core and every operation crawls.
+# Without this, some small cloud machines run all OpenMP threads on one core, which is very slow.
 export OMP_PROC_BIND ?= true
 
-# Two processes of one thread each, as most tests are too small to share two threads; bound, both would sit on one core.
+# Two processes of one thread each, because most tests are too small for two threads; with OMP_PROC_BIND both would run on one core.
 # The GPU kernels are tested on the CPU, by Triton's interpreter; `make test-gpu` runs them on the GPU itself.
 .PHONY: demo check test test-all test-gpu coverage docs format clean
 
-# About two minutes on two cores; each run has a folder of its own, runs/demo, runs/demo-2, ...
+# About two minutes on two cores; each run has its own directory, runs/demo, runs/demo-2, ...
 demo: $(READY)
 	$(BIN)/softspin demo
 
@@ -22,21 +22,21 @@ check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# All tests but those marked as slow, which repeat at larger size what others show.
+# All tests except slow ones, which repeat other tests at larger size.
 test: check
 	$(PYTEST) -m 'not slow'
 
 test-all: check
 	$(PYTEST)
 
-# A summary on the terminal, and each line in htmlcov/index.html.
+# Summary on the terminal, details by line in htmlcov/index.html.
 coverage: $(READY)
 	$(PYTEST) -m 'not slow' --cov --cov-report=term --cov-report=html
 
 test-gpu: $(READY)
 	$(BIN)/pytest tests/kernels tests/samplers tests/training/test_methods_on_gpu.py
 
-# The documentation, in site/. Tutorials are run as it is built, and every warning is an error.
+# Documentation in site/. The build runs the tutorials and treats warnings as errors.
 docs: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/sphinx-build --fresh-env --write-all --fail-on-warning --keep-going --quiet -d site/.doctrees docs site
 
@@ -47,7 +47,7 @@ format: $(READY)
 clean:
 	rm -rf $(VENV)
 
-# Not compiled as they are installed: most modules of the packages are never imported.
+# --no-compile: most modules of the packages are never imported.
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "softspin needs Python 3.11 or newer; run: make PYTHON=/path/to/python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)

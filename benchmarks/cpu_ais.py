@@ -1,10 +1,10 @@
-"""How long does annealed importance sampling take on this CPU, and how far off is it, against the package rbms?
+"""Time and error of annealed importance sampling on this CPU, compared with the package rbms.
 
     OMP_PROC_BIND=true python benchmarks/cpu_ais.py
 
-1,000 temperatures x 1,000 chains of a 200x200 RBM, from its own biases, as rbms does it. Speed: rounds of
+1,000 temperatures x 1,000 chains of a 200x200 RBM, starting from its biases, as in rbms. Speed: rounds of
 one run each, interleaved. Error: repeated runs at fewer temperatures of a 200x20 RBM with stronger weights, whose
-log Z is known by enumeration. Rows go to results/cpu_ais.json; rbms takes part if installed.
+log Z is known by enumeration. Rows are written to results/cpu_ais.json. rbms is included if installed.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def main() -> None:
     parser.add_argument("--temperatures", type=int, default=1000)
     parser.add_argument("--chains", type=int, default=1000)
     parser.add_argument("--runs", type=int, default=500)
-    parser.add_argument("--rbms-every", type=int, default=2, help="rbms runs in every so many rounds")
+    parser.add_argument("--rbms-every", type=int, default=2, help="run rbms in every n-th round only")
     parser.add_argument("--save", type=Path, default=Path(__file__).parent / "results" / "cpu_ais.json")
     args = parser.parse_args()
     found = contestants(*boltzmann(200, 200), args.temperatures, args.chains)

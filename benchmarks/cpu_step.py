@@ -1,4 +1,4 @@
-"""How much faster is a training update on the CPU than the same update in plain eager torch?
+"""Speedup of a training update on the CPU over the same update in plain eager torch.
 
     python benchmarks/cpu_step.py [--commit HASH] [--out FILE]
 

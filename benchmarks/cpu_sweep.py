@@ -1,4 +1,4 @@
-"""How long does one Gibbs sweep of 1,000 chains of a 200x200 RBM take on this CPU, compared with other packages?
+"""Time of one Gibbs sweep of 1,000 chains of a 200x200 RBM on this CPU, compared with other packages.
 
     OMP_PROC_BIND=true python benchmarks/cpu_sweep.py
 
@@ -43,7 +43,7 @@ def device() -> str:
 
 
 def environment() -> dict[str, Any]:
-    """What every row says about where it was measured."""
+    """Hardware and software of the measurement, for every row."""
     here = Path(__file__).parent
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=False).stdout
     return {
@@ -73,7 +73,7 @@ def quantiles(values: list[float]) -> dict[str, float]:
 
 
 def measure(contenders: dict[str, Contender], rounds: int, rare: dict[str, int]) -> dict[str, dict[int, float]]:
-    """Milliseconds per unit of work, by name and round; contenders in `rare` run every so many rounds only."""
+    """Milliseconds per unit of work, by name and round; contenders in `rare` run only in every n-th round."""
     for call, _ in contenders.values():
         call()
     times: dict[str, dict[int, float]] = {name: {} for name in contenders}

@@ -1,4 +1,4 @@
-"""How long does a test likelihood take on this GPU?
+"""Time of a test likelihood on this GPU.
 
     python benchmarks/gpu_evaluation.py [--commit HASH] [--out FILE]
 

@@ -1,11 +1,11 @@
-"""How long do the products of a training step take on this GPU, by our kernel and by torch?
+"""Time of the matrix products of a training step on this GPU, by our kernel and by torch.
 
     python benchmarks/gpu_matmul.py [--commit HASH] [--out FILE] [--tune]
 
 The shapes of 2-nonlinear on MNIST: batch 100 with one sample for 1, 5 and 20 replicas, and with 25 samples for 1.
-Times are of graphs of 50 products, between two events. `ours` is with the sum of the parts as an operation of its own,
-`parts` without: in a compiled step the sum belongs to what comes next. Errors are the largest one against float64, in
-units of the Cauchy-Schwarz bound of its entry. With --tune, all tiles below are tried instead.
+Times are of graphs of 50 products, between two events. `ours` includes the sum of the parts as a separate operation,
+`parts` does not: in a compiled step the sum is fused with the next operation. Errors are the largest difference from
+float64, in units of the Cauchy-Schwarz bound of the entry. With --tune, all tiles below are tried instead.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How long does a training update take on this GPU?
+"""Time of a training update on this GPU.
 
     python benchmarks/gpu_step.py [--commit HASH] [--out FILE] [--quick]
 

@@ -1,4 +1,4 @@
-"""How long do 40 Gibbs sweeps and a whole AIS run take on this GPU, and how accurate are 16-bit weights?
+"""Time of 40 Gibbs sweeps and of a whole AIS run on this GPU, and accuracy of 16-bit weights.
 
     python benchmarks/gpu_sweeps.py [--commit HASH] [--out FILE]
 

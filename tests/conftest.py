@@ -1,4 +1,4 @@
-"""What every test begins with."""
+"""Fixtures and skips for all tests."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch.distributions import Distribution
 
 @pytest.fixture(autouse=True)
 def distributions_check_their_values() -> None:
-    """torch's compiler turns this off for good, for whatever runs after it in the process."""
+    """torch.compile turns validation off permanently for the process; turn it on again for each test."""
     Distribution.set_default_validate_args(True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip tests whose device or browser is missing.
 
-    Where there is a GPU, a run of any test may be compiled; torch then warns of itself.
+    With a GPU, any run in a test may be compiled; warnings of torch about its own code are then ignored.
     """
     missing = {}
     if not torch.cuda.is_available():

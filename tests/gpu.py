@@ -1,4 +1,4 @@
-"""Tests on a GPU: how they are skipped elsewhere, and which warnings torch gives of itself when it compiles."""
+"""Marks for tests on a GPU: skipped elsewhere; warnings of torch about its own code while compiling are ignored."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TORCH_WARNINGS = [
     pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning"),
     pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning"),
 ]
-"""Where there is a GPU, all tests ignore these, since any may train there."""
+"""With a GPU, all tests ignore these warnings, since any may train on it."""
 
 Test = TypeVar("Test", bound=Callable[..., object])
 

@@ -1,4 +1,4 @@
-"""Rows that somebody made up: valid, unless a test changes them."""
+"""Synthetic result rows, valid unless a test changes them."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ def row_json(status: str = "ok", **changes: Any) -> dict[str, Any]:
 
 
 def made_row(status: str = "ok", **changes: Any) -> ResultRow:
-    """The same as a record; wrong values of optional fields make it invalid."""
+    """A synthetic row as a record; wrong values of optional fields make it invalid."""
     return ResultRow.from_json_lenient(row_json(status, **changes))

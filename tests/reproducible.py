@@ -1,9 +1,9 @@
-"""Training whose every bit is the same on all x86-64 machines: the environment it needs, and digests of its state.
+"""Bit-for-bit reproducible training on all x86-64 machines: the required environment, and digests of the state.
 
-What differs from one CPU to another is the order of floating-point operations. torch and MKL choose their code by the
-CPU's instruction set, and split sums over threads. `PINNED` makes both take the plainest code on one thread. These
-variables are read when torch is loaded, hence a process of its own. numba needs no setting: without fast-math it keeps
-the order of operations (the digests with NUMBA_CPU_NAME=generic are the same, for 8 s of compilation more).
+CPUs differ in the order of floating-point operations: torch and MKL choose their code by the CPU's instruction set, and
+split sums over threads. `PINNED` selects the most generic code on one thread. These variables are read when torch is
+loaded, so a separate process is needed. numba needs no setting: without fast-math it keeps the order of operations
+(NUMBA_CPU_NAME=generic gives the same digests, with 8 s more compilation).
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ PINNED = {
     "OMP_PROC_BIND": "false",
 }
 TORCH = "2.13.0"
-"""The version that made the stored digests; another one may add up in another order."""
+"""Version that computed the stored digests; others may sum in another order."""
 
 
 def no_digests_here() -> str | None:
-    """Why the stored digests do not hold on this machine, or None."""
+    """Reason why the stored digests do not apply to this machine, or None."""
     if platform.machine() != "x86_64" or sys.platform != "linux":
         return f"the stored digests are those of Linux on x86_64, not of {sys.platform} on {platform.machine()}"
     if (found := torch.__version__.partition("+")[0]) != TORCH:
@@ -44,7 +44,7 @@ def no_digests_here() -> str | None:
 
 
 def run_pinned(script: Path, *arguments: object) -> Any:
-    """The JSON that a script prints, run with the code that is imported here in an environment that fixes all bits."""
+    """Run a script in the pinned environment with the softspin imported here, and return the JSON that it prints."""
     folders = (Path(softspin.__file__).parents[1], Path(__file__).parent)
     environment = {**os.environ, **PINNED, "PYTHONPATH": os.pathsep.join(map(str, folders))}
     environment.pop("TRITON_INTERPRET", None)
@@ -71,9 +71,9 @@ def tensor_digests(tensors: Iterable[Tensor]) -> list[str]:
 
 
 def state_digests(folder: Path) -> list[str]:
-    """Of a run's checkpoint `last`: the model, Adam's moments, the sampler's state, and log Z.
+    """Digests of a run's checkpoint `last`: the model, Adam's moments, the sampler's state, and log Z.
 
-    Counters and running means are left out: they may be stored otherwise, and what depends on them is here.
+    Counters and running means are excluded: their format may change, and they are covered by what depends on them.
     """
     tensors, _ = checkpoint.load(folder, "last")
     return tensor_digests(
@@ -82,5 +82,5 @@ def state_digests(folder: Path) -> list[str]:
 
 
 def joint_digest(digests: Iterable[str]) -> str:
-    """One digest for all."""
+    """One digest of several."""
     return hashlib.sha256("".join(digests).encode()).hexdigest()

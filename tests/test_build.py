@@ -1,4 +1,4 @@
-"""What is built: the commit is recorded in wheels and sdists, and the package's data files are in the wheel."""
+"""Built packages: the commit is recorded in wheels and sdists, and the package's data files are in the wheel."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ OTHER: dict[str, Any] = {
     "tf32": True,
     "compile": "off",
 }
-# What the method and the sampler above do not have.
+# Settings that the method and the sampler above do not have.
 OTHER_METHOD: dict[str, Any] = {"method": "dvae#-un_exp", "epsilon": 0.1, "mean_field_steps": 3}
 OTHER_SAMPLER: dict[str, Any] = {"sampler": "pt", "part_settings": {"temperatures": 5}}
 
@@ -114,7 +114,7 @@ def test_the_structures() -> None:
     assert Config(structure="4-nonlinear", bits_per_group=7, layers=0).shape == (4, 7, 0, 200)
 
 
-# The recipe's table, once more by hand: a column a method, a row a data set and structure.
+# The recipe's table, typed again: one column per method, one row per data set and structure.
 TABLE = """
              spike_exp ++exp ++power gauss_int gaussian #exp un_exp #power
 mnist    1-linear     5 12 40 40 40 12 40 40
@@ -344,8 +344,11 @@ def test_the_error_of_a_bad_value_names_field_value_and_limits(values: dict[str,
         ("steps=1.5", "steps = 1.5 is not possible"),
         ("tf32=yes", "tf32 = 'yes' is not possible; it must be true or false"),
         ("seeds=", "seeds = [] is not possible"),
-        ("seeds=4-0", "seeds = '4-0' is not possible; it must be a range that rises, of at most 10000, as in 0-4"),
-        ("seeds=0-999999999999", "seeds = '0-999999999999' is not possible; it must be a range that rises"),
+        (
+            "seeds=4-0",
+            "seeds = '4-0' is not possible; it must be an increasing range of at most 10000 integers, such as 0-4",
+        ),
+        ("seeds=0-999999999999", "seeds = '0-999999999999' is not possible; it must be an increasing range"),
         ("seeds=-3", "seeds = [-3] is not possible"),
         ("betas=20;30", "betas = ['20;30'] is not possible"),
         ("learning_rate_schedule=0.5", "learning_rate_schedule = [[0.5]] is not possible"),
@@ -367,7 +370,7 @@ def test_the_error_of_a_bad_file_names_it(tmp_path: Path) -> None:
         (b"beta = ", r"config file .*run\.toml is not TOML: Invalid value"),
         (b"\xff\xfe", r"config file .*run\.toml is not TOML: "),
         (b"betta = 3", r"run\.toml: unknown setting 'betta'; did you mean 'beta'\?"),
-        (b'seeds = "4-0"', r"run\.toml: seeds = '4-0' is not possible; it must be a range that rises"),
+        (b'seeds = "4-0"', r"run\.toml: seeds = '4-0' is not possible; it must be an increasing range"),
         (b"beta = true", r"run\.toml: beta = True is not possible"),
         (b"[beta]\nvalue = 3", r"run\.toml: beta = \{'value': 3\} is not possible"),
     ):

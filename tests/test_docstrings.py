@@ -21,11 +21,11 @@ PACKAGES = (
     "softspin.samplers.population", "softspin.samplers.tempering", "softspin.sharing", "softspin.smoothing",
     "softspin.training", "softspin.training.trainer",
 )  # fmt: skip
-"""What users import from, one by one. What these export is the public API."""
+"""Modules that users import from. Their exports are the public API."""
 
 
 def exported(module: Any) -> Iterator[tuple[str, Any]]:
-    """What a module has in `__all__`, or else what it defines itself."""
+    """Names in `__all__` of a module; without it, names that the module defines."""
     own = [name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
     for name in sorted(getattr(module, "__all__", own)):
         found = getattr(module, name)
@@ -65,7 +65,7 @@ def raises(function: Callable[..., Any]) -> set[str]:
 
 
 def missing(function: Callable[..., Any]) -> list[str]:
-    """What a docstring lacks."""
+    """Missing parts of a docstring."""
     text = inspect.getdoc(function) or ""
     if text.startswith("Deprecated name of"):
         return []

@@ -170,7 +170,7 @@ print(json.dumps({
     "others": sorted([group.cell, group.steps, len(group.rows), group.mean] for group in found.others),
 }))
 """
-"""What the report makes of the committed rows."""
+"""Script that prints the report's results for the committed rows."""
 
 
 def report_by(folder: Path) -> dict[str, Any]:

@@ -23,7 +23,7 @@ def test_a_supported_gpu_is_used(monkeypatch: pytest.MonkeyPatch, capability: tu
     assert find_device("auto") == torch.device("cuda")
     assert find_device("cuda:0") == torch.device("cuda:0")
     assert find_device("cpu") == torch.device("cpu")
-    with pytest.raises(DeviceError, match="'cuda:1' was asked for, but torch finds no such GPU here; use auto or cpu"):
+    with pytest.raises(DeviceError, match="'cuda:1' was requested, but torch finds only 1 GPU; use auto or cpu"):
         find_device("cuda:1")
 
 
@@ -32,5 +32,5 @@ def test_a_gpu_that_is_too_old_is_not_used(monkeypatch: pytest.MonkeyPatch) -> N
     old = "Tesla T4 has compute capability 7.5; the kernels need 8.0 or more"
     with pytest.warns(UserWarning, match=f"running on the CPU: {old}"):
         assert find_device("auto") == torch.device("cpu")
-    with pytest.raises(DeviceError, match=f"device 'cuda' was asked for, but {old}; use auto or cpu"):
+    with pytest.raises(DeviceError, match=f"device 'cuda' was requested, but {old}; use auto or cpu"):
         find_device("cuda")

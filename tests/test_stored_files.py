@@ -89,7 +89,7 @@ def test_a_config_file_keeps_its_meaning(stored: Stored) -> None:
     found = leaves(config.to_dict())
     usual = Config()
     defaults = {field.name: getattr(usual, field.name) for field in dataclasses.fields(usual)}
-    # The values of this file are all different, so each is found under whatever name it has now.
+    # All values of this file differ, so each is identified even if its name has changed.
     chosen = {name: value for name, value in recorded["values"].items() if value not in leaves(defaults)}
     chosen.pop("version", None)
     assert len(chosen) == 18

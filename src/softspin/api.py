@@ -45,7 +45,7 @@ def fit(
     The directory gets `run.json` (config, data, provenance), `journal.jsonl` (metrics log), the checkpoints `last` and
     `best`, and `result.json` (test NLL). :func:`softspin.load` reads it.
 
-    Custom networks replace those of the config. The encoder of group g maps the centred image and the bits of the
+    Custom networks replace those of the config. The encoder of group g maps the centered image and the bits of the
     groups before it, concatenated, to the logits of its group. The decoder maps all bits to the outputs of the
     likelihood. Both map the last dimension of a tensor of any batch shape. Parameters named `weight` get weight decay,
     frozen parameters are not trained. Networks with random numbers, such as dropout, draw from torch's global

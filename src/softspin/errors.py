@@ -5,6 +5,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+MAX_LISTED_NAMES = 8
+MAX_LINE = 200
+"""Limits for the list of known names in an error that also suggests one of them."""
+
 
 class SoftspinError(Exception):
     """Base class of all exceptions of this package."""
@@ -100,7 +104,9 @@ class MissingExtraError(SoftspinError, ImportError):
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
-    """Create an error for an unknown name that suggests the closest known one.
+    """Create an error for an unknown name that suggests the closest known one, or lists them.
+
+    Up to eight known names are listed also if there is a close one, unless the line would be too long.
 
     Args:
         kind: What the name stands for, such as "method".
@@ -112,12 +118,16 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError
 
     Example:
         >>> print(unknown_name("method", "dvae#-pow", ["dvae#-power", "dvae++-exp"]))
-        unknown method 'dvae#-pow'; did you mean 'dvae#-power'?
+        unknown method 'dvae#-pow'; did you mean 'dvae#-power'? known: dvae#-power, dvae++-exp
         >>> print(unknown_name("method", "zzz", ["dvae#-power", "dvae++-exp"]))
         unknown method 'zzz'; known: dvae#-power, dvae++-exp
     """
     names = sorted(known)
     lower = {known_name.lower(): known_name for known_name in names}
     near = difflib.get_close_matches(name.lower(), lower, n=1)
-    hint = f"did you mean '{lower[near[0]]}'?" if near else f"known: {', '.join(names)}"
-    return UnknownNameError(f"unknown {kind} '{name}'; {hint}")
+    problem, listed = f"unknown {kind} '{name}'", f"known: {', '.join(names)}"
+    if not near:
+        return UnknownNameError(f"{problem}; {listed}")
+    short = f"{problem}; did you mean '{lower[near[0]]}'?"
+    full = f"{short} {listed}"
+    return UnknownNameError(full if len(names) <= MAX_LISTED_NAMES and len(full) < MAX_LINE else short)

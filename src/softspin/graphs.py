@@ -103,7 +103,7 @@ def checked_edges(edges: Iterable[tuple[int, int]], units: int) -> Edges:
 def lattice(name: str, size: int, units: int) -> Lattice:
     """Select a connected part of the graph of a D-Wave processor, with all edges between its nodes.
 
-    Nodes are found by breadth-first search from the lowest node number, neighbours in increasing order. Units are
+    Nodes are found by breadth-first search from the lowest node number, neighbors in increasing order. Units are
     ordered by the numbers of their nodes.
 
     Args:

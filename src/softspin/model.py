@@ -27,7 +27,7 @@ from softspin.priors import Prior
 class DiscreteVAE(nn.Module):
     """R models of one shape, trained side by side.
 
-    The encoder has one net per group. The net of group g takes the centred data `(R, 1, batch, features)` and the bits
+    The encoder has one net per group. The net of group g takes the centered data `(R, 1, batch, features)` and the bits
     of the groups before it `(R, K, batch, (g - 1) bits)`, as separate arguments. It returns as many outputs for each
     bit as the method needs, the logits first. The decoder takes all bits. An ordinary module that maps rows of features
     is wrapped in :class:`softspin.nets.CustomNet`.
@@ -106,12 +106,12 @@ class DiscreteVAE(nn.Module):
         Raises:
             ShapeError: A net has a wrong number of outputs.
         """
-        centred = (x - self.mean)[:, None]
+        centered = (x - self.mean)[:, None]
         seen: list[Tensor] = []
         for group, net in enumerate(self.encoder):
             own = noise[..., group * self.bits_per_group : (group + 1) * self.bits_per_group]
             before = [torch.cat(seen, dim=-1)] if seen else []
-            out = net(centred, *before)
+            out = net(centered, *before)
             if out.shape[-1] != self.bits_per_group * self.method.outputs_per_bit:
                 raise ShapeError(
                     f"the encoder net of group {group + 1} has {out.shape[-1]} outputs; it needs "

@@ -83,14 +83,16 @@ def find_device(name: str) -> torch.device:
     if device.type != "cuda":
         return device
     if not (torch.cuda.is_available() and (device.index or 0) < torch.cuda.device_count()):
-        raise DeviceError(f"device '{name}' was asked for, but torch finds no such GPU here; use auto or cpu")
+        gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        found = f"only {gpus} GPU{'' if gpus == 1 else 's'}" if gpus else "no GPU"
+        raise DeviceError(f"device '{name}' was requested, but torch finds {found}; use auto or cpu")
     if (old := _too_old(device)) is not None:
-        raise DeviceError(f"device '{name}' was asked for, but {old}; use auto or cpu")
+        raise DeviceError(f"device '{name}' was requested, but {old}; use auto or cpu")
     return device
 
 
 def _too_old(device: torch.device) -> str | None:
-    """Why the kernels do not compile for a GPU, or None. They use integer and TF32 products of tensor cores."""
+    """Reason why the kernels do not compile for a GPU, or None. They use integer and TF32 products of tensor cores."""
     major, minor = torch.cuda.get_device_capability(device)
     if (major, minor) >= MIN_COMPUTE_CAPABILITY:
         return None

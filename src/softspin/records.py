@@ -176,7 +176,7 @@ class ResultRow(Record):
     outdated: str | None = None
     """Error that was later found in the code, which invalidates the row; None if there is none."""
     error: str | None = None
-    """Why the run failed."""
+    """Reason for a failure."""
 
     invalid: str | None = field(default=None, metadata={"stored": False})
     """Message about the first field that `from_json_lenient` could not read."""
@@ -302,7 +302,7 @@ class ModelRecord(RunRecord):
     valid_nll: tuple[float | None, ...]
     """Validation NLL of each replica at that step."""
     chosen: str | None = None
-    """Why this replica was selected from those of its run."""
+    """Reason why this replica was selected from those of its run."""
     license: str | None = None
     result: tuple[ResultRow, ...] | None = None
     """A row for each replica; None if these parameters were not evaluated."""

@@ -153,7 +153,7 @@ def _items(hint: Any, part: str) -> list[Any]:
     first, dash, last = part.partition("-")
     if base is int and dash and first.strip().isdecimal() and last.strip().isdecimal():
         if not 0 <= int(last) - int(first) < MAX_RANGE_LENGTH:
-            raise ValueError(f"a range that rises, of at most {MAX_RANGE_LENGTH}, as in 0-4")
+            raise ValueError(f"an increasing range of at most {MAX_RANGE_LENGTH} integers, such as 0-4")
         return list(range(int(first), int(last) + 1))
     return [parse(hint, part)]
 

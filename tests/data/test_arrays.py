@@ -110,14 +110,18 @@ def test_a_home_folder_in_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         (
             np.array([[0, 255], [3, 4], [5, 6]], dtype=np.uint8),
             SupportError,
-            r"train must lie in \[0, 1\], not run from 0 to 255; divide grey levels of 0 .. 255 by 255",
+            r"train are from 0 to 255, but must be in \[0, 1\]; divide gray levels of 0 .. 255 by 255",
         ),
-        (np.array([[0, 2.0]] * 3), SupportError, "run from 0 to 2; divide grey levels"),
-        (np.array([[0, 1.25]] * 3), SupportError, "run from 0 to 1.25$"),
-        (np.array([[-1, 1]] * 3), SupportError, "run from -1 to 1$"),
-        (np.array([[0, 256]] * 3), SupportError, "run from 0 to 256$"),
+        (np.array([[0, 2.0]] * 3), SupportError, r"from 0 to 2, but must be in \[0, 1\]; divide gray levels"),
+        (np.array([[0, 1.25]] * 3), SupportError, r"from 0 to 1.25, but must be in \[0, 1\]$"),
+        (
+            np.array([[-1, 1]] * 3),
+            SupportError,
+            r"from -1 to 1, but must be in \[0, 1\]; convert spins with \(x \+ 1\) / 2$",
+        ),
+        (np.array([[0, 256]] * 3), SupportError, r"from 0 to 256, but must be in \[0, 1\]$"),
         (np.array([[0, np.nan]] * 3), SupportError, "train contains NaN"),
-        (np.array([[0, np.inf]] * 3), SupportError, "run from 0 to inf$"),
+        (np.array([[0, np.inf]] * 3), SupportError, r"from 0 to inf, but must be in \[0, 1\]$"),
         (np.array([[0, 1j]] * 3), SupportError, "booleans, integers or floats, not complex128"),
         (np.array([["a", "b"]] * 3), SupportError, "booleans, integers or floats, not <U1"),
         (np.zeros(5), ShapeError, r"train must have shape \(images, ...\).*it has shape \(5,\)"),
@@ -160,7 +164,7 @@ def test_pickles_are_rejected_and_not_run(tmp_path: Path) -> None:
 def test_unreadable_files_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"there is no file .*none.npy"):
         load(tmp_path / "none.npy")
-    with pytest.raises(DataError, match=r"cannot read table.csv: own data are .npy or .npz files"):
+    with pytest.raises(DataError, match=r"cannot read table.csv: expected a .npy or .npz file with an array"):
         load("table.csv")
     (tmp_path / "empty.npy").touch()
     with pytest.raises(DataError, match=r"cannot read .*empty.npy: "):

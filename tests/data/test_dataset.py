@@ -146,7 +146,7 @@ def test_to_moves_every_part() -> None:
         ({"test": bits(4)[:0]}, ShapeError, "test has no images"),
         ({"train": bits(4).float()}, SupportError, r"train must be uint8 \(bits\), not float32"),
         ({"valid": bits(4) * 2}, SupportError, "values of valid must be 0 or 1; they run from 0 to 2"),
-        ({"binarization": "per-batch"}, SupportError, r"train must be float32 \(grey levels in \[0, 1\]\)"),
+        ({"binarization": "per-batch"}, SupportError, r"train must be float32 \(gray levels in \[0, 1\]\)"),
     ],
 )
 def test_construction_errors(changes: dict[str, Any], error: type[Exception], text: str) -> None:

@@ -69,7 +69,7 @@ def test_mnist_is_upright(real_mnist: Dataset) -> None:
 def test_mnist_texts_have_the_published_digests_and_make_the_same_set(
     real_mnist: Dataset, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From the bits back to the published text, byte for byte; then the same data set by download."""
+    """Bits are converted back to the published text, byte for byte; its download gives the same data set."""
     for part, file in zip(("train", "valid", "test"), MNIST.published.files, strict=True):
         text = as_amat(getattr(real_mnist, part).numpy())
         assert hashlib.sha256(text).hexdigest() == file.digests["sha256"]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 import softspin
 from softspin.distributions import BipartiteBoltzmann, Boltzmann, GraphBoltzmann
-from softspin.distributions.graph import colour_classes
+from softspin.distributions.graph import color_classes
 from softspin.errors import ShapeError, SupportError, TooLargeError
 
 
@@ -195,7 +195,7 @@ def test_colouring_of_an_odd_ring_takes_three_colours() -> None:
     ring = torch.zeros(5, 5, dtype=torch.bool)
     for i in range(5):
         ring[i, (i + 1) % 5] = ring[(i + 1) % 5, i] = True
-    assert sorted(len(c) for c in colour_classes(ring)) == [1, 2, 2]
+    assert sorted(len(c) for c in color_classes(ring)) == [1, 2, 2]
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,8 @@ def test_names_of_axes_and_kernels(make: Callable[[], Boltzmann]) -> None:
     boltzmann = make()
     bipartite = isinstance(boltzmann, BipartiteBoltzmann)
     assert boltzmann.has_kernels is bipartite
-    assert boltzmann.axis_names == (("left unit", "right unit") if bipartite else ("unit", "unit"))
+    sides = "left unit (first half of the bits)", "right unit (second half of the bits)"
+    assert boltzmann.axis_names == (sides if bipartite else ("unit", "unit"))
 
 
 def class_checks(source: str) -> list[str]:

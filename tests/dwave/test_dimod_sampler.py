@@ -24,7 +24,7 @@ from softspin.training.engine import Engine
 
 
 def exact_sampler(**options: Any) -> DimodSampler:
-    """By a tree decomposition: independent draws, by an independent program."""
+    """Exact sampler by tree decomposition: independent draws from other software."""
     return DimodSampler(TreeDecompositionSampler(), **options)
 
 

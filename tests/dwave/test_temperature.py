@@ -85,7 +85,7 @@ def boltzmann(energies: Any, beta: float = 1.0) -> Any:
 
 
 def test_a_mixture_with_the_right_mean_energy_fails_the_boltzmann_test() -> None:
-    """Of hot and cold, so that the fitted temperature is right: only the second test can detect it."""
+    """The mixture of hot and cold has the right fitted temperature, so only the second test can detect it."""
 
     def mixed(energies: Any) -> Any:
         hot, cold, wanted = (boltzmann(energies, beta) for beta in (0.3, 3.0, 1.0))

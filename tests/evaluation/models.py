@@ -52,7 +52,7 @@ def objective(model: DiscreteVAE, x: Tensor, uniforms: Tensor, log_z: Tensor, kl
 def small_model(
     method: str = "dvae#-power", groups: int = 2, bits: int = 4, seeds: tuple[int, ...] = (0, 1)
 ) -> DiscreteVAE:
-    """In float64, against rounding. A replica is the same alone and among others."""
+    """A small model in float64, against rounding. A replica is the same alone and among others."""
     config = Config(method=method, groups=groups, bits_per_group=bits, layers=1, width=6, seeds=seeds)
     model = build(config, data_spec(torch.linspace(0.2, 0.7, PIXELS)))
     generators = [torch.Generator().manual_seed(100 + seed) for seed in seeds]

@@ -138,6 +138,24 @@ def test_curves_separate_training_from_validation_and_name_units(
     assert [text.get_text() for text in kept[1].legends[0].get_texts()] == ["seed 0", "seed 1"]
 
 
+@pytest.mark.parametrize(
+    ("sampler", "title"),
+    [
+        ("pa", "effective sample size / population"),
+        ("pcd", "fraction of flipped bits"),
+        ("pt", "mean exchange probability"),
+        (None, "sampler: effective or flipped fraction"),
+    ],
+)
+def test_the_curve_of_the_sampler_is_named_by_the_sampler(
+    sampler: str | None, title: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[Any] = []
+    monkeypatch.setattr(pictures, "_save", lambda figure, _: kept.append(figure))
+    pictures.curves([{"step": 1, "sampler": [0.5]}], tmp_path / "c.png", sampler=sampler)
+    assert [axis.get_title() for axis in kept[0].axes] == [title]
+
+
 def test_without_matplotlib_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'softspin\[plot\]'"):

@@ -11,7 +11,7 @@ SETTINGS = [
     "bits_per_group=6", "width=8", "chains=20", "sweeps=2", "batch_size=10", "evaluate_every=4", "validation_samples=5",
     "test_samples=20", "checkpoint_every=2", "device=cpu",
 ]  # fmt: skip
-"""Settings beside the steps; 8 steps are enough to resume in the middle."""
+"""Settings other than the steps; 8 steps are enough to resume in the middle."""
 
 STRIPES = "bars-and-stripes-3x3"
 POWER, EXP = f"{STRIPES}/1-nonlinear/k1/dvae#-power/pa", f"{STRIPES}/2-nonlinear/k5/dvae#-exp/pcd"

@@ -272,10 +272,10 @@ def test_a_run_with_other_settings_is_not_resumed(cells: dict[str, Cell], data: 
 def test_a_device_that_no_longer_works_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     check_device("cpu")
 
-    def refuse(*_: object, **__: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise RuntimeError("CUDA error: an illegal memory access\nwas encountered")
 
-    monkeypatch.setattr(torch, "zeros", refuse)
+    monkeypatch.setattr(torch, "zeros", fail)
     with pytest.raises(
         DeviceError, match=r"cpu no longer works .RuntimeError: CUDA error: an illegal memory access was"
     ):

@@ -281,7 +281,7 @@ Z, RNG_STATE = bits(1, 4, 5), init_rng_state(0, 1)
         (
             lambda: choose("cpu", torch.device("cuda"), torch.float32),
             DeviceError,
-            "implementation 'cpu' was asked for, but the parameters are on cuda; move them to 'cpu'",
+            "implementation 'cpu' was requested, but the parameters are on cuda; move them to 'cpu'",
         ),
     ],
 )
@@ -292,7 +292,7 @@ def test_bad_input_is_named(call: Callable[[], object], error: type[Exception], 
 
 def test_a_missing_gpu_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(DeviceError, match="implementation 'gpu' was asked for, but torch finds no CUDA device here"):
+    with pytest.raises(DeviceError, match="implementation 'gpu' was requested, but torch finds no GPU"):
         kernels.gibbs_sweeps(Z, BIAS, WEIGHT, RNG_STATE, 1, implementation="gpu")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     with pytest.raises(DeviceError, match="the parameters are on cpu; move them to 'cuda'"):

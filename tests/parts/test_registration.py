@@ -102,10 +102,10 @@ def test_conflicting_settings_raise(register: Any) -> None:
 
 
 def test_a_value_error_of_a_part_is_a_config_error(register: Any) -> None:
-    def refuse(config: Config) -> None:
+    def reject(config: Config) -> None:
         raise ValueError("no config is good enough")
 
-    register(METHODS, made(ScoreFunction, check_config=staticmethod(refuse)))
+    register(METHODS, made(ScoreFunction, check_config=staticmethod(reject)))
     with pytest.raises(ConfigError, match="no config is good enough"):
         small(method="made")
 

@@ -6,7 +6,7 @@ import math
 from fractions import Fraction
 
 import pytest
-from report.made_up import CELLS, NOWHERE, TABLES, as_published, rows
+from report.synthetic import CELLS, NOWHERE, TABLES, as_published, rows
 
 from softspin.report.claims import (
     MOST,
@@ -41,13 +41,13 @@ def tallies(report: Report) -> dict[str, list[tuple[int, int, int, int]]]:
 
 @pytest.fixture(scope="module")
 def as_in_paper() -> Report:
-    """Rows with the means and spreads published."""
+    """Rows with the published means and standard deviations."""
     return gather(TABLES, as_published(), NOWHERE)
 
 
 def test_all_are_reproduced_by_the_published_values(as_in_paper: Report) -> None:
     assert verdicts(as_in_paper) == dict.fromkeys(NAMES, "reproduced")
-    # Counted from the table by a loop of its own, and iii, v and Table 2 by eye.
+    # Counted with separate code; iii, v and Table 2 also by hand.
     assert tallies(as_in_paper) == {
         "i": [(64, 48, 7, 9), (120, 89, 5, 26)],
         "ii": [(24, 22, 1, 1)],

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from report.made_up import CELLS, NOWHERE, TABLES, row, rows
+from report.synthetic import CELLS, NOWHERE, TABLES, row, rows
 
 from softspin.experiments.figures import NAMES
 from softspin.experiments.figures.arrays import save
@@ -242,7 +242,7 @@ def test_markdown_has_the_same_numbers(some: list[ResultRow]) -> None:
     )
     found = "- iii, mnist/1-linear/k1: dvae#-power − dvae\\+\\+-power: .*, contradicts \\*\\*2 of 5 seeds\\*\\*"
     assert re.search(found, text)
-    assert "Needed in support: 5 (published values: 6). **2 of 5 seeds**\n" in text
+    assert "Required: 5 supporting comparisons (the published values have 6). **2 of 5 seeds**\n" in text
     assert "- **iii: not reproduced so far.** With power-function smoothing" in text
     assert text.count('<details markdown="1">') == text.count("</details>") == 8
 
@@ -250,13 +250,14 @@ def test_markdown_has_the_same_numbers(some: list[ResultRow]) -> None:
 def test_observations_show_their_comparisons(shown: Page) -> None:
     text = "\n".join(shown.text)
     assert (
-        "dvae#-power is below dvae++-power. 1 of 8 comparisons made: 0 in support, 0 inconclusive, 1 in contradiction. "
-        "Needed in support: 5 (published values: 6)." in text
+        "dvae#-power has a lower NLL than dvae++-power. 1 of 8 comparisons made: 0 supporting, 0 inconclusive, "
+        "1 contradicting. "
+        "Required: 5 supporting comparisons (the published values have 6)." in text
     )
     # The two first seeds of five are 1.5 steps of 0.05 / sqrt(2.5) below the mean.
     less = 89.60 - (89.12 - 1.5 * 0.05 / 2.5**0.5)
     assert f"+{less:.2f} ± " in text
-    # Also at the verdict, which stands there before anybody opens the list.
+    # Flags are also next to the verdict, which is visible while the list is closed.
     article = text[text.index("DVAE# usually outperforms") :]
     assert article.index("2 of 5 seeds") < article.index("1 comparison")
 

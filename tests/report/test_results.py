@@ -1,4 +1,4 @@
-"""Which rows count, their means and spreads, and which are rejected."""
+"""Rows that count, their means and standard deviations, and rows that are rejected."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 from typing import Any
 
 import pytest
-from report.made_up import CELLS, row, rows
+from report.synthetic import CELLS, row, rows
 
 from softspin import data
 from softspin.errors import DataError

@@ -7,7 +7,7 @@ import shlex
 from dataclasses import replace
 
 import pytest
-from report.made_up import CELLS, TABLES, row, rows
+from report.synthetic import CELLS, TABLES, row, rows
 
 from softspin.experiments.cells import choose
 from softspin.report.results import sort_rows
@@ -20,7 +20,7 @@ from softspin.report.tables import (
     interval_text,
     obtained_text,
 )
-from softspin.report.welch import as_normal, freedom
+from softspin.report.welch import as_normal, degrees_of_freedom
 
 CELL = CELLS["mnist/1-linear/k1/dvae#-power/pa"]  # published: 89.35 ± 0.06
 
@@ -33,7 +33,9 @@ def entry(mean: float, std: float, seeds: int = 5) -> Entry:
 def test_standard_errors_apart_combine_our_spread_and_the_published_one() -> None:
     found = entry(89.60, 0.08)
     # 0.08²/5 + 0.06²/5 = 0.1²/5
-    assert found.apart == pytest.approx(as_normal(0.25 / (0.1 / math.sqrt(5)), freedom([(0.08, 5), (0.06, 5)])))
+    assert found.apart == pytest.approx(
+        as_normal(0.25 / (0.1 / math.sqrt(5)), degrees_of_freedom([(0.08, 5), (0.06, 5)]))
+    )
     assert found.difference == pytest.approx(0.25)
     assert difference_text(found) == "▲ +0.25 (+3.4 SE)"
 

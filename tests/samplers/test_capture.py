@@ -119,7 +119,7 @@ def test_persistent_chains_read_nothing(kernel: Launched, replicas: tuple[int, .
 @shapes
 @pytest.mark.parametrize("name", ["pa", "pcd"])
 def test_all_methods_that_training_uses_read_nothing(kernel: Launched, name: str, replicas: tuple[int, ...]) -> None:
-    """Of a capturable sampler: its step, samples, quality and log Z, and setting log Z."""
+    """Methods of a capturable sampler: step, samples, quality, log Z, and setting log Z."""
     kind = SAMPLERS.get(name)
     assert kind.capturable
     sampler = kind()

@@ -554,5 +554,5 @@ def test_bad_input_raises_a_clear_error(call: Callable[[], object], error: type[
 
 def test_a_missing_gpu_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(DeviceError, match=r"implementation 'gpu' .*torch finds no CUDA device"):
+    with pytest.raises(DeviceError, match=r"implementation 'gpu' .*torch finds no GPU"):
         ais(small_rbm(torch.float32), seed=0, implementation="gpu")

@@ -113,7 +113,7 @@ def test_an_even_ladder_stays_and_replicas_adapt_separately() -> None:
 
 
 def test_each_replica_can_have_its_own_ladder() -> None:
-    """As adapted_temperatures returns them: each replica runs on its own ladder, as if alone."""
+    """Temperatures per replica, as from adapted_temperatures: each replica runs as if alone."""
     boltzmann = small_rbm(replicas=(2,))
     rates = torch.tensor([[0.5, 0.5, 0.5], [0.9, 0.5, 0.1]])
     ladders = adapted_temperatures(torch.linspace(0, 1, 4, dtype=torch.float64).expand(2, 4), rates)

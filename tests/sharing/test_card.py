@@ -93,9 +93,10 @@ def test_it_says_what_the_prior_is(made: Model, settings: dict[str, Any], words:
     assert f"whose prior is {words}, trained" in text
 
 
-def test_it_begins_with_the_result(made: Model) -> None:
+def test_it_begins_with_plain_names_and_the_result(made: Model) -> None:
     assert made.metadata is not None
-    first = card(made.metadata).partition("\n---\n")[2].strip().split("\n\n")[1]
+    names, first = card(made.metadata).partition("\n---\n")[2].strip().split("\n\n")[1:3]
+    assert names == "DVAE# with power-function smoothing; 2 groups of latent bits."
     assert first.startswith(f"**{result_sentence(made.result)}** A discrete variational autoencoder")
 
 

@@ -61,6 +61,11 @@ def test_files_of_other_formats_are_rejected(file: Path, content: bytes) -> None
     assert "is damaged, or not a safetensors file" in rejected(file)
 
 
+def test_another_kind_of_file_is_named_as_such(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("not a model")
+    assert rejected(tmp_path / "notes.txt").endswith("notes.txt is neither a run directory nor a .safetensors file")
+
+
 def test_every_truncation_is_detected(file: Path, content: bytes) -> None:
     for length in [*range(0, len(content), 97), len(content) - 1]:
         file.write_bytes(content[:length])
@@ -68,7 +73,7 @@ def test_every_truncation_is_detected(file: Path, content: bytes) -> None:
 
 
 def test_random_bytes_in_the_header_are_rejected_or_harmless(file: Path, content: bytes) -> None:
-    """Whatever a changed byte does, only SharingError is raised."""
+    """A changed byte either has no effect or raises SharingError."""
     (length,) = struct.unpack("<Q", content[:8])
     choose = random.Random(0)
     lines = []

@@ -34,7 +34,7 @@ SHORT = 12
 
 
 def cases() -> dict[str, dict[str, Any]]:
-    """Settings of each run beside the common ones, by name of the run."""
+    """Settings of each run in addition to the common ones, by name of the run."""
     return {
         f"{method}, {groups} groups, {sampler}": {"method": method, "groups": groups, "sampler": sampler}
         for method in METHODS

@@ -33,7 +33,7 @@ WHEEL = [*((i, (i + 1) % 5) for i in range(5)), *((i, 5) for i in range(5))]
 
 
 def random_model(config: Config, seed: int = 0) -> DiscreteVAE:
-    """In float64, with random biases and couplings."""
+    """A model in float64, with random biases and couplings."""
     model = build(config, data_spec(torch.linspace(0.2, 0.7, PIXELS))).double()
     g = torch.Generator().manual_seed(seed)
     with torch.no_grad():

@@ -288,9 +288,9 @@ def test_a_run_killed_at_random_moments_equals_an_uninterrupted_one(tmp_path: Pa
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # a forked process does not have the threads of its parent
     try:
-        began = time.monotonic()
+        started = time.monotonic()
         assert os.waitpid(in_a_fork(lambda: trainer(config, whole).train()), 0)[1] == 0
-        step_time = (time.monotonic() - began) / config.steps
+        step_time = (time.monotonic() - started) / config.steps
         moments = random.Random(0)
         seen = [0]
         for _ in range(20):
@@ -533,7 +533,7 @@ def test_resuming_without_a_run_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("at", [3, 7])
 def test_resuming_with_other_data_is_an_error(at: int, tmp_path: Path) -> None:
-    """Also before the first checkpoint. The name of the data may change, their bits may not."""
+    """This holds also before the first checkpoint. The name of the data may change, their bits may not."""
     data = bars()
     with pytest.raises(Killed):
         trainer(small(), tmp_path, callback=Stop(at, kill)).train()
@@ -734,7 +734,7 @@ def test_load_reads_the_best_and_the_last(tmp_path: Path) -> None:
 
 
 def test_a_run_records_the_commit_that_started_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also a resumed one, even if the working tree changes during training."""
+    """This holds also for a resumed run, even if the working tree changes during training."""
     head = ["before"]
     monkeypatch.setattr("softspin.provenance.commit", functools.cache(lambda: head[0]))
     with pytest.raises(Killed):
@@ -747,7 +747,7 @@ def test_a_run_records_the_commit_that_started_it(tmp_path: Path, monkeypatch: p
 
 
 def test_the_step_at_which_log_z_was_last_estimated(tmp_path: Path) -> None:
-    """At validations, and at reports with long intervals; not at the current step, which may be one of them."""
+    """Only at validations and at reports with long intervals, not at the current step, which may be one of them."""
     for report, evaluate, expected in (
         (60, 50, {1: 0, 50: 0, 51: 50, 60: 50, 120: 100}),
         (

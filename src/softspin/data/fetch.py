@@ -40,7 +40,8 @@ def fetch(wanted: PublicSet, folder: str | os.PathLike[str] | None, allow_downlo
         found = _read_from(wanted, place)
         if found is None:
             missing = "" if place.is_dir() else " (there is no such folder)"
-            raise DataError(f"{wanted.name} is not in {place}{missing}; {_by_hand(wanted, place)}")
+            expected = f"expected files: {wanted.wanted()}"
+            raise DataError(f"{wanted.name} is not in {place}{missing}; {expected}; {_by_hand(wanted, place)}")
         return found
     cache = cache_folder()
     named = os.environ.get("SOFTSPIN_DATA", "")
@@ -86,5 +87,6 @@ def _download_into(cache: Path, wanted: PublicSet) -> None:
 
 
 def _by_hand(wanted: PublicSet, folder: Path) -> str:
-    addresses = ", ".join(file.addresses[0] for file in wanted.published.files)
-    return f"download {addresses} to {folder} yourself (expected files: {wanted.wanted()})"
+    pages = {file.addresses[0].rpartition("/")[0]: None for file in wanted.published.files}
+    names = ", ".join(file.name for file in wanted.published.files)
+    return f"download {names} from {' and '.join(pages)} to {folder}"

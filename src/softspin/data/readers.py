@@ -91,18 +91,18 @@ def binarized_mnist(tables: Sequence[NDArray[np.uint8]]) -> Dataset:
 
 
 def omniglot(train: NDArray[Any], test: NDArray[Any], source: str) -> Dataset:
-    """Data set of the 28 x 28 OMNIGLOT split of Burda et al., from upright grey-level images `(N, 28, 28)`.
+    """Data set of the 28 x 28 OMNIGLOT split of Burda et al., from upright gray-level images `(N, 28, 28)`.
 
     References:
         Burda, Grosse, Salakhutdinov (2016), Importance Weighted Autoencoders, arXiv:1509.00519.
     """
     # float32 before binarization: the original file holds doubles, and both copies should give the same bits.
-    grey = train.reshape(-1, PIXELS).astype(np.float32)
+    gray = train.reshape(-1, PIXELS).astype(np.float32)
     held_out = test.reshape(-1, PIXELS).astype(np.float32)
     return Dataset(
         "omniglot",
-        torch.from_numpy(grey[:-OMNIGLOT_VALID].copy()),
-        torch.from_numpy(binarize_once(grey[-OMNIGLOT_VALID:], VALID)),
+        torch.from_numpy(gray[:-OMNIGLOT_VALID].copy()),
+        torch.from_numpy(binarize_once(gray[-OMNIGLOT_VALID:], VALID)),
         torch.from_numpy(binarize_once(held_out, TEST)),
         (SIDE, SIDE),
         "per-batch",

@@ -23,9 +23,9 @@ def uniforms(stream: int, count: int) -> NDArray[np.float64]:
     return (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def binarize_once(grey: NDArray[np.float32], stream: int) -> NDArray[np.uint8]:
-    """Bits of the same shape as ``grey``, each 1 with the probability of its grey level."""
-    return (uniforms(stream, grey.size).reshape(grey.shape) < grey).astype(np.uint8)
+def binarize_once(gray: NDArray[np.float32], stream: int) -> NDArray[np.uint8]:
+    """Bits of the same shape as ``gray``, each 1 with the probability of its gray level."""
+    return (uniforms(stream, gray.size).reshape(gray.shape) < gray).astype(np.uint8)
 
 
 def shuffled(count: int) -> NDArray[np.int64]:

@@ -16,7 +16,7 @@ class KnownFile:
 
     name: str
     digests: Mapping[str, str]
-    """By kind, see :func:`checksums.digest`. A file without digests is checked by its reader."""
+    """Digests by kind, see :func:`checksums.digest`. A file without digests is checked by its reader."""
     addresses: tuple[str, ...] = ()
     """URLs of the file."""
     most_bytes: int = 100_000_000

@@ -35,7 +35,7 @@ class BipartiteBoltzmann(Boltzmann):
     """
 
     has_kernels = True
-    axis_names = "left unit", "right unit"
+    axis_names = "left unit (first half of the bits)", "right unit (second half of the bits)"
 
     def __init__(
         self,

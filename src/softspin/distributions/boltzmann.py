@@ -167,7 +167,7 @@ class Boltzmann(Distribution, ABC):
 
     @abstractmethod
     def coupling_strength(self) -> Tensor:
-        """Sum abs(W_ij) over j, which bounds how far the neighbours can move the log odds of unit i.
+        """Sum abs(W_ij) over j, which bounds how far the neighbors can move the log odds of unit i.
 
         Returns:
             The sums, `(*replicas, D)`.

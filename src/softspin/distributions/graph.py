@@ -1,4 +1,4 @@
-"""Graph colouring, which finds units of a Boltzmann machine that can be updated jointly."""
+"""Graph coloring, which finds units of a Boltzmann machine that can be updated jointly."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 
-def colour_classes(adjacency: Tensor) -> list[Tensor]:
-    """Split the nodes of a graph into independent sets, by greedy colouring in the order of decreasing degree.
+def color_classes(adjacency: Tensor) -> list[Tensor]:
+    """Split the nodes of a graph into independent sets, by greedy coloring in the order of decreasing degree.
 
     Args:
         adjacency: Symmetric boolean matrix, `(D, D)`.
@@ -20,7 +20,7 @@ def colour_classes(adjacency: Tensor) -> list[Tensor]:
 
     Example:
         >>> ring = torch.tensor([[0, 1, 0, 1], [1, 0, 1, 0], [0, 1, 0, 1], [1, 0, 1, 0]]).bool()
-        >>> [c.tolist() for c in colour_classes(ring)]
+        >>> [c.tolist() for c in color_classes(ring)]
         [[0, 2], [1, 3]]
     """
     bits = adjacency.to("cpu", torch.bool).numpy().tobytes()
@@ -29,12 +29,12 @@ def colour_classes(adjacency: Tensor) -> list[Tensor]:
 
 @lru_cache(maxsize=64)
 def _classes(bits: bytes, nodes: int) -> list[list[int]]:
-    """Colour the graph. Cached, because it is the same at every training step and 400 Zephyr units take 2.7 ms."""
+    """Color the graph. Cached, because it is the same at every training step and 400 Zephyr units take 2.7 ms."""
     adjacency = np.frombuffer(bits, dtype=bool).reshape(nodes, nodes)
-    neighbours = [set(row.nonzero()[0].tolist()) for row in adjacency]
+    neighbors = [set(row.nonzero()[0].tolist()) for row in adjacency]
     classes: list[set[int]] = []
-    for node in sorted(range(len(neighbours)), key=lambda i: (-len(neighbours[i]), i)):
-        home = next((c for c in classes if not c & neighbours[node]), None)
+    for node in sorted(range(len(neighbors)), key=lambda i: (-len(neighbors[i]), i)):
+        home = next((c for c in classes if not c & neighbors[node]), None)
         if home is None:
             classes.append({node})
         else:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from softspin.distributions.boltzmann import Boltzmann, check_finite, log_det
-from softspin.distributions.graph import colour_classes
+from softspin.distributions.graph import color_classes
 from softspin.errors import ShapeError, SupportError
 from softspin.numerics import align, replica_matmul
 
@@ -73,9 +73,9 @@ class GraphBoltzmann(Boltzmann):
 
     @cached_property
     def blocks(self) -> Sequence[Tensor]:
-        """The colour classes of the graph, largest first."""
+        """The color classes of the graph, largest first."""
         present = (self._dense != 0).reshape(-1, self.units, self.units).any(0)
-        return colour_classes(present)
+        return color_classes(present)
 
     def block_field(self, block: int, z: Tensor) -> Tensor:
         index = self.blocks[block]

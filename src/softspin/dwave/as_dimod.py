@@ -21,7 +21,7 @@ from softspin.samplers import anneal_population, gibbs, tempering
 from softspin.samplers.primitives import check_count
 
 Draw = Callable[[Boltzmann, int], tuple[Tensor, dict[str, float]]]
-"""From a Boltzmann machine and a seed: samples `(num_reads, D)`, and entries for `info`."""
+"""Function of a Boltzmann machine and a seed that returns samples `(num_reads, D)`, and entries for `info`."""
 
 
 class SoftspinSampler(Sampler):

@@ -127,17 +127,17 @@ def _left_side(units: int, row: Any, column: Any) -> Tensor | None:
 
     Also None if there are no couplings, because an RBM has two sides.
     """
-    neighbours: list[list[int]] = [[] for _ in range(units)]
+    neighbors: list[list[int]] = [[] for _ in range(units)]
     for i, j in zip(row.tolist(), column.tolist(), strict=True):
-        neighbours[i].append(j)
-        neighbours[j].append(i)
+        neighbors[i].append(j)
+        neighbors[j].append(i)
     side = [-1] * units
     for first in range(units):
         waiting = [first] if side[first] < 0 else []
         side[first] = max(side[first], 0)
         while waiting:
             unit = waiting.pop()
-            for other in neighbours[unit]:
+            for other in neighbors[unit]:
                 if side[other] == side[unit]:
                     return None
                 if side[other] < 0:

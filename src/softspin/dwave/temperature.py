@@ -34,7 +34,7 @@ class TemperatureReport(NamedTuple):
     beta: float
     """Maximum-likelihood inverse temperature; infinite if only states of lowest energy occurred."""
     standard_error: float
-    """Of beta, for independent reads."""
+    """Standard error of beta, for independent reads."""
     asked: float
     """Requested inverse temperature."""
     temperature_p_value: float

@@ -17,7 +17,7 @@ def pixel_probabilities(train: Tensor) -> Tensor:
     tensor([0.7500, 0.2500], dtype=torch.float64)
 
     Args:
-        train: Training images, binary or grey, `(N, pixels)`.
+        train: Training images, binary or gray, `(N, pixels)`.
 
     Returns:
         Probabilities, `(pixels,)`, float64.
@@ -41,7 +41,7 @@ def bernoulli_nll(train: Tensor, images: Tensor) -> MeanNLL:
     1.1247
 
     Args:
-        train: Training images, binary or grey, `(N, pixels)`.
+        train: Training images, binary or gray, `(N, pixels)`.
         images: Binary images to evaluate, `(N, pixels)`.
 
     Returns:

@@ -27,7 +27,7 @@ def log_z_for(
 ) -> LogZ:
     """log Z of the prior of every replica.
 
-    Exact if at most 20 units must be enumerated: the smaller side of an RBM, or on another graph all colour classes but
+    Exact if at most 20 units must be enumerated: the smaller side of an RBM, or on another graph all color classes but
     the largest. Otherwise by forward AIS (a lower bound, used for model selection during training), or with `sandwich`
     by AIS in both directions, for final results. Replicas are annealed one after another, so that no result depends on
     the other replicas.

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 StrPath = str | os.PathLike[str]
 
-# Okabe and Ito's colours, which stay apart for colour-blind readers; yellow is left out, it is too light for a line.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+# Okabe and Ito's colors, which are distinct for color-blind readers; yellow is left out, it is too light for a line.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 _DPI = 110
 KINDS = {"": "Metrics", "train": "Training (means over the steps between reports)", "valid": "Validation"}
 """Titles of the groups of curves."""
@@ -32,14 +32,21 @@ QUANTITIES = {
     "bound": ("lower bound on log p(x)", "nats"),
     "reconstruction": ("reconstruction, log p(x|z)", "nats"),
     "kl": ("KL to the prior", "nats"),
-    "sampler": ("sampler: effective or flipped share", "share"),
+    "sampler": ("sampler: effective or flipped fraction", "fraction"),
     "gradient": ("norm of the gradient", "nats"),
     "nll": ("negative log-likelihood", "nats"),
     "log_z": ("log Z of the prior", "nats"),
 }
 """Title and unit of each quantity of a metrics log."""
+SAMPLER_TITLES = {
+    "pa": "effective sample size / population",
+    "pcd": "fraction of flipped bits",
+    "pt": "mean exchange probability",
+    "dimod": "fraction of flipped bits",
+}
+"""Title of the quantity "sampler", which is `Sampler.quality`, by name of the sampler."""
 LARGEST = 20_000
-"""Dots of a mosaic's longer side, at two or more for each pixel: beyond that it takes gigabytes to draw."""
+"""Maximum dots of a mosaic's longer side, at two or more for each pixel; larger ones need gigabytes to draw."""
 
 
 def samples(model: DiscreteVAE, z: Tensor, shape: tuple[int, int], path: StrPath, *, replica: int = 0) -> Path:
@@ -97,6 +104,7 @@ def curves(
     *,
     names: Sequence[str] | None = None,
     labels: Sequence[str] | None = None,
+    sampler: str | None = None,
 ) -> Path:
     """One panel for each quantity in the rows of a metrics log against `step`; training above, validation below.
 
@@ -108,6 +116,7 @@ def curves(
         path: The PNG file.
         names: Quantities to draw, in this order; all by default.
         labels: Names of the replicas for the legend.
+        sampler: Name of the sampler, which determines the meaning of the quantity "sampler".
 
     Raises:
         SupportError: A quantity is in no row, or there is none at all.
@@ -133,12 +142,14 @@ def curves(
         panels = list(part.subplots(depth, columns, squeeze=False).flat)
         for name, axis in zip(group, panels, strict=False):
             _curve(axis, name, series[name], labels)
+            if name == "sampler" and sampler in SAMPLER_TITLES:
+                axis.set_title(SAMPLER_TITLES[sampler], fontsize=10)
         for axis in panels[len(group) :]:
             axis.set_visible(False)
         axes += panels[: len(group)]
     handles, texts = max((axis.get_legend_handles_labels() for axis in axes), key=lambda pair: len(pair[1]))
     if texts:
-        # Beside the title of the first group, where it hides no curve.
+        # Next to the title of the first group, where it hides no curve.
         wide = min(len(texts), max(2, 2 * columns - 1))
         figure.legend(handles, texts, loc="upper right", ncols=wide, frameon=False, fontsize=8)
     return _save(figure, path)
@@ -148,10 +159,10 @@ def _curve(
     axis: Axes, name: str, lines: Mapping[int, Sequence[tuple[int, float]]], labels: Sequence[str] | None
 ) -> None:
     """The panel of one quantity."""
-    many = len(lines) > len(COLOURS)
+    many = len(lines) > len(COLORS)
     for number, (replica, line) in enumerate(sorted(lines.items())):
         label = labels[replica] if labels is not None else f"replica {replica}"
-        look: dict[str, Any] = {"color": COLOURS[replica % len(COLOURS)], "linewidth": 1.2}
+        look: dict[str, Any] = {"color": COLORS[replica % len(COLORS)], "linewidth": 1.2}
         if many:
             label = "" if number else "single replicas"
             look |= {"color": "#8A8F98", "linewidth": 0.7, "alpha": 0.7}
@@ -162,7 +173,7 @@ def _curve(
         steps = sorted({step for line in lines.values() for step, _ in line})
         values = [[dict(line).get(step, math.nan) for line in lines.values()] for step in steps]
         middle = torch.tensor(values, dtype=torch.float64).nanmedian(1).values
-        axis.plot(steps, middle.tolist(), color=COLOURS[0], linewidth=2, label=f"median of {len(lines)} replicas")
+        axis.plot(steps, middle.tolist(), color=COLORS[0], linewidth=2, label=f"median of {len(lines)} replicas")
     title, unit = QUANTITIES.get(name, (name.replace("_", " "), ""))
     axis.set_title(title, fontsize=10)
     axis.set_ylabel(unit, fontsize=9)
@@ -173,7 +184,7 @@ def _curve(
 
 
 def couplings(model: DiscreteVAE, path: StrPath, *, replica: int = 0) -> Path:
-    """The couplings W of the prior, red positive, blue negative, white none: of an RBM left side down, right across."""
+    """The couplings W of the prior: red positive, blue negative, white zero; of an RBM, left units are rows."""
     _check_replica(model, replica)
     boltzmann = model.prior(validate=False)
     down, across = boltzmann.axis_names
@@ -214,7 +225,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _mosaic(images: Tensor, shape: tuple[int, int], columns: int, title: str) -> Figure:
-    """Images `(n, pixels)` side by side, black on white, a line of grey between them; NaN is no image."""
+    """Images `(n, pixels)` side by side, black on white, a gray line between them; NaN is no image."""
     height, width = shape
     if height * width != images.shape[1]:
         raise ShapeError(f"images of {images.shape[1]} pixels are not {height} x {width}")
@@ -244,7 +255,7 @@ def _canvas(count: int, shape: tuple[int, int], columns: int) -> tuple[int, int]
 
 
 def _figure(width: float, height: float) -> Figure:
-    """A figure with its own Agg canvas: no window, no pyplot, no backend chosen for others."""
+    """Create a figure with an Agg canvas without pyplot, so that the backend is unchanged."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -256,7 +267,7 @@ def _figure(width: float, height: float) -> Figure:
 
 
 def _save(figure: Figure, path: StrPath) -> Path:
-    """As PNG; first beside its place, so that a viewer never sees half a picture."""
+    """Write a PNG atomically."""
     path = Path(path)
     with atomic_writer(path, parents=True) as file:
         figure.savefig(file, format="png")

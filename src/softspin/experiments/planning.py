@@ -43,7 +43,7 @@ def plan_cell(
         config: Its config with all requested seeds.
         existing_rows: Latest row of each key.
         folder: Folder of the runs.
-        retry: Whether failed seeds are run again.
+        retry: Whether failed seeds are rerun.
 
     Returns:
         The plan.
@@ -63,18 +63,18 @@ def plan_cell(
     places = {place, cell_folder(cell, config, folder, old_names=True)}
     for path in sorted(path.parent for one in places for path in one.glob(f"seeds-*/{RUN}")):
         run = read_run(path)
-        began = run.read_config()
-        if left & set(began.seeds):
+        run_config = run.read_config()
+        if left & set(run_config.seeds):
             for row in old:
-                if row.seed in began.seeds and row.start_commit == run.provenance.commit:
+                if row.seed in run_config.seeds and row.start_commit == run.provenance.commit:
                     raise RunError(f"the run in {path} is outdated ({row.outdated}); move the folder away")
-            wanted = config.replace(seeds=began.seeds)
-            if name := differing_setting(wanted, began):  # the recipe of another version
-                was, now = began.settings().get(name), wanted.settings().get(name)
+            wanted = config.replace(seeds=run_config.seeds)
+            if name := differing_setting(wanted, run_config):  # the recipe of another version
+                was, now = run_config.settings().get(name), wanted.settings().get(name)
                 raise RunError(f"the run in {path} has {name} = {was}, not {now}; move the folder away")
-            resumed = began.replace(device=config.device, compile=config.compile)
+            resumed = run_config.replace(device=config.device, compile=config.compile)
             runs.append(RunSpec(cell, resumed, path, resume=True))
-            left -= set(began.seeds)
+            left -= set(run_config.seeds)
     if left:
         runs.append(new_run(cell, config, [seed for seed in config.seeds if seed in left], place))
     outdated = tuple(seed for seed in missing if any(row.seed == seed for row in old))

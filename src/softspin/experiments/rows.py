@@ -18,7 +18,7 @@ from softspin.files import lock
 from softspin.records import ResultRow
 
 DEFAULT_ROWS = "experiments/rows.jsonl if it exists, else rows.jsonl"
-"""What `find_rows` does, for the help of commands."""
+"""Description of `find_rows` for the help of commands."""
 
 
 class Key(NamedTuple):

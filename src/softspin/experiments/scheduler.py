@@ -89,7 +89,7 @@ class RowAdded(Event):
 
 @dataclass(frozen=True)
 class RerunQueued(Event):
-    """After a failure of one seed, the other seeds are run again from the start."""
+    """After a failure of one seed, the other seeds are rerun."""
 
     spec: RunSpec
 

@@ -76,10 +76,10 @@ def choose(implementation: str, device: torch.device, dtype: torch.dtype) -> Mod
         return plain
     wanted = "cuda" if implementation == "gpu" else "cpu"
     if implementation == "gpu" and not torch.cuda.is_available():
-        raise DeviceError("implementation 'gpu' was asked for, but torch finds no CUDA device here; use 'auto'")
+        raise DeviceError("implementation 'gpu' was requested, but torch finds no GPU; use 'auto'")
     if device.type != wanted:
         raise DeviceError(
-            f"implementation '{implementation}' was asked for, but the parameters are on {device}; "
+            f"implementation '{implementation}' was requested, but the parameters are on {device}; "
             f"move them to '{wanted}' or use 'auto'"
         )
     if dtype != torch.float32:

@@ -37,7 +37,7 @@ def _words(key, counter, side, pair, START: tl.constexpr, SIZE: tl.constexpr, BL
     """Compute 32 random bits for every (unit, chain) of one tile and one side."""
     unit = tl.reshape(START // 2 + tl.arange(0, SIZE // 2), [SIZE // 16, 1, 8, 1, 1])
     a, b, c, d = philox(key, counter, side, unit, tl.reshape(pair, [1, 1, 1, BLOCK // 2, 1]))
-    # Units i and i + 8 and neighbouring chains are in the registers of one thread, so this moves no data.
+    # Units i and i + 8 and neighboring chains are in the registers of one thread, so this moves no data.
     near = tl.reshape(tl.arange(0, 2) == 0, [1, 2, 1, 1, 1])
     even = tl.reshape(tl.arange(0, 2) == 0, [1, 1, 1, 1, 2])
     return tl.reshape(tl.where(even, tl.where(near, a, b), tl.where(near, c, d)), [SIZE, BLOCK])

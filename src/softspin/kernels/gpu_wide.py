@@ -4,7 +4,7 @@ Chains are rows, 64 per group of four warps, and units are columns. The left fac
 stays in the registers that the last decision wrote (see :func:`softspin.kernels.gpu_shared.unit_of`). W is read from
 shared memory. So a sweep needs no other memory traffic and no barrier.
 
-Row r of sixteen holds chain 2 (r mod 8) + r // 8, so that the two rows of a thread are neighbouring chains, which share
+Row r of sixteen holds chain 2 (r mod 8) + r // 8, so that the two rows of a thread are neighboring chains, which share
 words of Philox.
 """
 

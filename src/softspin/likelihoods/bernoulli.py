@@ -69,5 +69,5 @@ def check_binary(x: Tensor) -> None:
     if not bool(((x == 0) | (x == 1)).all()):
         raise SupportError(
             "images contain values other than 0 and 1; the likelihood is for binary pixels, so threshold or sample "
-            "grey levels first"
+            "gray levels first"
         )

@@ -20,7 +20,7 @@ class Terms(NamedTuple):
     """Result of an objective; means over the batch, all `(R,)`."""
 
     loss: Tensor
-    """Loss to minimise. It may be a surrogate without a meaningful value, as for a score-function estimator."""
+    """Loss to minimize. It may be a surrogate without a meaningful value, as for a score-function estimator."""
     bound: Tensor
     """Bound for the metrics log, with the KL at its warm-up weight."""
     reconstruction: Tensor

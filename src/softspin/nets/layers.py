@@ -63,7 +63,7 @@ class Linear(nn.Module):
 
 
 class BatchNorm(nn.Module):
-    """Batch normalisation of each feature over samples and batch, with a trained scale and shift.
+    """Batch normalization of each feature over samples and batch, with a trained scale and shift.
 
     Evaluation mode uses running statistics, m <- decay m + (1 - decay) m_batch.
 

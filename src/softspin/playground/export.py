@@ -41,7 +41,7 @@ def export(net: DiscreteVAE, replica: int) -> dict[str, Any]:
     encoder = []
     for one in nets:
         first, *rest = one.affine_layers(replica)
-        seen = first.weight[: len(mean)]  # the rows of the image; earlier bits are not centred
+        seen = first.weight[: len(mean)]  # the rows of the image; earlier bits are not centered
         encoder.append([Affine(first.weight, first.bias - mean @ seen), *rest])
     *before, last = decoder.affine_layers(replica)
     weight = prior.weight[replica].detach()

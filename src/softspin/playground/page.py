@@ -75,10 +75,10 @@ def answers(model: Model, image: Tensor, replica: int) -> dict[str, Any]:
     with evaluating(net):
         half = torch.full((net.replicas, 1, 1, net.units), 0.5).to(net.mean)  # u < q is q > 1/2: the most likely bits
         z, _ = net.sample_posterior(x, half)
-        centred, logits = (x - net.mean)[:, None], []
+        centered, logits = (x - net.mean)[:, None], []
         for group, one in enumerate(net.encoder):
             before = [z[..., : group * net.bits_per_group]] if group else []
-            logits.append(one(centred, *before)[replica, 0, 0, : net.bits_per_group])
+            logits.append(one(centered, *before)[replica, 0, 0, : net.bits_per_group])
         prior = net.prior(validate=False)  # other replicas may be non-finite; this one is checked in `packed`
         return {
             "bits": packed_bits(z[replica, 0]),

@@ -33,7 +33,7 @@ class GraphPrior(Prior):
     """
 
     name = "graph"
-    # The colouring of the graph runs on the host, so it can neither be compiled nor captured in a CUDA graph.
+    # The coloring of the graph runs on the host, so it can neither be compiled nor captured in a CUDA graph.
     compilable = False
     capturable = False
     edges: Tensor

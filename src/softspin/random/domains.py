@@ -56,7 +56,7 @@ class DrawDomain:
     POSTERIOR: Final = 101
     """Training: uniforms for the soft bits of the posterior."""
     BINARIZATION: Final = 102
-    """Training: uniforms that binarize grey images."""
+    """Training: uniforms that binarize gray images."""
     SHUFFLE: Final = 103
     """Training: the order of the images. The counter is the epoch."""
     FIGURE_IMAGES: Final = 111

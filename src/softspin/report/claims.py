@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, NamedTuple
 
-from softspin.report.welch import as_normal, freedom
+from softspin.report.welch import as_normal, degrees_of_freedom
 
 Verdict = Literal["reproduced", "reproduced so far", "not reproduced", "not reproduced so far", "not yet tested"]
 Outcome = Literal["supports", "inconclusive", "contradicts"]
 OUTCOMES: tuple[Outcome, ...] = ("supports", "inconclusive", "contradicts")
 
 MOST = Fraction(1, 2)
-"""More than this share of comparisons must support a claim that says "most", "usually" or "generally"."""
+"""More than this fraction of comparisons must support a claim that says "most", "usually" or "generally"."""
 PLAIN = Fraction(3, 4)
-"""At least this share must support a claim without such a word."""
+"""At least this fraction must support any other claim."""
 CLEARLY = 2.0
-"""A difference counts from this many standard errors on (z-score of equal p-value by Welch's t)."""
+"""A difference counts if its absolute z-score (of equal p-value by Welch's t) is above this."""
 
 
 class Measured(NamedTuple):
@@ -33,7 +33,7 @@ class Measured(NamedTuple):
 
 
 Measurements = Mapping[str, Measured]
-"""By the ids of cells."""
+"""Measured values by id of the cell."""
 
 
 class Difference(NamedTuple):
@@ -41,12 +41,14 @@ class Difference(NamedTuple):
 
     value: float
     error: float
-    freedom: float
+    degrees_of_freedom: float
 
     @property
     def apart(self) -> float:
         """Distance from zero as a z-score: the t statistic converted to the z-score of equal p-value."""
-        return as_normal(self.value / self.error, self.freedom) if self.error else math.copysign(math.inf, self.value)
+        if not self.error:
+            return math.copysign(math.inf, self.value)
+        return as_normal(self.value / self.error, self.degrees_of_freedom)
 
 
 class Case(NamedTuple):
@@ -81,7 +83,7 @@ class Tally(NamedTuple):
 
     @property
     def needed(self) -> int:
-        """How many of all comparisons must support the claim."""
+        """Number of comparisons that must support the claim."""
         return enough(self.share, self.cases)
 
     def count(self, outcome: Outcome) -> int:
@@ -90,7 +92,7 @@ class Tally(NamedTuple):
 
     @property
     def verdict(self) -> Verdict:
-        """With "so far" while missing comparisons could still change it."""
+        """The verdict, with "so far" while missing comparisons could still change it."""
         made, positive = len(self.findings), self.count("supports")
         if positive >= self.needed:
             return "reproduced"
@@ -112,7 +114,7 @@ class Claim:
 
     text: str
     rule: str
-    """What is compared."""
+    """Description of the comparisons."""
     cases: tuple[Case, ...]
     share: Fraction
     within: float | None = None
@@ -157,7 +159,7 @@ class Observation:
 
 
 def enough(share: Fraction, cases: int) -> int:
-    """How many of `cases` comparisons must support a claim: more than half, or at least three quarters.
+    """Number of `cases` comparisons that must support a claim: more than half, or at least three quarters.
 
     >>> enough(MOST, 8), enough(PLAIN, 6)
     (5, 5)
@@ -166,10 +168,10 @@ def enough(share: Fraction, cases: int) -> int:
 
 
 def weighted(*weights: float) -> Callable[[Sequence[Measured]], Difference]:
-    """Σ weight × NLL.
+    """Return a function that computes Σ weight × NLL with its standard error.
 
     >>> weighted(1, -1)([Measured(84.0, 0.03, 5, ""), Measured(85.0, 0.03, 5, "")])
-    Difference(value=-1.0, error=0.0424..., freedom=8.0)
+    Difference(value=-1.0, error=0.0424..., degrees_of_freedom=8.0)
     """
 
     def combine(found: Sequence[Measured]) -> Difference:
@@ -178,18 +180,18 @@ def weighted(*weights: float) -> Callable[[Sequence[Measured]], Difference]:
         return Difference(
             math.fsum(weight * one.nll for weight, one in pairs),
             math.hypot(*(error for error, _ in means)),
-            freedom(means),
+            degrees_of_freedom(means),
         )
 
     return combine
 
 
 def against_the_lowest(found: Sequence[Measured]) -> Difference:
-    """The first less the lowest of the others."""
+    """First NLL minus the lowest of the others."""
     return weighted(1, -1)((found[0], min(found[1:], key=lambda one: one.nll)))
 
 
 def near_each_other(found: Sequence[Measured]) -> Difference:
-    """How far the first two are apart, less how far the lower of them is above the third."""
+    """Distance between the first two NLLs, minus the difference between the lower of them and the third."""
     low, high = sorted(found[:2], key=lambda one: one.nll)
     return weighted(1, -2, 1)((high, low, found[2]))

@@ -29,7 +29,7 @@ TITLES = {
 }
 
 WIDE = 7.0
-"""Inches from which on a picture has several panels, and would be too small to read on a phone."""
+"""Width in inches above which a picture has several panels, which are too small to read on a phone."""
 PLACES = re.compile(r" --(?:arrays|out)[ =](?:'[^']*'|\S+)")
 """Options for folders, which differ between users."""
 
@@ -46,7 +46,7 @@ class Picture(NamedTuple):
 
     @property
     def title(self) -> str:
-        """As in the paper."""
+        """Title, as in the paper."""
         return TITLES[self.name]
 
     @property
@@ -57,7 +57,7 @@ class Picture(NamedTuple):
 
     @property
     def origin(self) -> list[tuple[str, str]]:
-        """Where its numbers come from."""
+        """Origin of the numbers: commit, device, training steps and date."""
         meta: dict[str, Any] = {} if self.arrays is None else self.arrays.meta
         steps = f"{meta['steps_done']:,} of {meta['steps']:,}" if {"steps", "steps_done"} <= meta.keys() else "none"
         return [
@@ -78,12 +78,12 @@ class Judged(NamedTuple):
 
     @property
     def cases(self) -> int:
-        """Comparisons that there are to make."""
+        """Number of possible comparisons."""
         return sum(tally.cases for tally in self.tallies)
 
     @property
     def claims(self) -> list[tuple[Claim, Tally, Tally]]:
-        """Each with its comparisons, ours and the published ones."""
+        """Each claim with its comparisons, of our values and of the published ones."""
         return list(zip(self.observation.claims, self.tallies, self.published, strict=True))
 
 
@@ -101,7 +101,7 @@ class Origin(NamedTuple):
 
     @property
     def days(self) -> str:
-        """From when to when."""
+        """First and last date."""
         return self.first if self.first == self.last else f"{self.first} to {self.last}"
 
 
@@ -117,7 +117,7 @@ class Report:
 
     @property
     def entries(self) -> list[Entry]:
-        """Each cell once; Table 2 repeats some of Table 1."""
+        """Entries without repetition; Table 2 repeats some cells of Table 1."""
         return list({entry.cell.id: entry for block in self.blocks for entry in block.entries}.values())
 
     @property
@@ -151,7 +151,7 @@ class Report:
         return sorted(found, key=lambda origin: (origin.last, origin.first), reverse=True)
 
     def against_recipe(self, group: Group) -> Difference | None:
-        """A variant less the recipe at the same length, on the same data; None if one of them has no spread."""
+        """Variant minus recipe at the same length, on the same data; None if one of them has no spread."""
         comparable = [
             other
             for other in (*self.results.cells.values(), *self.results.others)
@@ -164,14 +164,14 @@ class Report:
         return weighted(1, -1)(pair)
 
     def flags(self, *cases: Case) -> list[str]:
-        """What is shown at comparisons, and at their verdict: flags of any of their cells."""
+        """Flags of all cells in these comparisons."""
         ids = {cell for case in cases for cell in case.cells}
         found = [self.results.cells[cell].flags for cell in ids if cell in self.results.cells]
         return sorted({flag for flags in found for flag in flags})
 
 
 def _origin(row: ResultRow) -> tuple[str, ...]:
-    """What tells origins apart; a run that was resumed has two commits."""
+    """Key that identifies the origin of a row; a run that was resumed has two commits."""
     commits = " to ".join(str(commit) for commit in row.commits)
     known = row.provenance.device, row.provenance.torch, row.source or row.data, row.fingerprint
     return commits, *(text or "unknown" for text in known)
@@ -200,7 +200,7 @@ def gather(tables: dict[str, list[Cell]], rows: Iterable[ResultRow], arrays: Pat
 
 
 def pictures(folder: Path | None, names: Sequence[str]) -> list[Picture]:
-    """The figures that have arrays of known origin, and why others are not there."""
+    """Figures that have arrays of known origin, and for the others the reason why they are missing."""
     found = []
     for name in names:
         if not place(folder, name).exists():

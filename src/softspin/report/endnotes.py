@@ -6,7 +6,7 @@ from softspin.report.content import Report
 from softspin.report.html import Child, code, commands, flags, plain_table, tag
 from softspin.report.results import Group
 from softspin.report.tables import count, grid_command, interval_text, obtained_text, published_text, signed
-from softspin.report.texts import AGAIN, ORIGINS, OTHERS, REPRODUCE, which
+from softspin.report.texts import ORIGINS, OTHERS, REPRODUCE, REPRODUCE_COMMANDS, which
 
 
 def others(report: Report) -> list[Child]:
@@ -77,6 +77,6 @@ def provenance(report: Report) -> list[Child]:
     return [tag("p", ORIGINS), listed]
 
 
-def again() -> list[Child]:
-    """The commands."""
-    return [tag("p", REPRODUCE), commands(AGAIN)]
+def reproduce() -> list[Child]:
+    """Commands that reproduce the report."""
+    return [tag("p", REPRODUCE), commands(REPRODUCE_COMMANDS)]

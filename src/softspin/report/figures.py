@@ -17,7 +17,7 @@ from softspin.files import write_bytes
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, which stay apart for colour-blind readers; lines differ in style as well.
+# Okabe and Ito's colors, which are distinct for color-blind readers; lines differ in style as well.
 BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#666666"
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE)
 STYLES = ("-", "--", "-.", ":")
@@ -55,7 +55,7 @@ CAPTIONS = {
 
 
 def caption(arrays: Arrays) -> str:
-    """What the figure shows, what differs from the paper, and where the numbers come from."""
+    """Caption: content of the figure, differences from the paper, and origin of the numbers."""
     meta = arrays.meta
     marks = f" Not as in the paper: {'; '.join(meta['marks'])}." if meta.get("marks") else ""
     return f"{CAPTIONS[meta['figure']]}{marks} {_source(meta)}"
@@ -140,16 +140,16 @@ def _fig2b(values: Mapping[str, NDArray[Any]]) -> Figure:
 def _fig2c(values: Mapping[str, NDArray[Any]]) -> Figure:
     figure = _figure(5.6, 3.8)
     axis: Any = figure.subplots()
-    colours = iter(COLOURS)
+    colors = iter(COLOURS)
     for row, (method, beta) in enumerate(zip(values["method"].tolist(), values["beta"], strict=True)):
         if BEST[method] != beta:
             continue
-        x, mean, colour = values["step"], values["noise_variance"][:, row], next(colours)
+        x, mean, color = values["step"], values["noise_variance"][:, row], next(colors)
         error = 2 * values["noise_error"][:, row]
         style = "-" if method == "dvae#-exp" else "--"
-        axis.fill_between(x, mean - error, mean + error, color=colour, alpha=0.25, linewidth=0)
-        axis.plot(x, mean, style, color=colour, label=f"{FAMILIES[_family(method)]}, β = {beta:g}: noise alone")
-        axis.plot(x, values["noise_total"][:, row], ":", color=colour, linewidth=1.2, label="  with images and bits")
+        axis.fill_between(x, mean - error, mean + error, color=color, alpha=0.25, linewidth=0)
+        axis.plot(x, mean, style, color=color, label=f"{FAMILIES[_family(method)]}, β = {beta:g}: noise alone")
+        axis.plot(x, values["noise_total"][:, row], ":", color=color, linewidth=1.2, label="  with images and bits")
     axis.set(xlabel="training step", ylabel="variance of ∂ bound / ∂ logit, nats²", ylim=(0, None))
     axis.legend()
     return figure
@@ -158,13 +158,13 @@ def _fig2c(values: Mapping[str, NDArray[Any]]) -> Figure:
 def _appendix(values: Mapping[str, NDArray[Any]]) -> Figure:
     figure = _figure(5.6, 4.0)
     axis: Any = figure.subplots()
-    for family, colour, style, mark in (("exp", BLUE, "-", "o"), ("power", ORANGE, "--", "s")):
+    for family, color, style, mark in (("exp", BLUE, "-", "o"), ("power", ORANGE, "--", "s")):
         x, y = values[f"{family}_variance"], values[f"{family}_distance"]
         errors = {"xerr": values[f"{family}_variance_error"], "yerr": values[f"{family}_distance_error"]}
-        axis.errorbar(x, y, **errors, color=colour, linestyle=style, marker=mark, markersize=4, label=FAMILIES[family])
+        axis.errorbar(x, y, **errors, color=color, linestyle=style, marker=mark, markersize=4, label=FAMILIES[family])
         for number, (beta, *point) in enumerate(zip(values[f"{family}_beta"], x, y, strict=True)):
             text = f"{beta:g}" if number else f"β = {beta:g}"
-            axis.annotate(text, point, (5, 4), textcoords="offset points", fontsize=8, color=colour)
+            axis.annotate(text, point, (5, 4), textcoords="offset points", fontsize=8, color=color)
     axis.set(xlabel="variance of ∂ζ/∂q", ylabel="mean distance |ζ - z|")
     axis.margins(0.08)
     axis.set_ylim(bottom=0)
@@ -190,7 +190,7 @@ def _source(meta: Mapping[str, Any]) -> str:
 
 
 def _figure(width: float, height: float) -> Figure:
-    """A figure of its own: no window, no pyplot, no backend chosen for others."""
+    """Create a figure without pyplot, so that the backend is unchanged."""
     try:
         from matplotlib.figure import Figure
         from matplotlib.layout_engine import ConstrainedLayoutEngine

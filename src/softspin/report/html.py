@@ -1,4 +1,4 @@
-"""HTML as values: text is escaped where it enters, so nothing in a row can become markup."""
+"""HTML elements as strings. Text is escaped, so nothing in a row can become markup."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ Child = str | Iterable["Child"]
 
 
 def tag(name: str, /, *children: Child, **attributes: str | bool | int | None) -> Html:
-    """An element. Attributes lose a last underscore and have dashes for the others; None and False are left out.
+    """An HTML element.
+
+    In names of attributes a last underscore is removed, and others become dashes. None and False are omitted.
 
     >>> tag("p", "1 < 2, ", tag("b", "really"), class_="note", data_cell="a&b")
     '<p class="note" data-cell="a&amp;b">1 &lt; 2, <b>really</b></p>'
@@ -34,7 +36,7 @@ def tag(name: str, /, *children: Child, **attributes: str | bool | int | None) -
 
 
 def join(children: Child) -> Html:
-    """Children in a row; what is not markup yet is escaped."""
+    """Concatenate children; text is escaped, markup is not."""
     if isinstance(children, Html):
         return children
     if isinstance(children, str):
@@ -43,7 +45,7 @@ def join(children: Child) -> Html:
 
 
 def table(caption: str, head: Iterable[Child], body: Iterable[Child], kind: str | None = None) -> Html:
-    """A table that scrolls in a frame of its own, also by keyboard."""
+    """A table in its own scroll container, which also scrolls by keyboard."""
     content = tag("table", tag("caption", caption), tag("thead", head), body, class_=kind)
     return tag("div", content, class_="scroll", role="region", tabindex="0", aria_label=caption)
 
@@ -59,7 +61,7 @@ def plain_table(caption: str, columns: Iterable[str], rows: Iterable[Iterable[Ch
 
 
 def flags(texts: Iterable[str]) -> list[Child]:
-    """Flags beside a number, separated by spaces."""
+    """Flags next to a number, separated by spaces."""
     return [[tag("span", text, class_="mark"), " "] for text in texts]
 
 

@@ -23,7 +23,6 @@ from softspin.report.tables import (
     signed,
 )
 from softspin.report.texts import (
-    AGAIN,
     COMPARISON,
     INTRODUCTION,
     LOG_Z,
@@ -31,6 +30,7 @@ from softspin.report.texts import (
     ORIGINS,
     OTHERS,
     REPRODUCE,
+    REPRODUCE_COMMANDS,
     VALUES,
     block_title,
     claim_label,
@@ -62,7 +62,7 @@ def markdown(report: Report, folder: Path, pictures: Path) -> str:
         _fold("Other runs: shorter schedules and variants", OTHERS, _others(report)),
         _fold("Failed and rejected runs", _failed(report)),
         _fold("Where the numbers come from", ORIGINS, _origins(report)),
-        _fold("How to reproduce this report", REPRODUCE, _code(AGAIN)),
+        _fold("How to reproduce this report", REPRODUCE, _code(REPRODUCE_COMMANDS)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -94,7 +94,7 @@ def _values(report: Report) -> str:
 
 
 def _fold(title: str, *parts: str) -> str:
-    """A folded part without headings, which would nest wrongly. `markdown` is for Python-Markdown alone."""
+    """A folded part; headings inside would nest wrongly. Only Python-Markdown reads the attribute `markdown`."""
     return "\n\n".join(
         [f'<details markdown="1">\n<summary>{title}</summary>', *(part for part in parts if part), "</details>"]
     )

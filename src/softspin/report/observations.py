@@ -14,9 +14,10 @@
 | Table 2 | one group: PA within 0.15 nat of PCD | 3/4 |
 | | more groups: PA below PCD | 3/4 |
 
-One comparison for each data set, structure and K unless stated otherwise. Below: by more than two standard errors.
-"Most" is used where the paper says most, usually or generally, and means more than half. Other statements must hold in
-three quarters. By the published values all of them are reproduced: read this way, the paper is consistent with itself.
+One comparison for each data set, structure and K unless stated otherwise. Below: NLL lower by more than two
+standard errors. "Most" is used where the paper says most, usually or generally, and means more than half. Other
+statements must hold in three quarters. The published values reproduce all of them: in this reading, the paper is
+consistent with itself.
 """
 
 from __future__ import annotations
@@ -58,35 +59,36 @@ OBSERVED = {
     "Table 2": "Population annealing gives a comparable model where there is one group of latent variables, and better "
     "ones otherwise.",
 }
-"""What the paper says, shortened."""
+"""Observations of the paper, abridged."""
 
 Setup = tuple[str, str, int]
 """Data, structure, K."""
 
 
 def observations(table1: Sequence[Cell], table2: Sequence[Cell]) -> list[Observation]:
-    """Those of Table 1, i to vi, and what the paper says of Table 2."""
+    """Observations i to vi on Table 1, and the statement of the paper about Table 2."""
     places = list(dict.fromkeys((cell.data, cell.structure, cell.k) for cell in table1))
     nets = list(dict.fromkeys((data, structure) for data, structure, _ in places))
     least, most = min(k for *_, k in places), max(k for *_, k in places)
     first = [place for place in places if place[2] == least]
     improve = Claim(
         "Most improve",
-        f"for each method, data set and structure: K = {most} is below K = {least}",
+        f"for each method, data set and structure: K = {most} has a lower NLL than K = {least}",
         tuple(_gain(net, method, least, most) for net in nets for method in METHODS),
         MOST,
     )
     gain_more = Claim(
         "DVAE# improves by more",
-        f"for each data set and structure: K = {most} instead of {least} lowers each DVAE# more than each other method",
+        f"for each data set and structure: K = {most} instead of {least} lowers the NLL of each "
+        "DVAE# method more than that of each other method",
         tuple(_gains(net, sharp, other, least, most) for net in nets for sharp in SHARP for other in EARLIER),
         MOST,
     )
     similar = Claim(
         "Both are similar",
-        f"{' and '.join(GAUSSIAN)} are nearer to each other than the lower of them is to {POWER}",
+        f"the NLLs of {' and '.join(GAUSSIAN)} differ less from each other than the lower one from that of {POWER}",
         tuple(
-            _case(f"apart, less the lower above {POWER}", place, [*GAUSSIAN, POWER], near_each_other)
+            _case(f"difference of the two − (the lower − {POWER})", place, [*GAUSSIAN, POWER], near_each_other)
             for place in places
         ),
         PLAIN,
@@ -94,7 +96,7 @@ def observations(table1: Sequence[Cell], table2: Sequence[Cell]) -> list[Observa
     pairs = [(other, one) for one in GAUSSIAN for other in SHARP if other not in GAUSSIAN]
     inferior = Claim(
         "Both are inferior",
-        "each of the other three DVAE# relaxations is below each of the two",
+        "each of the other three DVAE# relaxations has a lower NLL than each of the two",
         tuple(_case(f"{low} − {high}", place, (low, high), weighted(1, -1)) for place in places for low, high in pairs),
         MOST,
     )
@@ -120,14 +122,14 @@ def _samplers(table2: Iterable[Cell]) -> tuple[Claim, Claim]:
         cases[STRUCTURES[structure].groups == 1].append(case)
     return (
         Claim("Comparable with one group", f"PA is within {MARGIN} nat of PCD", tuple(cases[True]), PLAIN, MARGIN),
-        Claim("Better with more groups", "PA is below PCD", tuple(cases[False]), PLAIN),
+        Claim("Better with more groups", "PA has a lower NLL than PCD", tuple(cases[False]), PLAIN),
     )
 
 
 def _below(text: str, method: str, others: Sequence[str], places: Iterable[Setup], share: Fraction) -> Claim:
-    what, whom = (others[0],) * 2 if len(others) == 1 else ("the lowest", f"the lowest of {', '.join(others)}")
+    what, whom = (others[0],) * 2 if len(others) == 1 else ("the lowest", f"the best of {', '.join(others)}")
     cases = tuple(_case(f"{method} − {what}", place, [method, *others], against_the_lowest) for place in places)
-    return Claim(text, f"{method} is below {whom}", cases, share)
+    return Claim(text, f"{method} has a lower NLL than {whom}", cases, share)
 
 
 def _case(text: str, place: Setup, methods: Iterable[str], combine: Callable[[Sequence[Measured]], Difference]) -> Case:
@@ -142,7 +144,11 @@ def _gain(net: tuple[str, str], method: str, least: int, most: int) -> Case:
 
 def _gains(net: tuple[str, str], sharp: str, other: str, least: int, most: int) -> Case:
     cells = tuple(_id((*net, k), method) for method in (sharp, other) for k in (most, least))
-    return Case(f"{net[0]}/{net[1]}: k{most} − k{least} of {sharp} less {other}'s", cells, weighted(1, -1, -1, 1))
+    return Case(
+        f"{net[0]}/{net[1]}: (k{most} − k{least} of {sharp}) − (k{most} − k{least} of {other})",
+        cells,
+        weighted(1, -1, -1, 1),
+    )
 
 
 def _id(place: Setup, method: str) -> str:

@@ -36,7 +36,7 @@ from softspin.report.texts import (
     verdict,
 )
 
-# Whatever a row contains, the browser loads nothing and runs nothing.
+# The browser must not load or run anything, even if a row contains markup.
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
@@ -54,7 +54,7 @@ def page(report: Report) -> str:
         "others": ("Other runs: shorter schedules and variants", endnotes.others(report)),
         "failed": ("Failed and rejected runs", endnotes.failed(report)),
         "provenance": ("Where the numbers come from", endnotes.provenance(report)),
-        "commands": ("How to reproduce this report", endnotes.again()),
+        "commands": ("How to reproduce this report", endnotes.reproduce()),
     }
     links = {**{name: title for name, (title, _) in sections.items()}, "details": "Details"}
     nav = tag("ul", [tag("li", tag("a", title, href=f"#{name}")) for name, title in links.items()])

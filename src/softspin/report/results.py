@@ -1,4 +1,4 @@
-"""Select the rows that count, and average each cell over its seeds, never mixed with other runs."""
+"""Select the rows that count, and average each cell over its seeds, separately from other runs."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ class Group:
 
     @property
     def cell(self) -> str:
-        """Its id."""
+        """Id of the cell."""
         return self.first.cell or ""
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """In order."""
+        """Seeds in increasing order."""
         return tuple(sorted(row.seed for row in self.rows))
 
     @property
     def steps(self) -> int:
-        """Of training."""
+        """Number of training steps."""
         return self.first.steps
 
     @property
@@ -66,7 +66,7 @@ class Group:
 
     @property
     def outdated(self) -> str:
-        """What was later found wrong with the code; empty if nothing."""
+        """Bug that was later found in the code; empty if none is known."""
         return self.first.outdated or ""
 
     @property
@@ -116,7 +116,7 @@ class Group:
 
     @property
     def flags(self) -> list[str]:
-        """What differs from the paper; shown beside the number."""
+        """Differences from the paper, shown next to the number."""
         length = "short" if self.steps < FULL_STEPS else "long"
         found = [f"{length}: {self.steps:,} steps"] if self.steps != FULL_STEPS else []
         found += [setting(name, value) for name, value in self.variant.items()]
@@ -181,7 +181,15 @@ class Results:
 
 
 def sort_rows(rows: Iterable[ResultRow], cells: Mapping[str, Cell]) -> Results:
-    """Rows of all kinds, for tables whose cells are given by their ids."""
+    """Sort rows into values of cells, other runs, failures and rejected rows.
+
+    Args:
+        rows: All rows.
+        cells: Cells of the tables by id.
+
+    Returns:
+        The sorted rows.
+    """
     rows = list(rows)
     last = latest(rows)
     done = {key._replace(outdated="") for key, row in last.items() if row.ok}
@@ -213,7 +221,7 @@ def _place(group: Group, cells: list[str]) -> tuple[object, ...]:
 
 
 def rejection_reason(row: ResultRow, cell: Cell | None) -> str | None:
-    """Why a result does not count; None if it does. Its config must be known and match the row."""
+    """Reason why a result does not count; None if it does. Its config must be known and match the row."""
     known = {"fingerprint": row.fingerprint, "device": row.provenance.device}
     wrong = [f"its {name} is unknown" for name, value in known.items() if not value]
     wrong += [f"it {row.invalid}"] if row.invalid else []
@@ -254,7 +262,7 @@ def _read(text: str, cell: Cell | None) -> tuple[Config, dict[str, Any] | None]:
 
 
 def unknown_origin(config: object, *commits: object) -> str | None:
-    """Why the origin of a row or of a figure is unknown; None if it is known.
+    """Reason why the origin of a row or of a figure is unknown; None if it is known.
 
     Args:
         config: Config of the run, as plain data.

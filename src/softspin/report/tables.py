@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from softspin.experiments.cells import Cell
 from softspin.report.results import SEEDS, Group, Results, setting
-from softspin.report.welch import as_normal, freedom
+from softspin.report.welch import as_normal, degrees_of_freedom
 
 MARGIN = 0.15
 """Nats by which a value may differ from the published one, or 3 published standard deviations if that is more."""
@@ -20,7 +20,7 @@ ERRORS = (
     "converted to the z-score of equal p-value (Welch 1947): an absolute value above 2 has probability 5% if both "
     "means are equal."
 )
-"""The formula, for the reader."""
+"""Explanation of the column SE."""
 
 SIGNS = {"level": "≈", "lower": "▼", "higher": "▲"}
 
@@ -43,7 +43,7 @@ class Entry(NamedTuple):
             return None
         means = (self.found.error, len(self.found.rows)), (self.cell.std / math.sqrt(SEEDS), SEEDS)
         error = math.hypot(*(error for error, _ in means))
-        return as_normal(self.difference / error, freedom(means)) if error else None
+        return as_normal(self.difference / error, degrees_of_freedom(means)) if error else None
 
     @property
     def far(self) -> bool:
@@ -57,7 +57,7 @@ class Entry(NamedTuple):
 
     @property
     def flags(self) -> list[str]:
-        """What is shown beside the number."""
+        """Flags shown next to the number."""
         return [*(self.found.flags if self.found else []), *(["far from published"] if self.far else [])]
 
 
@@ -75,23 +75,23 @@ class Block(NamedTuple):
     table: str
     data: str
     columns: list[tuple[str, str]]
-    """Method and sampler of each."""
+    """Method and sampler of each column."""
     lines: list[Line]
 
     @property
     def entries(self) -> list[Entry]:
-        """All that there are."""
+        """All entries of the block."""
         return [entry for line in self.lines for entry in line.entries if entry is not None]
 
     @property
     def names(self) -> list[str]:
-        """Of the columns: methods, or samplers where there is one method alone."""
+        """Names of the columns: methods, or samplers if there is only one method."""
         one_method = len({method for method, _ in self.columns}) == 1
         return [sampler.upper() if one_method else method for method, sampler in self.columns]
 
     @property
     def commands(self) -> list[str]:
-        """What makes the rows of each structure."""
+        """Commands that compute the rows of each structure."""
         return [
             shlex.join(["softspin", "grid", self.table, "--only", f"{self.data}/{structure}"])
             for structure in dict.fromkeys(line.structure for line in self.lines)
@@ -99,7 +99,7 @@ class Block(NamedTuple):
 
 
 def blocks(table: str, cells: Iterable[Cell], results: Results) -> list[Block]:
-    """A table, one block for each data set."""
+    """Split a table into one block for each data set."""
     by_data: dict[str, list[Cell]] = {}
     for cell in cells:
         by_data.setdefault(cell.data, []).append(cell)
@@ -129,12 +129,12 @@ def grid_command(group: Group, tables: Iterable[tuple[str, Iterable[Cell]]]) -> 
 
 
 def obtained_text(group: Group) -> str:
-    """Mean and standard deviation over seeds; of one seed the value alone."""
+    """Mean and standard deviation over seeds; only the value if there is one seed."""
     return f"{group.mean:.2f}" if group.std is None else f"{group.mean:.2f} ± {group.std:.2f}"
 
 
 def seeds_text(group: Group) -> str:
-    """Seeds that have a value, of those behind each published one.
+    """Number of seeds with a value, out of the number of seeds in the paper.
 
     >>> from types import SimpleNamespace
     >>> seeds_text(SimpleNamespace(rows=[1, 2, 3]))
@@ -164,7 +164,7 @@ def direction(entry: Entry) -> str:
 
 
 def difference_text(entry: Entry) -> str:
-    """Obtained minus published, in nats and in standard errors; the sign does not rely on colour."""
+    """Obtained minus published, in nats and in standard errors; the symbol does not rely on color."""
     if entry.difference is None:
         return "no published value"
     if entry.apart is None:
@@ -181,7 +181,7 @@ def interval_text(group: Group) -> str:
 
 
 def signed(number: float, digits: int = 2) -> str:
-    """With a sign that is as wide as the plus, and none at zero.
+    """Format a number with a sign, a true minus, and no sign at zero.
 
     >>> signed(-0.123), signed(0.5, 1), signed(-0.001)
     ('−0.12', '+0.5', '0.00')
@@ -191,7 +191,7 @@ def signed(number: float, digits: int = 2) -> str:
 
 
 def count(number: int, word: str) -> str:
-    """A number of things.
+    """Format a count with its noun.
 
     >>> count(1, "seed"), count(5, "seed")
     ('1 seed', '5 seeds')

@@ -28,8 +28,9 @@ COMPARISON = (
     "deviations where that is more. Otherwise it is flagged as far from published.",
     ERRORS,
     f"Other flags name what differs from the paper: fewer than {SEEDS} seeds, a reconstructed data set, or outdated "
-    "code. Outdated means that the code was found wrong later; the development log says how. Such a value is shown "
-    "until the cell has been rerun. Short runs and variants of the recipe never count as a cell's value.",
+    "code. Outdated means that a bug was found later in the code that computed the value, see the development log. "
+    "Such a value is shown until the cell has been rerun. Short runs and variants of the recipe never count as the "
+    "value of a cell.",
 )
 
 LOG_Z = (
@@ -65,20 +66,20 @@ REPRODUCE = (
     "not. Drawing and this report need no GPU."
 )
 
-AGAIN = (
-    "softspin grid table1 --rows again.jsonl --folder again   # all cells; choose some with --only and --seeds",
-    "softspin grid table2 --rows again.jsonl --folder again   # cells that are not in Table 1",
-    "softspin figure all --compute                            # trains the models of Fig. 2",
-    "softspin report --rows again.jsonl                       # report.html and docs/results.md",
+REPRODUCE_COMMANDS = (
+    "softspin grid table1 --rows reproduced.jsonl --folder reproduced   # all cells; select with --only and --seeds",
+    "softspin grid table2 --rows reproduced.jsonl --folder reproduced   # cells that are not in Table 1",
+    "softspin figure all --compute                                      # trains the models of Fig. 2",
+    "softspin report --rows reproduced.jsonl                            # report.html and docs/results.md",
 )
-"""From nothing to this page."""
+"""Commands that reproduce this page."""
 
 _TABLES = {"table1": "Table 1", "table2": "Table 2"}
 _SETS = {"mnist": "MNIST", "omniglot": "OMNIGLOT"}
 
 
 def verdict(report: Report) -> str:
-    """How many cells have been run, and how many of them agree with the paper."""
+    """Sentences on the number of cells that have been run and that agree with the paper."""
     counts = report.summary
     run, cells, compared, near = (counts[name] for name in ("run", "cells", "compared", "near"))
     if not run:
@@ -92,12 +93,13 @@ def verdict(report: Report) -> str:
         text += f"{agree} with the published value {limit}; the largest difference is {report.largest:.2f} nat."
     text += f" {counts['all_seeds']} of {run} {_have(counts['all_seeds'])} {SEEDS} seeds, as in the paper."
     if counts["outdated"]:
-        text += f" {count(counts['outdated'], 'value')} {_have(counts['outdated'])} to be rerun: the code was wrong."
+        values = count(counts["outdated"], "value")
+        text += f" {values} {_have(counts['outdated'])} to be rerun because of a bug in the code."
     return text
 
 
 def observed(report: Report) -> str:
-    """How many of the paper's observations are reproduced."""
+    """Sentence on the number of observations that are reproduced."""
     verdicts = [one.verdict for one in report.judged]
     counts = {kind: verdicts.count(kind) for kind in get_args(Verdict) if kind in verdicts}
     parts = [f"{number} {'is' if number == 1 else 'are'} {kind}" for kind, number in counts.items()]
@@ -115,23 +117,27 @@ def claim_label(judged: Judged, claim: Claim, tally: Tally) -> str:
 
 
 def tally_text(claim: Claim, tally: Tally, published: Tally) -> str:
-    """What a claim compares, and the numbers of comparisons."""
-    rule = f"{claim.rule[0].upper()}{claim.rule[1:]}" if claim.rule.startswith(("for ", "each ")) else claim.rule
+    """Description of the comparisons of a claim, and their numbers by outcome."""
+    rule = (
+        f"{claim.rule[0].upper()}{claim.rule[1:]}" if claim.rule.startswith(("for ", "each ", "the ")) else claim.rule
+    )
     made = f"{len(tally.findings)} of {tally.cases} comparisons made"
     if tally.findings:
         made += ": " + ", ".join(f"{tally.count(outcome)} {words}" for outcome, words in _OUTCOMES.items())
-    return f"{rule}. {made}. Needed in support: {tally.needed} (published values: {published.count('supports')})."
+    theirs = published.count("supports")
+    required = f"Required: {tally.needed} supporting comparisons (the published values have {theirs})"
+    return f"{rule}. {made}. {required}."
 
 
 _OUTCOMES: dict[Outcome, str] = {
-    "supports": "in support",
+    "supports": "supporting",
     "inconclusive": "inconclusive",
-    "contradicts": "in contradiction",
+    "contradicts": "contradicting",
 }
 
 
 def block_title(block: Block) -> str:
-    """Which table, of which data."""
+    """Title of a block: table and data set."""
     return f"{_TABLES.get(block.table, block.table)}, {_SETS.get(block.data, block.data)}"
 
 

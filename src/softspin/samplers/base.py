@@ -81,7 +81,7 @@ class Sampler(Part):
         return z
 
     def quality(self, info: Any) -> Tensor:
-        """How well the step mixed, as one number for the metrics log.
+        """Mixing quality of the step, as one number for the metrics log.
 
         Args:
             info: Diagnostics of a step.

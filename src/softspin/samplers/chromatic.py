@@ -1,4 +1,4 @@
-"""Gibbs sweeps and annealing on any graph: one colour class of uncoupled units after another.
+"""Gibbs sweeps and annealing on any graph: one color class of uncoupled units after another.
 
 The annealing path is that of the kernels, -E_t(z) = (1 - t) base.z + t (-E(z)). On a bipartite graph the sweeps are the
 same. Shapes: chains `(*replicas, C, D)`, t `(*replicas, C)`, base `(*replicas, D)`, random state `(*replicas, 2)`.
@@ -23,7 +23,7 @@ def chromatic_sweeps(
     t: Tensor | None = None,
     base: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Sample every colour class given all others, `sweeps` times, in the order of the Boltzmann machine's blocks.
+    """Sample every color class given all others, `sweeps` times, in the order of the Boltzmann machine's blocks.
 
     The old values of the first class are never read.
 
@@ -61,7 +61,7 @@ def anneal_graph(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Annealed importance sampling along a schedule, as :func:`softspin.kernels.plain.anneal`, on any graph.
 
-    The first colour class is summed out.
+    The first color class is summed out.
 
     Args:
         boltzmann: Boltzmann machine at inverse temperature 1.

@@ -1,6 +1,6 @@
 """Mixing diagnostics: flip rate, autocorrelation time, R-hat, and errors of marginals where the exact ones are known.
 
-Series are scalars measured along chains, `(..., chains, steps)`: an energy, a magnetisation, one bit. No diagnostic
+Series are scalars measured along chains, `(..., chains, steps)`: an energy, a magnetization, one bit. No diagnostic
 detects a mode that no chain has visited; start chains far apart, or compare with exact marginals.
 """
 
@@ -48,8 +48,8 @@ def autocorrelation(series: Tensor) -> Tensor:
     """
     x = _from_first(series)
     steps = x.shape[-1]
-    centred = x - x.mean((-2, -1), keepdim=True)
-    spectrum = torch.fft.rfft(centred, n=2 * steps)
+    centered = x - x.mean((-2, -1), keepdim=True)
+    spectrum = torch.fft.rfft(centered, n=2 * steps)
     products = torch.fft.irfft(spectrum * spectrum.conj(), n=2 * steps)[..., :steps].mean(-2)
     covariance = products / (steps - torch.arange(steps, device=x.device))
     variance = covariance[..., :1]
@@ -59,7 +59,7 @@ def autocorrelation(series: Tensor) -> Tensor:
 def autocorrelation_time(series: Tensor) -> Tensor:
     """Integrated autocorrelation time tau = 1 + 2 sum_k rho_k, in steps.
 
-    Summed by Geyer's initial monotone sequence. For a reversible chain the sums of neighbours, rho_0 + rho_1, rho_2 +
+    Summed by Geyer's initial monotone sequence. For a reversible chain the sums of neighbors, rho_0 + rho_1, rho_2 +
     rho_3, ..., are positive and decreasing. So each is limited to the one before, and everything after the first that
     is not positive counts as noise. Independent draws have tau = 1, draws that alternate about their mean less. A
     series shorter than about 50 tau is too short for an estimate.

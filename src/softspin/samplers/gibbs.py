@@ -89,7 +89,7 @@ def step(
 ) -> tuple[GibbsState, GibbsInfo]:
     """Run block Gibbs sweeps of every chain.
 
-    A sweep of an RBM samples the right side, then the left; on any other graph it samples one colour class after
+    A sweep of an RBM samples the right side, then the left; on any other graph it samples one color class after
     another. With `validate_args=False` of the Boltzmann machine nothing is read on the host, and NaN parameters
     silently give meaningless samples.
 

@@ -53,7 +53,7 @@ class SandwichWarning(UserWarning):
 def exact(boltzmann: Boltzmann) -> LogZ:
     """Compute log Z by enumeration in float64.
 
-    The states of at most 24 units are enumerated: one side of an RBM, or all colour classes but one of any other graph.
+    The states of at most 24 units are enumerated: one side of an RBM, or all color classes but one of any other graph.
 
     >>> from softspin.distributions import BipartiteBoltzmann
     >>> exact(BipartiteBoltzmann(torch.zeros(5), torch.zeros(2, 3))).value

@@ -24,14 +24,14 @@ class NegativePhase(NamedTuple):
 
 @torch.no_grad()
 def negative_phase(boltzmann: Boltzmann, z: Tensor) -> NegativePhase:
-    """Rao-Blackwellised moments of samples.
+    """Rao-Blackwellized moments of samples.
 
     With zhat_i = p(z_i = 1 | all other units),
 
         E[z_i] ~ mean of zhat_i,    E[z_i z_j] ~ mean of (zhat_i z_j + z_i zhat_j) / 2.
 
     For an RBM this is the conditional mean of one side given the other, averaged over both directions. On any other
-    graph the formulas hold for each unit, whatever its colour. The estimate is unbiased if the samples come from the
+    graph the formulas hold for each unit, whatever its color. The estimate is unbiased if the samples come from the
     Boltzmann machine, and has less variance than z z'. Nothing is read on the host if the Boltzmann machine does not
     validate.
 

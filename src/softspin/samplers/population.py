@@ -151,7 +151,7 @@ def step(
         sweeps: Number of Gibbs sweeps after each tempering step.
         single_step: Take one tempering step, whatever `max_tempering_steps` is.
         compiled: With `single_step`, fuse the operations before and after the sweeps, about fifty, by torch.compile.
-        smallest_ess: Smallest effective sample size, as a fraction of the members, between 0 and 1.
+        smallest_ess: Smallest effective sample size, as a fraction of the particles, between 0 and 1.
         max_tempering_steps: Largest number of tempering steps.
         implementation: Implementation of the sweeps.
 

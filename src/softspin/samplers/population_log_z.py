@@ -45,7 +45,7 @@ def anneal_population(
         seed: Seed of the random numbers.
         sweeps: Number of Gibbs sweeps after each tempering step.
         base: "centred", "bias", "uniform" or biases `(*replicas, D)`, see :func:`base_biases`.
-        smallest_ess: Smallest effective sample size of a tempering step, as a fraction of the members.
+        smallest_ess: Smallest effective sample size of a tempering step, as a fraction of the particles.
         max_tempering_steps: Largest number of tempering steps.
         implementation: Implementation of the sweeps.
 

@@ -132,7 +132,7 @@ def base_biases(boltzmann: Boltzmann, base: str | Tensor) -> Tensor:
     """Biases of the independent units at which an annealing path starts.
 
     "centred" is a + W/2 summed over the other units, the field when these are all 1/2. It equals the biases of the same
-    Boltzmann machine in spins -1, 1, and so does not favour a mode for having many zeros. "bias" is a itself, and does:
+    Boltzmann machine in spins -1, 1, and so does not favor a mode for having many zeros. "bias" is a itself, and does:
     two balanced modes, all zeros and all ones (8 + 8 units, couplings 1.5), from "bias" annealing reports log Z too low
     by log 2 with an effective sample size of 100%, because it finds only one of them. "uniform" is 0.
 

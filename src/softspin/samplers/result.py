@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 NORMAL_95 = 1.959964
-"""Standard errors to either side of a normal's 95% interval."""
+"""Half-width of the 95% interval of a normal distribution, in standard errors."""
 
 
 class LogZ(NamedTuple):
@@ -22,7 +22,7 @@ class LogZ(NamedTuple):
 
     value: Tensor
     standard_error: Tensor
-    """Of `value`; infinite if two or fewer weights dominate. For a population it is conservative."""
+    """Standard error of `value`; infinite if two or fewer weights dominate. For a population it is conservative."""
     effective_sample_size: Tensor
     """Effective sample size of the importance weights."""
     lower: Tensor

@@ -71,7 +71,7 @@ class TemperingInfo(NamedTuple):
     """Diagnostics of a step."""
 
     exchange_rate: Tensor
-    """Mean acceptance probability of an exchange, for each pair of neighbours, `(*replicas, K)`."""
+    """Mean acceptance probability of an exchange, for each pair of neighbors, `(*replicas, K)`."""
     round_trips: Tensor
     """Round trips completed in this step, over all ladders, `(*replicas,)`."""
 
@@ -120,7 +120,7 @@ def init(
 def step(
     state: TemperingState, boltzmann: Boltzmann, sweeps: int, *, implementation: Implementation = "auto"
 ) -> tuple[TemperingState, TemperingInfo]:
-    """Repeat `sweeps` times: sweep every chain once at its temperature, then exchange states between neighbours.
+    """Repeat `sweeps` times: sweep every chain once at its temperature, then exchange states between neighbors.
 
     Neighbours i, i + 1 exchange with probability min(1, exp((t_(i+1) - t_i) (g(z_i) - g(z_(i+1))))), g(z) = -E(z) -
     base.z; pairs with even i and with odd i alternate. With `validate_args=False` of the Boltzmann machine, NaN
@@ -175,7 +175,7 @@ def step(
 
 
 def adapted_temperatures(temperatures: Tensor, exchange_rate: Tensor) -> Tensor:
-    """Choose temperatures at which all neighbours exchange at about the same rate.
+    """Choose temperatures at which all neighbors exchange at about the same rate.
 
     The rejection rates 1 - `exchange_rate` add up along the ladder to a barrier that hardly depends on the choice of
     temperatures; the new ones divide it into K equal pieces. Repeat with newly measured rates once or twice, then keep
@@ -186,7 +186,7 @@ def adapted_temperatures(temperatures: Tensor, exchange_rate: Tensor) -> Tensor:
 
     Args:
         temperatures: Inverse temperatures, `(*replicas, K + 1)`.
-        exchange_rate: Measured exchange rates of neighbours, `(*replicas, K)`.
+        exchange_rate: Measured exchange rates of neighbors, `(*replicas, K)`.
 
     Returns:
         New inverse temperatures, `(*replicas, K + 1)`.
@@ -201,7 +201,7 @@ def adapted_temperatures(temperatures: Tensor, exchange_rate: Tensor) -> Tensor:
     if exchange_rate.shape != (*temperatures.shape[:-1], temperatures.shape[-1] - 1):
         raise ShapeError(
             f"exchange rates of shape {tuple(exchange_rate.shape)} for temperatures {tuple(temperatures.shape)}; give "
-            "one rate for each pair of neighbours"
+            "one rate for each pair of neighbors"
         )
     t = temperatures.to(torch.float64)
     # A pair that always exchanges keeps some height, or its rung would have no width.

@@ -18,6 +18,16 @@ from softspin.formatting import (
 )
 from softspin.records import DataRecord, ModelRecord
 
+FAMILIES = {"dvae": "DVAE", "dvae++": "DVAE++", "dvae#": "DVAE#"}
+RELAXATIONS = {
+    "spike_exp": "spike-and-exponential smoothing",
+    "exp": "exponential smoothing",
+    "un_exp": "uniform+exponential smoothing",
+    "power": "power-function smoothing",
+    "gauss_int": "the Gaussian integral trick",
+    "gaussian": "Gaussian smoothing",
+}
+"""The two parts of the name of a method of the paper."""
 TAGS = ("softspin", "variational-autoencoder", "discrete-latent-variables", "boltzmann-machine")
 
 
@@ -35,7 +45,21 @@ def card(record: ModelRecord) -> str:
     }
     title = f"# {_text(config.method)}, {config.structure}, on {_text(record.data.name)}"
     first = f"**{result_sentence(record.result)}** {_what(config)}"
-    return "\n\n".join([_front(record, config), title, first, *(f"## {k}\n\n{v}" for k, v in sections.items())]) + "\n"
+    return (
+        "\n\n".join(
+            [_front(record, config), title, _gloss(config), first, *(f"## {k}\n\n{v}" for k, v in sections.items())]
+        )
+        + "\n"
+    )
+
+
+def _gloss(config: Config) -> str:
+    """The names in the title in plain words; a method that is not in the paper keeps its name."""
+    groups = config.shape.groups
+    family, dash, relaxation = config.method.partition("-")
+    known = dash and family in FAMILIES and relaxation in RELAXATIONS
+    method = f"{FAMILIES[family]} with {RELAXATIONS[relaxation]}" if known else f"Method {_text(config.method)}"
+    return f"{method}; {groups} group{'' if groups == 1 else 's'} of latent bits."
 
 
 def _what(config: Config) -> str:
@@ -44,7 +68,7 @@ def _what(config: Config) -> str:
 
 
 def _front(record: ModelRecord, config: Config) -> str:
-    """YAML; strings and numbers are written as JSON. No licence is stated unless its owner gave one."""
+    """YAML; strings and numbers are written as JSON. No license is stated unless its owner gave one."""
     lines = ["library_name: softspin"]
     if record.license is not None:
         lines.append(f"license: {json.dumps(record.license)}")
@@ -78,7 +102,8 @@ def _result(record: ModelRecord, config: Config) -> str:
     note = (
         "NLL: negative log-likelihood of the discrete model in nats, by importance sampling; lower is better. "
         "+- is one standard error over test images. It does not include the error of log Z, whose 95% interval is "
-        "given. Independent pixels: the baseline that predicts each pixel by its mean over the training images."
+        "given. Independent pixels: the baseline that predicts each pixel by its mean over the training images. "
+        "The interval does not cover modes of the prior that no chain visited."
     )
     return "\n\n".join([*parts, "\n".join(lines), note])
 

@@ -58,6 +58,8 @@ def read(path: Path) -> tuple[DiscreteVAE, Config, ModelRecord]:
     except FileNotFoundError:
         raise SharingError(f"there is no file {file}") from None
     except (SafetensorError, OSError) as error:
+        if isinstance(error, SafetensorError) and file.suffix != ".safetensors":
+            raise SharingError(f"{file} is neither a run directory nor a .safetensors file") from None
         raise SharingError(f"{file} is damaged, or not a safetensors file: {_line(error)}") from None
     try:
         net = restore(config, migrate_tensors(tensors, record.config), record.data.shape)

@@ -180,10 +180,10 @@ class Mirrored(Smoothing):
                 low = torch.where(outside, middle - step, low)
             high = middle
             # Each bisection is exact. The loop ends when all brackets are adjacent floating-point numbers.
-            while bool(((centre := (low + high) / 2) != low).logical_and(centre != high).any()):
-                above = self._tail(logits, Location(centre, mode)) > goal
-                high = torch.where(above, centre, high)
-                low = torch.where(above, low, centre)
+            while bool(((center := (low + high) / 2) != low).logical_and(center != high).any()):
+                above = self._tail(logits, Location(center, mode)) > goal
+                high = torch.where(above, center, high)
+                low = torch.where(above, low, center)
             return Location(low, mode)
 
     def _aim(self, logits: Tensor, rho: Tensor) -> tuple[Tensor, Tensor]:

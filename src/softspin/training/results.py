@@ -1,4 +1,4 @@
-"""The files of a run beside its checkpoints: `run.json` (config, data, provenance) and `result.json` (test result)."""
+"""Files of a run next to its checkpoints: `run.json` (config, data, provenance) and `result.json` (test result)."""
 
 from __future__ import annotations
 

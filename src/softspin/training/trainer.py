@@ -151,12 +151,12 @@ class Trainer:
 
     def _loop(self, journal: Journal) -> None:
         every, last = self.config.intervals, self.config.steps
-        began = time.monotonic() - self.seconds
+        started = time.monotonic() - self.seconds
         with interrupts_wait() as waiting:
             while self.engine.steps < last:
                 self._step()
                 step = self.engine.steps
-                self.seconds = time.monotonic() - began
+                self.seconds = time.monotonic() - started
                 if self.callback is not None:
                     self.callback.step(step)
                 if step % every.report == 0 or step == last:

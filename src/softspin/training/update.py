@@ -136,7 +136,7 @@ class Update:
 
         Args:
             rows: Stored images `(R, batch, features)`.
-            binarization_noise: Uniforms of the same shape, which binarize grey levels; None for binary images.
+            binarization_noise: Uniforms of the same shape, which binarize gray levels; None for binary images.
             uniforms: Uniforms for the posterior samples.
             kl_weight: Weight of the KL.
 

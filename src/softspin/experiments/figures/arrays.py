@@ -23,7 +23,7 @@ Values = Mapping[str, NDArray[Any]]
 STORED = Path(__file__).parent / "stored"
 """Arrays that come with the package."""
 COMPUTED = Path("experiments", "figures")
-"""Where new arrays are written unless a folder is given."""
+"""Default folder of new arrays."""
 
 
 class Arrays(NamedTuple):

@@ -18,7 +18,7 @@ from softspin.smoothing import SoftBits
 EXACT = 12
 """Maximum number of enumerated units (of an RBM, its smaller side) for an exact log Z; hundreds run at once."""
 CERTAIN = 30.0
-"""Log odds beyond which neighbours cannot change a unit: it equals its soft bit with probability 1 - e^-30."""
+"""Log odds beyond which neighbors cannot change a unit: it equals its soft bit with probability 1 - e^-30."""
 
 
 class KL(NamedTuple):

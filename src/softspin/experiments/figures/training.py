@@ -144,7 +144,7 @@ class Point(NamedTuple):
     kl: list[NDArray[Any]]
     """Value, lower and upper, each `(R, zetas)`."""
     noise: list[NDArray[Any]]
-    """In the order of :class:`GradientNoise`."""
+    """Values in the order of :class:`GradientNoise`."""
 
 
 def compute(
@@ -196,13 +196,13 @@ def compute(
     where, data = find_device(device), load(configs[0].data)
     chosen = {"training": [config.to_dict() for config in configs], "measuring": asdict(measuring)}
     origin = {name: arrays.about(name, command, where, chosen, fingerprint=data.fingerprint) for name in names}
-    began = time.monotonic()
+    started = time.monotonic()
     probes = [Probe(config, data, where) for config in configs]
     every, cost = max(1, steps // measuring.points), 0.0
     points: list[Point] = []
 
     def store(done: int, over: bool) -> None:
-        how_far = {"steps": steps, "steps_done": done, "seconds": round(time.monotonic() - began, 1)}
+        how_far = {"steps": steps, "steps_done": done, "seconds": round(time.monotonic() - started, 1)}
         marks = _marks(steps, done, data.name, settings)
         for name, about in origin.items():
             if name == "fig2a" and not over and len(points) > 1:
@@ -221,14 +221,14 @@ def compute(
         for step in range(1, steps + 1):
             for probe in probes:
                 probe.step()
-            late = time.monotonic() - began + cost > 60 * minutes
+            late = time.monotonic() - started + cost > 60 * minutes
             over = step == steps or late or bool(waiting)
             if step % every == 0 or over:
                 start = time.monotonic()
                 points.append(_measure(names, probes, measuring))
                 store(step, over)
                 cost = max(cost, time.monotonic() - start)
-                say(_line(points[-1], steps, time.monotonic() - began))
+                say(_line(points[-1], steps, time.monotonic() - started))
             if over:
                 break
     return "done" if step == steps else "interrupted" if waiting else "out of time"

@@ -1,4 +1,4 @@
-"""Artificial rows and cells with known means and spreads."""
+"""Synthetic result rows with known means and standard deviations."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def plain_row(cell: Cell, /, seed: int, nll: float, settings: Iterable[str] = ()
 
 
 def row(cell: Cell, /, seed: int, nll: float, settings: Iterable[str] = (), **changes: Any) -> ResultRow:
-    """The same, read from a file."""
+    """A synthetic row as a record."""
     return ResultRow.from_json_lenient(plain_row(cell, seed, nll, settings, **changes))
 
 
@@ -61,11 +61,11 @@ ROOT = Path(softspin.__file__).parents[2]
 TABLES = {name: read_cells(find_table(name)) for name in ("table1", "table2")}
 CELLS = {cell.id: cell for cells in TABLES.values() for cell in cells}
 NOWHERE = Path("no-such-folder")
-"""Of arrays: all figures are missing, which saves the time to draw them."""
+"""Folder without arrays: no figure is drawn, which saves time."""
 
 
 def as_published(changes: Mapping[str, float] = MappingProxyType({})) -> list[ResultRow]:
-    """Rows of every cell with the mean and spread published; some with another mean."""
+    """Rows of every cell with the published mean and standard deviation; `changes` replaces some means."""
     return [
         one
         for cell in CELLS.values()

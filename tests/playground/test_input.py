@@ -1,4 +1,4 @@
-"""Pointer and keyboard control of the page on any screen size; the page loads no other files."""
+"""Pointer, touch and keyboard input to the page at several screen sizes; the page loads no other files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_test_image_shows_its_bits_and_its_picture(shown: Browser) -> None:
 
 
 def test_sticky_cards_end_with_the_bits(shown: Browser) -> None:
-    """Image and decoded image stay visible beside the bits, and scroll away with them."""
+    """Image and decoded image stay visible next to the bits, and scroll away with them."""
     shown("document.querySelector('.bits').style.minHeight = '1500px'")
     top = "document.querySelector('{}').getBoundingClientRect().top"
     bottom = "document.querySelector('{}').getBoundingClientRect().bottom"
@@ -75,7 +75,7 @@ def test_keys_flip_a_bit_and_the_picture_changes(shown: Browser) -> None:
 
 
 def test_the_tab_key_reaches_every_control(shown: Browser) -> None:
-    """From the top of the page; a group of bits or of images is one stop."""
+    """Tab order from the top of the page; a group of bits or of images is one stop."""
     seen = set()
     for _ in range(70):
         shown.keys("\ue004")
