@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from cli.command import Call
-from report.made_up import CELLS, ROOT, row, rows
+from report.synthetic import CELLS, ROOT, row, rows
 
 from softspin.records import ResultRow
-from softspin.report.welch import as_normal, freedom
+from softspin.report.welch import as_normal, degrees_of_freedom
 
 POWER = CELLS["mnist/1-linear/k1/dvae#-power/pa"]
 
@@ -59,7 +59,7 @@ def test_json_contains_every_cell_and_verdict(call: Call, tmp_path: Path) -> Non
     (cell,) = [one for one in info["cells"] if one["nll"] is not None]
     assert cell["cell"] == POWER.id
     assert [cell[name] for name in ("nll", "std", "difference", "nll_low", "standard_errors")] == pytest.approx(
-        [89.6, 0.08, 0.25, 89.5, as_normal(0.25 / (0.1 / 5**0.5), freedom([(0.08, 5), (0.06, 5)]))]
+        [89.6, 0.08, 0.25, 89.5, as_normal(0.25 / (0.1 / 5**0.5), degrees_of_freedom([(0.08, 5), (0.06, 5)]))]
     )
     assert (cell["seeds"], cell["flags"]) == ([0, 1, 2, 3, 4], ["far from published"])
     assert [(one["observation"], one["verdict"]) for one in info["observations"]] == [

@@ -89,7 +89,7 @@ def grid(
     another one is training. Exit code 1: a cell failed. Exit code 75: time was up, or other processes are still
     training; run the command again.
     """
-    began = time.monotonic()
+    started = time.monotonic()
     path = find_table(table)
     cells = choose(read_cells(path), only or [])
     check_settings(sets or [])
@@ -115,7 +115,7 @@ def grid(
     if dry_run:
         show_plan(plans, measured(known, BENCHMARK if ours else path.parent.parent / BENCHMARK), device, json)
         return
-    deadline = None if minutes is None else began + 60 * minutes
+    deadline = None if minutes is None else started + 60 * minutes
     progress = _Progress(sum(spec.config.steps - spec.step for plan in plans for spec in plan.runs), json)
     scheduler = Scheduler(plans, file, ThisProcess(progress), _Printer(file, progress, json))
     try:

@@ -52,14 +52,16 @@ class PlotCallback:
             self._draw(z.expand(model.net.replicas, *z.shape))
 
     def _draw(self, z: Tensor) -> None:
-        began = time.monotonic()
+        started = time.monotonic()
         trainer, model = self.trainer, self.trainer.engine.model
         folder, shape = trainer.folder, picture_shape(trainer.data.shape)
         labels = [replica_name(replica) for replica in trainer.config.replicas]
         drawings: list[Callable[[], Path]] = [
             lambda: pictures.samples(model, z, shape, folder / "samples.png"),
             lambda: pictures.reconstructions(model, trainer.data.test[:IMAGES], shape, folder / "reconstructions.png"),
-            lambda: pictures.curves(_curves(folder), folder / "curves.png", labels=labels),
+            lambda: pictures.curves(
+                _curves(folder), folder / "curves.png", labels=labels, sampler=trainer.config.sampler
+            ),
             lambda: pictures.couplings(model, folder / "couplings.png"),
         ]
         self.paths = []
@@ -69,7 +71,7 @@ class PlotCallback:
             except Exception as error:  # a failed plot must never end a run
                 self._complain(error)
         self._rested = time.monotonic()
-        self._cost = self._rested - began
+        self._cost = self._rested - started
 
     def _complain(self, error: Exception) -> None:
         """Warn of each error once: the next validation would repeat it."""

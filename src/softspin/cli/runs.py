@@ -57,7 +57,7 @@ def open_model(run: Path, which: str = "best", device: str = "auto") -> api.Mode
 
 
 def place_in(run: Path, name: str) -> Path:
-    """Default path of a picture: in the run directory, or beside a shared model's file."""
+    """Default path of a picture: in the run directory, or next to a shared model's file."""
     return (run.parent if run.is_file() else run) / name
 
 
