@@ -54,7 +54,7 @@ def test_a_config_stores_the_edges_and_not_the_name(tmp_path: Path) -> None:
     assert Config().with_settings([*settings[:2], "graph=chimera:1"]).edges == lattice("chimera", 1, 4).edges
     assert four(triangle).with_settings(["graph=none"]).graph is None
     toml = tmp_path / "run.toml"
-    toml.write_text('structure = "1-nonlinear"\nbits = 4\ngraph = "0:1,1:2,0:2,2:3"\n')
+    toml.write_text('structure = "1-nonlinear"\nbits_per_group = 4\ngraph = "0:1,1:2,0:2,2:3"\n')
     assert Config.from_toml(toml).graph == triangle
     assert four([[0, 1], [1, 2]], bits_per_group=3).shape.units == 3, "a graph may have an odd number of units"
 
