@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fixtures.stored import INTERRUPTED, V1
+from fixtures.stored import VERSIONS
 from reproducible import no_digests_here, run_pinned
 from training import fingerprints
 
@@ -30,9 +30,13 @@ def test_training_and_resuming_give_the_stored_bits(tmp_path: Path) -> None:
     if reason := no_digests_here():
         pytest.skip(reason)
     stored = json.loads(fingerprints.STORED.read_text())["runs"]
-    folders = [shutil.copytree(V1 / name, tmp_path / name) for name in INTERRUPTED]
+    folders, ends = [], {}
+    for files in VERSIONS:
+        folders += [shutil.copytree(files.folder / name, tmp_path / name) for name in files.interrupted]
+        ends |= json.loads((files.folder / "interrupted_end.json").read_text())
+    assert len(ends) == len(folders) == 5
     pinned = run_pinned(fingerprints.STORED.with_suffix(".py"), *folders)
-    assert pinned["resumed"] == json.loads((V1 / "interrupted_end.json").read_text()), "an interrupted run of 7cc1184"
+    assert pinned["resumed"] == ends, "an interrupted run of an earlier version"
     found = pinned["runs"]
     assert found.keys() == stored.keys() == fingerprints.cases().keys()
     assert len(found) == 32
