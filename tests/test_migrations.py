@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from fixtures.stored import V1, V2, Stored
 from made_rows import row_json
 from safetensors import safe_open
 
@@ -28,11 +29,10 @@ from softspin.training import checkpoint
 from softspin.training.engine import Engine
 
 ROOT = Path(__file__).parents[1]
-V1 = Path(__file__).parent / "fixtures" / "v1"
 
 
-def stored(name: str) -> dict[str, Any]:
-    config: dict[str, Any] = json.loads((V1 / name / "run.json").read_text())["config"]
+def stored(name: str, files: Stored = V1) -> dict[str, Any]:
+    config: dict[str, Any] = json.loads((files.folder / name / "run.json").read_text())["config"]
     return config
 
 
@@ -40,6 +40,7 @@ def test_there_is_a_migration_from_every_version() -> None:
     assert len(MIGRATIONS) == VERSION - 1
     assert version_of(Config().to_dict()) == VERSION
     assert version_of(stored("finished")) == 1
+    assert version_of(stored("finished", V2)) == 2
     assert version_of(paper.RECIPE) <= VERSION
 
 
@@ -66,10 +67,13 @@ def test_config_1_to_2_of_a_users_file_keeps_defaults() -> None:
     assert migrate({"steps": 10, "sampler": "own"}) == {"steps": 10, "sampler": "custom"}
 
 
-@pytest.mark.parametrize("name", ["finished", "gauss_int", "graph", "un_exp"])
-def test_tensors_1_to_2_are_those_of_the_model(name: str) -> None:
-    config = stored(name)
-    (file,) = (V1 / name).glob("last-*.safetensors")
+@pytest.mark.parametrize(
+    ("files", "name"), [*((V1, name) for name in V1.finished), *((V2, name) for name in V2.runs)],
+    ids=lambda value: value.folder.name if isinstance(value, Stored) else value,
+)  # fmt: skip
+def test_migrated_tensors_are_those_of_the_model(files: Stored, name: str) -> None:
+    config = stored(name, files)
+    (file,) = (files.folder / name).glob("last-*.safetensors")
     with safe_open(file, framework="pt") as opened:
         shapes = {key: opened.get_slice(key).get_shape() for key in opened.keys()}  # noqa: SIM118
     present, data = Config.from_dict(config), load("bars-and-stripes-3x3")
@@ -77,6 +81,16 @@ def test_tensors_1_to_2_are_those_of_the_model(name: str) -> None:
     wanted = {key: list(value.shape) for key, value in engine.state().items()}
     assert migrate_tensors(shapes, config) == wanted
     assert migrate_tensors(wanted, present.to_dict()) == wanted
+
+
+def test_config_2_to_3_renames_settings_and_keeps_their_values() -> None:
+    old = stored("interrupted_pa", V2)
+    new = MIGRATIONS[1].config(old)
+    assert old == stored("interrupted_pa", V2)  # pure
+    assert list(new.values()) == list(old.values())
+    config = Config.from_dict(old)
+    assert (config.bits_per_group, config.batch_size, config.importance_samples) == (3, 4, 2)
+    assert (config.learning_rate, config.learning_rate_schedule) == (0.03, ((0.7, 1.0), (1.0, 0.1)))
 
 
 def test_config_1_to_2_adds_only_what_is_missing() -> None:
@@ -110,7 +124,7 @@ def test_a_row_with_a_newer_config_is_an_error() -> None:
 
 def test_a_checkpoint_is_read_with_current_names() -> None:
     """A checkpoint read directly, as for custom networks, needs no migration by the caller."""
-    tensors, meta = checkpoint.load(V1 / "finished", "best")
+    tensors, meta = checkpoint.load(V1.folder / "finished", "best")
     assert version_of(meta["config"]) == 1
     assert {"prior_parameters.weight", "method.beta", "likelihood.base_logit"} <= tensors.keys()
     assert not [name for name in tensors if name.startswith("rbm.")]
@@ -118,7 +132,7 @@ def test_a_checkpoint_is_read_with_current_names() -> None:
 
 def test_a_checkpoint_of_version_1_may_have_another_tf32_than_its_run(tmp_path: Path) -> None:
     """Version 1 let a resumed run change it."""
-    folder = Path(shutil.copytree(V1 / "finished", tmp_path / "run"))
+    folder = Path(shutil.copytree(V1.folder / "finished", tmp_path / "run"))
     for name in ("best", "last"):
         tensors, meta = checkpoint.load(folder, name)
         old = {key: value for key, value in meta["config"].items() if key != "version"}

@@ -11,16 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fixtures.stored import V1, V2
 from made_rows import made_row, row_json
 from training.runs import bars, trainer
 
 import softspin
+from softspin.config import VERSION
 from softspin.errors import RecordError, RunError
 from softspin.experiments.rows import append_rows, key_of, read_rows
 from softspin.records import VERSION, DataRecord, ModelRecord, Provenance, Record, ResultRow, RunRecord
 from softspin.training.results import read_result, read_run
 
-OLD = Path(__file__).parent / "fixtures" / "v1"
+OLD = V1.folder
 """A finished run of two replicas, the same model as a shared folder, one replica as a file, and rows of a grid."""
 ROOT = Path(__file__).parents[1]
 RENAMED = {
@@ -237,6 +239,44 @@ def test_the_required_keys_of_a_row_of_version_1() -> None:
         "kl", "reconstruction", "effective_sample_size", "active_bits", "images", "importance_samples", "baseline_nll",
         "softspin", "commit", "torch", "device", "steps",
     }  # fmt: skip
+
+
+# Config version 2 -------------------------------------------------------------------------------------
+
+
+def test_records_with_a_config_of_version_2_keep_every_value() -> None:
+    folder = V2.folder / "finished"
+    old, rows = (json.loads((folder / name).read_text()) for name in ("run.json", "result.json"))
+    assert read_run(folder).to_json() == old
+    assert [row.to_json() for row in read_result(folder) or []] == rows
+    path = V2.folder / "rows.jsonl"
+    for row, line in zip(read_rows(path), path.read_text().splitlines(), strict=True):
+        before = json.loads(line)
+        after = row.to_json()
+        assert list(after.pop("variant").values()) == list(before.pop("variant").values())
+        assert after == before
+        assert row.invalid is None
+
+
+def test_rows_of_version_2_are_not_added_again_under_the_present_names(tmp_path: Path) -> None:
+    path = Path(shutil.copy(V2.folder / "rows.jsonl", tmp_path))
+    before = path.read_bytes()
+    rows = read_rows(path)
+    present = [
+        dataclasses.replace(row, config=softspin.Config.from_dict(row.config or {}).to_dict()) for row in rows
+    ]  # fmt: skip
+    assert append_rows(path, present) == []
+    assert path.read_bytes() == before
+
+
+def test_a_shared_model_with_a_config_of_version_2_is_saved_with_the_present_one(tmp_path: Path) -> None:
+    model = softspin.load(V2.folder / "shared.safetensors", device="cpu")
+    model.save(tmp_path / "again")
+    again = softspin.load(tmp_path / "again", device="cpu")
+    assert (again.result, again.config) == (model.result, model.config)
+    written = json.loads((tmp_path / "again" / "config.json").read_text())["config"]
+    assert written["version"] == VERSION
+    assert written["batch_size"] == 4
 
 
 def test_the_error_for_a_damaged_result_names_the_field(tmp_path: Path) -> None:
