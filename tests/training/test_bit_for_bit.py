@@ -30,7 +30,8 @@ def test_training_and_resuming_give_the_stored_bits(tmp_path: Path) -> None:
     if reason := no_digests_here():
         pytest.skip(reason)
     stored = json.loads(fingerprints.STORED.read_text())["runs"]
-    folders, ends = [], {}
+    folders: list[Path] = []
+    ends: dict[str, Any] = {}
     for files in VERSIONS:
         folders += [shutil.copytree(files.folder / name, tmp_path / name) for name in files.interrupted]
         ends |= json.loads((files.folder / "interrupted_end.json").read_text())
