@@ -18,6 +18,7 @@ from training.runs import bars, trainer
 import softspin
 from softspin.config import VERSION
 from softspin.errors import RecordError, RunError
+from softspin.experiments.cells import read_cells
 from softspin.experiments.rows import append_rows, key_of, read_rows
 from softspin.records import VERSION, DataRecord, ModelRecord, Provenance, Record, ResultRow, RunRecord
 from softspin.training.results import read_result, read_run
@@ -261,10 +262,12 @@ def test_records_with_a_config_of_version_2_keep_every_value() -> None:
 def test_rows_of_version_2_are_not_added_again_under_the_present_names(tmp_path: Path) -> None:
     path = Path(shutil.copy(V2.folder / "rows.jsonl", tmp_path))
     before = path.read_bytes()
-    rows = read_rows(path)
-    present = [
-        dataclasses.replace(row, config=softspin.Config.from_dict(row.config or {}).to_dict()) for row in rows
-    ]  # fmt: skip
+    cells = {cell.id: cell for cell in read_cells(V2.folder / "table.toml")}
+    present = []
+    for row in read_rows(path):
+        config = softspin.Config.from_dict(row.config or {})
+        variant = cells[row.cell or ""].variant(config)
+        present.append(dataclasses.replace(row, config=config.to_dict(), variant=variant))
     assert append_rows(path, present) == []
     assert path.read_bytes() == before
 
