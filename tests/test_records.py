@@ -16,8 +16,9 @@ from made_rows import made_row, row_json
 from training.runs import bars, trainer
 
 import softspin
-from softspin import config as configs
+from softspin.config import VERSION as CONFIG_VERSION
 from softspin.errors import RecordError, RunError
+from softspin.experiments.cells import read_cells
 from softspin.experiments.rows import append_rows, key_of, read_rows
 from softspin.records import VERSION, DataRecord, ModelRecord, Provenance, Record, ResultRow, RunRecord
 from softspin.training.results import read_result, read_run
@@ -48,14 +49,14 @@ def old_rows() -> list[dict[str, Any]]:
 
 
 def assert_same_values(new: dict[str, Any], old: dict[str, Any]) -> None:
-    """Every value of version 1 is in the record under its current name, and numbers are equal bit for bit."""
+    """Every value of an earlier version is in the record under its current name, and numbers are equal bit for bit."""
     origin = {one.name for one in dataclasses.fields(Provenance)}
     for name, value in old.items():
         if name in OF_CONFIGS:
-            assert len(new[name]) >= len(value)
+            assert len(new[name] or {}) >= len(value or {})
         elif name in origin:
             assert new["provenance"][name] == value
-        elif name != "format":
+        elif name not in ("format", "version"):
             assert new[RENAMED.get(name, name)] == value, name
 
 
@@ -241,37 +242,34 @@ def test_the_required_keys_of_a_row_of_version_1() -> None:
     }  # fmt: skip
 
 
-# Config version 2 -------------------------------------------------------------------------------------
+# Version 2 --------------------------------------------------------------------------------------------
 
 
-def current_row(old: dict[str, Any]) -> dict[str, Any]:
-    """The JSON of a row of version 2 with the names and the version of today."""
-    assert old["version"] == 2
-    renamed = {"samples": "importance_samples", "importance_samples": "test_samples"}
-    return {renamed.get(name, name): value for name, value in old.items()} | {"version": VERSION}
-
-
-def test_records_with_a_config_of_version_2_keep_every_value() -> None:
+def test_records_of_version_2_keep_every_value() -> None:
     folder = V2.folder / "finished"
     old, rows = (json.loads((folder / name).read_text()) for name in ("run.json", "result.json"))
-    assert read_run(folder).to_json() == old | {"version": VERSION}
-    assert [row.to_json() for row in read_result(folder) or []] == [current_row(row) for row in rows]
+    assert old["version"] == 2
+    assert_same_values(read_run(folder).to_json(), old)
+    assert read_run(folder).config == old["config"]
+    for row, before in zip(read_result(folder) or [], rows, strict=True):
+        assert_same_values(row.to_json(), before)
     path = V2.folder / "rows.jsonl"
     for row, line in zip(read_rows(path), path.read_text().splitlines(), strict=True):
-        before = current_row(json.loads(line))
-        after = row.to_json()
-        assert list(after.pop("variant").values()) == list(before.pop("variant").values())
-        assert after == before
-        assert row.invalid is None
+        before = json.loads(line)
+        assert_same_values(row.to_json(), before)
+        assert list(row.variant.values()) == list(before["variant"].values())
+        assert (row.config, row.invalid) == (before["config"], None)
 
 
 def test_rows_of_version_2_are_not_added_again_under_the_present_names(tmp_path: Path) -> None:
     path = Path(shutil.copy(V2.folder / "rows.jsonl", tmp_path))
     before = path.read_bytes()
-    rows = read_rows(path)
-    present = [
-        dataclasses.replace(row, config=softspin.Config.from_dict(row.config or {}).to_dict()) for row in rows
-    ]  # fmt: skip
+    cells = {cell.id: cell for cell in read_cells(V2.folder / "table.toml")}
+    present = []
+    for row in read_rows(path):
+        config = softspin.Config.from_dict(row.config or {})
+        variant = cells[row.cell or ""].variant(config)
+        present.append(dataclasses.replace(row, config=config.to_dict(), variant=variant))
     assert append_rows(path, present) == []
     assert path.read_bytes() == before
 
@@ -282,7 +280,7 @@ def test_a_shared_model_with_a_config_of_version_2_is_saved_with_the_present_one
     again = softspin.load(tmp_path / "again", device="cpu")
     assert (again.result, again.config) == (model.result, model.config)
     written = json.loads((tmp_path / "again" / "config.json").read_text())["config"]
-    assert written["version"] == configs.VERSION
+    assert written["version"] == CONFIG_VERSION
     assert written["batch_size"] == 4
 
 
