@@ -331,7 +331,7 @@ def test_settings_fixed_by_the_figure_are_rejected() -> None:
 
 
 def test_arrays_are_read_with_their_provenance(tmp_path: Path) -> None:
-    meta = arrays.about("fig1", "softspin figure fig1 --compute", torch.device("cpu"), {"q": 0.5})
+    meta = arrays.metadata("fig1", "softspin figure fig1 --compute", torch.device("cpu"), {"q": 0.5})
     arrays.save(tmp_path, {"x": np.arange(3)}, meta)
     values, read = arrays.load(tmp_path, "fig1")
     assert values["x"].tolist() == [0, 1, 2]

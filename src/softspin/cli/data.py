@@ -66,11 +66,11 @@ def verify(
 
 
 def _say(data: Dataset, json: bool) -> None:
-    about = _describe(data)
+    found = _describe(data)
     if json:
-        say_json(about)
+        say_json(found)
     else:
-        say(f"{data.name}: {data.source}, {about['images']} images (train/valid/test) of {about['shape']}: verified")
+        say(f"{data.name}: {data.source}, {found['images']} images (train/valid/test) of {found['shape']}: verified")
         say(f"fingerprint {data.fingerprint}")
 
 

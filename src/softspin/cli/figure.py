@@ -108,4 +108,4 @@ def _compute_one_bit(name: str, folder: Path, command: str) -> None:
         values, config = one_bit.inverse_cdfs(), {"betas": one_bit.INVERSE_CDFS, "points": one_bit.POINTS}
     else:
         values, config = one_bit.closeness(), {"betas": one_bit.CLOSENESS, "draws": one_bit.DRAWS, "seed": 0}
-    arrays.save(folder, values, arrays.about(name, command, torch.device("cpu"), {"q": one_bit.Q, **config}))
+    arrays.save(folder, values, arrays.metadata(name, command, torch.device("cpu"), {"q": one_bit.Q, **config}))

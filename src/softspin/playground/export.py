@@ -105,10 +105,10 @@ def _smoothing(net: DiscreteVAE, replica: int) -> dict[str, Any]:
     if not isinstance(method, SmoothedMethod):
         raise SupportError(f"this model's method '{method.name}' has no soft bits, which the page needs")
     settings = {"epsilon": 0.05, "clamp": 0.0, **method.smoothing_settings}
-    about = {"family": method.smoothing.name, "beta": method.beta[replica].item(), **settings}
+    info = {"family": method.smoothing.name, "beta": method.beta[replica].item(), **settings}
     if (width := method.trained_width()) is not None:
-        about["width"] = packed(width[replica].detach())
-    return about
+        info["width"] = packed(width[replica].detach())
+    return info
 
 
 def spread(count: int, wanted: int) -> Sequence[int]:

@@ -11,9 +11,9 @@ from softspin.report.texts import ORIGINS, OTHERS, REPRODUCE, REPRODUCE_COMMANDS
 
 def others(report: Report) -> list[Child]:
     """Short runs, variants and other data, each with its flags."""
-    about = tag("p", OTHERS)
+    introduction = tag("p", OTHERS)
     if not report.results.others:
-        return [about, tag("p", "None.")]
+        return [introduction, tag("p", "None.")]
     columns = (
         "Cell",
         "Differs by",
@@ -24,7 +24,7 @@ def others(report: Report) -> list[Child]:
         "Command",
     )
     rows = [_other(report, group) for group in report.results.others]
-    return [about, plain_table("Other runs: test NLL, mean ± standard deviation over seeds", columns, rows)]
+    return [introduction, plain_table("Other runs: test NLL, mean ± standard deviation over seeds", columns, rows)]
 
 
 def _other(report: Report, group: Group) -> list[Child]:

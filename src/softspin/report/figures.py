@@ -57,8 +57,8 @@ CAPTIONS = {
 def caption(arrays: Arrays) -> str:
     """Caption: content of the figure, differences from the paper, and origin of the numbers."""
     meta = arrays.meta
-    marks = f" Not as in the paper: {'; '.join(meta['marks'])}." if meta.get("marks") else ""
-    return f"{CAPTIONS[meta['figure']]}{marks} {_source(meta)}"
+    deviations = f" Not as in the paper: {'; '.join(meta['marks'])}." if meta.get("marks") else ""
+    return f"{CAPTIONS[meta['figure']]}{deviations} {_source(meta)}"
 
 
 def draw(name: str, source: Path | None, out: Path) -> list[Path]:
@@ -69,14 +69,14 @@ def draw(name: str, source: Path | None, out: Path) -> list[Path]:
 
 def compose(arrays: Arrays) -> Figure:
     """The picture of these arrays."""
-    name, marks = arrays.meta["figure"], arrays.meta.get("marks")
+    name, deviations = arrays.meta["figure"], arrays.meta.get("marks")
     try:
         figure = _DRAWINGS[name](arrays.values)
     except KeyError as error:
         raise FigureError(f"the arrays of {name} have no {error}; softspin figure {name} --compute makes all") from None
     figure.text(0.995, 0.004, _source(arrays.meta), ha="right", va="bottom", fontsize=6, color=GREY)
-    if marks:
-        figure.suptitle(f"not as in the paper: {'; '.join(marks)}", color=ORANGE, fontsize=9, wrap=True)
+    if deviations:
+        figure.suptitle(f"not as in the paper: {'; '.join(deviations)}", color=ORANGE, fontsize=9, wrap=True)
     return figure
 
 

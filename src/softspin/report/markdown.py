@@ -171,8 +171,8 @@ def _observation(report: Report, judged: Judged) -> str:
     one = judged.observation
     lines = [f"- **{one.name}: {judged.verdict}.** {one.text}"]
     for claim, tally, published in judged.claims:
-        marks = _bold(report.flags(*(finding.case for finding in tally.findings)))
-        words = f"{claim_label(judged, claim, tally)}{tally_text(claim, tally, published)} {marks}"
+        flags = _bold(report.flags(*(finding.case for finding in tally.findings)))
+        words = f"{claim_label(judged, claim, tally)}{tally_text(claim, tally, published)} {flags}"
         lines.append(f"    - {words.rstrip()}")
     return "\n".join(lines)
 
@@ -184,8 +184,8 @@ def _comparisons(report: Report) -> str:
         for tally in one.tallies
         for finding in tally.findings
     ]
-    about = "Differences in nats ± standard error, and what each says about the claim."
-    return "\n\n".join([about, "\n".join(lines) or "None yet."])
+    introduction = "Differences in nats ± standard error, and what each says about the claim."
+    return "\n\n".join([introduction, "\n".join(lines) or "None yet."])
 
 
 def _finding(report: Report, finding: Finding) -> str:

@@ -35,7 +35,7 @@ class Arrays(NamedTuple):
     models were trained; `marks`: differences from the paper, as text for the title of the plot."""
 
 
-def about(figure: str, command: str, device: torch.device, config: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+def metadata(figure: str, command: str, device: torch.device, config: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     """Provenance of arrays that this process computes; raises FigureError if the commit is unknown."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     origin = provenance(device)

@@ -195,7 +195,7 @@ def compute(
             )
     where, data = find_device(device), load(configs[0].data)
     chosen = {"training": [config.to_dict() for config in configs], "measuring": asdict(measuring)}
-    origin = {name: arrays.about(name, command, where, chosen, fingerprint=data.fingerprint) for name in names}
+    origin = {name: arrays.metadata(name, command, where, chosen, fingerprint=data.fingerprint) for name in names}
     started = time.monotonic()
     probes = [Probe(config, data, where) for config in configs]
     every, cost = max(1, steps // measuring.points), 0.0
@@ -203,14 +203,14 @@ def compute(
 
     def store(done: int, over: bool) -> None:
         how_far = {"steps": steps, "steps_done": done, "seconds": round(time.monotonic() - started, 1)}
-        marks = _marks(steps, done, data.name, settings)
-        for name, about in origin.items():
+        deviations = _deviations(steps, done, data.name, settings)
+        for name, meta in origin.items():
             if name == "fig2a" and not over and len(points) > 1:
                 continue  # it needs only the final model; it is computed once at the start to measure its cost
             values = _curves(probes, measuring) if name == "fig2a" else _history(name, probes, points)
             partial = arrays.place(folder / arrays.PARTIAL, name)
             behind = done < stored[name]
-            arrays.save(partial.parent if behind else folder, values, about | how_far | {"marks": marks})
+            arrays.save(partial.parent if behind else folder, values, meta | how_far | {"marks": deviations})
             if not behind:
                 partial.unlink(missing_ok=True)
             elif over:
@@ -254,14 +254,14 @@ def _configs(names: Sequence[str], steps: int, device: str, settings: Sequence[s
     return configs
 
 
-def _marks(steps: int, done: int, data: str, settings: Sequence[str]) -> list[str]:
+def _deviations(steps: int, done: int, data: str, settings: Sequence[str]) -> list[str]:
     """Differences from the paper, as text."""
-    marks = [] if steps == STEPS else [f"{steps:,} steps instead of {STEPS:,}"]
+    deviations = [] if steps == STEPS else [f"{steps:,} steps instead of {STEPS:,}"]
     if done < steps:
-        marks.append(f"stopped after {done:,} of {steps:,} steps")
+        deviations.append(f"stopped after {done:,} of {steps:,} steps")
     if data != "mnist":
-        marks.append(f"on {data} instead of mnist")
-    return marks + [setting for setting in settings if not setting.startswith("data=")]
+        deviations.append(f"on {data} instead of mnist")
+    return deviations + [setting for setting in settings if not setting.startswith("data=")]
 
 
 def _measure(names: Sequence[str], probes: Sequence[Probe], how: Measuring) -> Point:
@@ -304,8 +304,8 @@ def _curves(probes: Sequence[Probe], how: Measuring) -> dict[str, NDArray[Any]]:
     steps = range(1, how.iterations + 1)
     found = probe.kl(probe.look(), how.curves, steps, how.final_temperatures, how.chains)
     named = {f"kl_{field}": part[:, replica].T.cpu().numpy() for field, part in zip(KL._fields, found, strict=True)}
-    about = {"method": np.array(method), "beta": np.array(beta), "step": np.array(probe.engine.steps)}
-    return {"iterations": np.array(steps), **about, **named}
+    chosen = {"method": np.array(method), "beta": np.array(beta), "step": np.array(probe.engine.steps)}
+    return {"iterations": np.array(steps), **chosen, **named}
 
 
 def _line(point: Point, steps: int, seconds: float) -> str:
