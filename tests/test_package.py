@@ -19,7 +19,7 @@ ROOT = SOURCE.parents[1]
 LAYERS = [
     {"errors", "deprecation"},
     {"numerics", "paper", "structures", "typed", "graphs", "random", "files"},
-    {"parts"},
+    {"parts", "schema"},
     {"smoothing", "data", "config"},
     {"records"},
     {"provenance", "formatting"},

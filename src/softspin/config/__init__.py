@@ -1,18 +1,9 @@
 """The configuration of a run: :class:`Config`, metadata of its settings, and migrations of stored files."""
 
-from softspin.config.config import (
-    CUSTOM,
-    Config,
-    Intervals,
-    Replica,
-    differing_setting,
-    is_neutral,
-    plain,
-    setting_info,
-    setting_infos,
-)
+from softspin.config.config import CUSTOM, Config, Intervals, Replica, differing_setting
 from softspin.config.fields import Count, Natural, Positive, SettingInfo
 from softspin.config.migrations import RENAMED_SETTINGS, VERSION, migrate, migrate_tensors, migrate_variant, version_of
+from softspin.config.values import is_neutral, plain, setting_info, setting_infos
 
 __all__ = [
     "CUSTOM",

@@ -8,25 +8,37 @@ import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from softspin.config.fields import Pairs, SettingInfo
+from softspin.config.fields import Pairs
 from softspin.config.migrations import RENAMED_SETTINGS, VERSION, migrate
 from softspin.config.settings import Settings
+from softspin.config.values import (
+    PartSettings,
+    complete_part_settings,
+    config_arguments,
+    declared_settings,
+    default_values,
+    invalid_value,
+    is_neutral,
+    method_settings,
+    parse_settings,
+    plain,
+    setting_hints,
+    short_text,
+)
 from softspin.deprecation import current_names, warn_renamed
 from softspin.errors import ConfigError, SoftspinError, UnknownNameError, unknown_name
 from softspin.graphs import Edges, checked_edges, read_edges
 from softspin.paper import published_beta
-from softspin.parts import LIKELIHOODS, METHODS, NETS, PRIORS, SAMPLERS, Part, PartSetting
+from softspin.parts import LIKELIHOODS, METHODS, NETS, PRIORS, SAMPLERS, Part
 from softspin.structures import STRUCTURES, Shape
-from softspin.typed import convert, parse
+from softspin.typed import convert
 
 MOST_REPLICAS = 10_000
 CUSTOM = "custom"
 """Name of a sampler that is passed to `softspin.fit` as an object."""
-PartSettings = tuple[tuple[str, Any], ...]
 
 
 class Replica(NamedTuple):
@@ -72,20 +84,20 @@ class Config(Settings):
     def __post_init__(self) -> None:
         # Whether beta was given, for :meth:`replace`. Not a field, so that equal configs compare equal.
         object.__setattr__(self, "_beta_given", self.beta is not None or bool(self.betas))
-        for name, hint in _hints().items():
+        for name, hint in setting_hints().items():
             value = getattr(self, name)
             if name == "graph" and isinstance(value, str):
                 continue  # resolved below, once the number of units is known
             try:
                 object.__setattr__(self, name, convert(hint, value))
             except ValueError as error:
-                raise _impossible(name, value, str(error)) from None
+                raise invalid_value(name, value, str(error)) from None
         if self.structure not in STRUCTURES:
             raise unknown_name("structure", self.structure, STRUCTURES)
         if self.prior is None:
             object.__setattr__(self, "prior", "rbm" if self.graph is None else "graph")
         parts = self.parts
-        object.__setattr__(self, "part_settings", _part_settings(self.part_settings, parts))
+        object.__setattr__(self, "part_settings", complete_part_settings(self.part_settings, parts))
         if self.graph is not None:
             object.__setattr__(self, "graph", self._edges(self.graph))
         self._resolve_beta()
@@ -121,7 +133,7 @@ class Config(Settings):
         method = METHODS.get(self.method)
         if self.beta is not None and self.betas:
             raise ConfigError(
-                f"beta = {self.beta:g} and betas = {_text(self.betas)} exclude each other; set one to none"
+                f"beta = {self.beta:g} and betas = {short_text(self.betas)} exclude each other; set one to none"
             )
         if not method.uses_beta:
             if self.beta is not None or self.betas:
@@ -138,12 +150,13 @@ class Config(Settings):
 
     def _check_method_settings(self) -> None:
         uses = METHODS.get(self.method).used_settings()
-        for name, default in _method_settings().items():
+        for name, default in method_settings().items():
             value = getattr(self, name)
             if name not in uses and value != default:
                 known = f"it has {', '.join(uses)}" if uses else "it has none of its kind"
                 raise ConfigError(
-                    f"{name} = {_text(value)} is not possible for '{self.method}', which has no such setting; {known}"
+                    f"{name} = {short_text(value)} is not possible for '{self.method}', which has no such setting; "
+                    f"{known}"
                 )
 
     def _edges(self, graph: Pairs | str) -> Edges:
@@ -153,7 +166,7 @@ class Config(Settings):
         try:
             pairs = convert(Pairs, pairs)
         except ValueError as error:
-            raise _impossible("graph", pairs, str(error)) from None
+            raise invalid_value("graph", pairs, str(error)) from None
         return checked_edges(pairs, units)
 
     @property
@@ -198,7 +211,7 @@ class Config(Settings):
         Returns:
             The config.
         """
-        return cls(**_sorted_out(migrate(values)))
+        return cls(**config_arguments(migrate(values)))
 
     @classmethod
     def from_toml(cls, path: str | os.PathLike[str]) -> Config:
@@ -221,7 +234,7 @@ class Config(Settings):
                 values = current_names(values, RENAMED_SETTINGS, error=ConfigError)
             values = migrate(values)
             texts = {name: value for name, value in values.items() if isinstance(value, str)}
-            return cls(**_sorted_out(values | _parsed(texts, _defaults())))
+            return cls(**config_arguments(values | parse_settings(texts, default_values())))
         except FileNotFoundError:
             raise ConfigError(f"no config file {path}") from None
         except OSError as error:
@@ -245,8 +258,8 @@ class Config(Settings):
         Returns:
             Settings by name, with those of the parts and without those that the method does not use.
         """
-        unused = {name for name in _method_settings() if name not in METHODS.get(self.method).used_settings()}
-        own = {name: plain(getattr(self, name)) for name in _hints() if name not in unused}
+        unused = {name for name in method_settings() if name not in METHODS.get(self.method).used_settings()}
+        own = {name: plain(getattr(self, name)) for name in setting_hints() if name not in unused}
         return own | {name: plain(value) for name, value in self.part_settings}
 
     def defaults(self) -> dict[str, Any]:
@@ -269,14 +282,14 @@ class Config(Settings):
         Returns:
             The new config.
         """
-        values = {name: getattr(self, name) for name in _hints()}
+        values = {name: getattr(self, name) for name in setting_hints()}
         given: bool = self._beta_given  # type: ignore[attr-defined]
         if not given:
             values["beta"] = None
         if "graph" in changes and "prior" not in changes:
             values["prior"] = None
-        new = _sorted_out(values | current_names(changes, RENAMED_SETTINGS, error=ConfigError))
-        declared = _declared_by(new)  # a replaced part takes its settings with it
+        new = config_arguments(values | current_names(changes, RENAMED_SETTINGS, error=ConfigError))
+        declared = declared_settings(new)  # a replaced part takes its settings with it
         kept = {name: value for name, value in self.part_settings if name in declared}
         return Config(**new | {"part_settings": tuple((kept | dict(new["part_settings"])).items())})
 
@@ -299,7 +312,7 @@ class Config(Settings):
                 raise ConfigError(f"setting '{text}' has no value; write {name.strip()}=VALUE")
             texts[name.strip()] = value
         texts = current_names(texts, RENAMED_SETTINGS, error=ConfigError)
-        return self.replace(**_parsed(texts, {name: getattr(self, name) for name in _hints()}))
+        return self.replace(**parse_settings(texts, {name: getattr(self, name) for name in setting_hints()}))
 
     if not TYPE_CHECKING:
 
@@ -321,58 +334,6 @@ def _init(self: Config, **settings: Any) -> None:
 Config.__init__ = _init  # type: ignore[method-assign]
 
 
-@cache
-def _hints() -> dict[str, Any]:
-    hints = get_type_hints(Config, include_extras=True)
-    return {name: hint for name, hint in hints.items() if name != "part_settings"}
-
-
-@cache
-def setting_info(name: str) -> SettingInfo | None:
-    """Metadata of a setting.
-
-    Args:
-        name: Name of the setting.
-
-    Returns:
-        Its metadata, or None for a setting of a part.
-    """
-    info: dict[str, SettingInfo] = {
-        field.name: field.metadata["setting"] for field in dataclasses.fields(Config) if "setting" in field.metadata
-    }
-    return info.get(name)
-
-
-def setting_infos() -> dict[str, SettingInfo]:
-    """Metadata of all settings.
-
-    Returns:
-        Metadata by name, in order of declaration.
-    """
-    found = {field.name: setting_info(field.name) for field in dataclasses.fields(Settings)}
-    return {name: info for name, info in found.items() if info is not None}
-
-
-@cache
-def _method_settings() -> dict[str, Any]:
-    """Settings that only some methods use, with their defaults."""
-    fields = [(field, setting_info(field.name)) for field in dataclasses.fields(Settings)]
-    return {field.name: field.default for field, info in fields if info is not None and info.method_only}
-
-
-def is_neutral(name: str) -> bool:
-    """Whether a setting changes the result by rounding at most.
-
-    Args:
-        name: Name of the setting.
-
-    Returns:
-        False also for settings of parts.
-    """
-    info = setting_info(name)
-    return info is not None and info.neutral
-
-
 def differing_setting(one: Config, other: Config) -> str | None:
     """Find a setting that two configs of one run may not differ in.
 
@@ -386,90 +347,3 @@ def differing_setting(one: Config, other: Config) -> str | None:
     ours, theirs = one.settings(), other.settings()
     names = (name for name in ours | theirs if not is_neutral(name))
     return next((name for name in names if ours.get(name) != theirs.get(name)), None)
-
-
-def _sorted_out(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of `Config`: its own fields, and all other settings as `part_settings`."""
-    fields = {*_hints(), "part_settings"}
-    own = {name: value for name, value in values.items() if name in fields}
-    extra = {name: value for name, value in values.items() if name not in fields}
-    given = own.get("part_settings", ())
-    return own | {"part_settings": tuple((dict(given) | extra).items())}
-
-
-def _declared_by(values: Mapping[str, Any]) -> dict[str, PartSetting]:
-    """Settings declared by the parts that a config's arguments name."""
-    kinds = {"method": METHODS, "net": NETS, "likelihood": LIKELIHOODS, "prior": PRIORS, "sampler": SAMPLERS}
-    found: dict[str, PartSetting] = {}
-    for kind, registry in kinds.items():
-        name = str(values.get(kind)).strip()
-        if name in registry:
-            found |= registry.get(name).settings
-    return found
-
-
-def _part_settings(given: Any, parts: Mapping[str, type[Part]]) -> PartSettings:
-    """Settings of parts, converted and with defaults; an unknown one is an error that suggests the nearest."""
-    declared: dict[str, PartSetting] = {}
-    for kind, part in parts.items():
-        if taken := part.settings.keys() & (_hints().keys() | declared.keys() | RENAMED_SETTINGS.keys()):
-            raise ConfigError(
-                f"the {kind} '{part.name}' adds the setting '{min(taken)}', which is taken; give it another name"
-            )
-        declared |= part.settings
-    values = dict(given)
-    for name in values:
-        if name not in declared:
-            raise unknown_name("setting", name, {**_hints(), **declared})
-    converted = {}
-    for name, one in declared.items():
-        try:
-            converted[name] = convert(one.hint, values.get(name, one.default))
-        except ValueError as error:
-            raise _impossible(name, values.get(name), str(error)) from None
-    return tuple(sorted(converted.items()))
-
-
-def _defaults() -> dict[str, Any]:
-    return {field.name: field.default for field in dataclasses.fields(Settings)}
-
-
-def _parsed(texts: Mapping[str, str], others: Mapping[str, Any]) -> dict[str, Any]:
-    """Parse texts. Which settings exist depends on the parts, named in the texts or in the other settings."""
-    hints = _hints() | {name: one.hint for name, one in _declared_by({**others, **texts}).items()}
-    found: dict[str, Any] = {}
-    for name, text in texts.items():
-        if name not in hints:
-            raise unknown_name("setting", name, hints)
-        if name == "graph":
-            found[name] = None if text.strip().lower() == "none" else text
-            continue
-        try:
-            found[name] = parse(hints[name], text)
-        except ValueError as error:
-            raise _impossible(name, text, str(error)) from None
-    return found
-
-
-def _impossible(name: str, value: object, right: str) -> ConfigError:
-    return ConfigError(f"{name} = {_text(value)} is not possible; it must be {right}")
-
-
-def _text(value: object) -> str:
-    """A value on one line of readable length."""
-    if isinstance(value, tuple):
-        value = list(value)
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-def plain(value: Any) -> Any:
-    """Convert the value of a setting for JSON.
-
-    Args:
-        value: A value.
-
-    Returns:
-        The value with lists in place of tuples.
-    """
-    return [plain(one) for one in value] if isinstance(value, tuple) else value

@@ -1,0 +1,156 @@
+"""Values of settings: metadata, parsing, and the settings that parts declare."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, get_type_hints
+
+from softspin.config.fields import SettingInfo
+from softspin.config.migrations import RENAMED_SETTINGS
+from softspin.config.settings import Settings
+from softspin.errors import ConfigError, unknown_name
+from softspin.parts import LIKELIHOODS, METHODS, NETS, PRIORS, SAMPLERS, Part, PartSetting
+from softspin.typed import convert, parse
+
+PartSettings = tuple[tuple[str, Any], ...]
+
+
+@cache
+def setting_hints() -> dict[str, Any]:
+    """Types of the settings, by name."""
+    return get_type_hints(Settings, include_extras=True)
+
+
+@cache
+def setting_info(name: str) -> SettingInfo | None:
+    """Metadata of a setting.
+
+    Args:
+        name: Name of the setting.
+
+    Returns:
+        Its metadata, or None for a setting of a part.
+    """
+    info: dict[str, SettingInfo] = {field.name: field.metadata["setting"] for field in dataclasses.fields(Settings)}
+    return info.get(name)
+
+
+def setting_infos() -> dict[str, SettingInfo]:
+    """Metadata of all settings.
+
+    Returns:
+        Metadata by name, in order of declaration.
+    """
+    found = {field.name: setting_info(field.name) for field in dataclasses.fields(Settings)}
+    return {name: info for name, info in found.items() if info is not None}
+
+
+@cache
+def method_settings() -> dict[str, Any]:
+    """Settings that only some methods use, with their defaults."""
+    fields = [(field, setting_info(field.name)) for field in dataclasses.fields(Settings)]
+    return {field.name: field.default for field, info in fields if info is not None and info.method_only}
+
+
+def is_neutral(name: str) -> bool:
+    """Whether a setting changes the result by rounding at most.
+
+    Args:
+        name: Name of the setting.
+
+    Returns:
+        False also for settings of parts.
+    """
+    info = setting_info(name)
+    return info is not None and info.neutral
+
+
+def config_arguments(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of `Config`: its own fields, and all other settings as `part_settings`."""
+    fields = {*setting_hints(), "part_settings"}
+    own = {name: value for name, value in values.items() if name in fields}
+    extra = {name: value for name, value in values.items() if name not in fields}
+    given = own.get("part_settings", ())
+    return own | {"part_settings": tuple((dict(given) | extra).items())}
+
+
+def declared_settings(values: Mapping[str, Any]) -> dict[str, PartSetting]:
+    """Settings declared by the parts that a config's arguments name."""
+    kinds = {"method": METHODS, "net": NETS, "likelihood": LIKELIHOODS, "prior": PRIORS, "sampler": SAMPLERS}
+    found: dict[str, PartSetting] = {}
+    for kind, registry in kinds.items():
+        name = str(values.get(kind)).strip()
+        if name in registry:
+            found |= registry.get(name).settings
+    return found
+
+
+def complete_part_settings(given: Any, parts: Mapping[str, type[Part]]) -> PartSettings:
+    """Settings of parts, converted and with defaults; an unknown one is an error that suggests the nearest."""
+    declared: dict[str, PartSetting] = {}
+    for kind, part in parts.items():
+        if taken := part.settings.keys() & (setting_hints().keys() | declared.keys() | RENAMED_SETTINGS.keys()):
+            raise ConfigError(
+                f"the {kind} '{part.name}' adds the setting '{min(taken)}', which is taken; give it another name"
+            )
+        declared |= part.settings
+    values = dict(given)
+    for name in values:
+        if name not in declared:
+            raise unknown_name("setting", name, {**setting_hints(), **declared})
+    converted = {}
+    for name, one in declared.items():
+        try:
+            converted[name] = convert(one.hint, values.get(name, one.default))
+        except ValueError as error:
+            raise invalid_value(name, values.get(name), str(error)) from None
+    return tuple(sorted(converted.items()))
+
+
+def default_values() -> dict[str, Any]:
+    """Defaults of the settings, by name."""
+    return {field.name: field.default for field in dataclasses.fields(Settings)}
+
+
+def parse_settings(texts: Mapping[str, str], others: Mapping[str, Any]) -> dict[str, Any]:
+    """Parse texts. Which settings exist depends on the parts, named in the texts or in the other settings."""
+    hints = setting_hints() | {name: one.hint for name, one in declared_settings({**others, **texts}).items()}
+    found: dict[str, Any] = {}
+    for name, text in texts.items():
+        if name not in hints:
+            raise unknown_name("setting", name, hints)
+        if name == "graph":
+            found[name] = None if text.strip().lower() == "none" else text
+            continue
+        try:
+            found[name] = parse(hints[name], text)
+        except ValueError as error:
+            raise invalid_value(name, text, str(error)) from None
+    return found
+
+
+def invalid_value(name: str, value: object, right: str) -> ConfigError:
+    """The error for a value outside its limits."""
+    return ConfigError(f"{name} = {short_text(value)} is not possible; it must be {right}")
+
+
+def short_text(value: object) -> str:
+    """A value on one line of readable length."""
+    if isinstance(value, tuple):
+        value = list(value)
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def plain(value: Any) -> Any:
+    """Convert the value of a setting for JSON.
+
+    Args:
+        value: A value.
+
+    Returns:
+        The value with lists in place of tuples.
+    """
+    return [plain(one) for one in value] if isinstance(value, tuple) else value
