@@ -123,6 +123,12 @@ def test_the_old_option_of_train_is_hidden_and_warns(
     ended = call("train", "--samples", "0")
     assert "warning: '--samples' is now called '--importance-samples'" in ended.err
     assert "importance_samples = 0 is not possible" in ended.err
+    ended = call("train", "--set", "rate=-1")
+    assert ended.err.count("'rate' is now called 'learning_rate'") == 1
+    assert "learning_rate = -1 is not possible" in ended.err
+    ended = call("train", "--learning-rate", "0.1", "--set", "rate=0.2")
+    assert "error: --learning-rate 0.1 and --set learning_rate=0.2 contradict each other" in ended.err
+    assert "old name of --learning-rate" in call("train", "--learning-rate", "0.1", "--rate", "0.2").err
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,9 @@ def test_conflicting_settings_raise(register: Any) -> None:
     register(METHODS, made(ScoreFunction, settings={"steps": PartSetting(int, 1)}))
     with pytest.raises(ConfigError, match="the method 'made' adds the setting 'steps'"):
         small(method="made")
+    register(METHODS, made(ScoreFunction, name="old", settings={"rate": PartSetting(float, 0.5)}))
+    with pytest.raises(ConfigError, match="the method 'old' adds the setting 'rate'"):  # the old name of another
+        small(method="old")
     register(METHODS, made(ScoreFunction, name="two", settings={"smudge": PartSetting(float, 0.5)}))
     register(LIKELIHOODS, Smudged)
     with pytest.raises(ConfigError, match="the likelihood 'toy-smudged' adds the setting 'smudge'"):
