@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,6 +25,9 @@ from softspin.samplers.primitives import (
     replica_rng_states,
     sweep,
 )
+
+if TYPE_CHECKING:
+    from softspin.config import Config
 
 
 class GibbsState(NamedTuple):
@@ -85,7 +90,12 @@ def init(boltzmann: Boltzmann, chains: int, seed: int, start: Tensor | None = No
 @renamed_arguments(machine="boltzmann")
 @torch.no_grad()
 def step(
-    state: GibbsState, boltzmann: Boltzmann, sweeps: int, *, implementation: Implementation = "auto"
+    state: GibbsState,
+    boltzmann: Boltzmann,
+    sweeps: int,
+    *,
+    compiled: bool = False,
+    implementation: Implementation = "auto",
 ) -> tuple[GibbsState, GibbsInfo]:
     """Run block Gibbs sweeps of every chain.
 
@@ -103,6 +113,7 @@ def step(
         state: State after the previous step.
         boltzmann: Boltzmann machine to sample.
         sweeps: Number of sweeps.
+        compiled: Whether the flip rate is computed through torch.compile.
         implementation: Implementation of the sweeps.
 
     Returns:
@@ -110,11 +121,20 @@ def step(
     """
     check_step(boltzmann, state.z, sweeps)
     z, rng_state = sweep(boltzmann, state.z, state.rng_state, sweeps, implementation=implementation)
-    return GibbsState(z, rng_state), GibbsInfo(flip_rate(state.z, z))
+    return GibbsState(z, rng_state), GibbsInfo((compiled_flip_rate() if compiled else flip_rate)(state.z, z))
+
+
+@functools.cache
+def compiled_flip_rate() -> Callable[[Tensor, Tensor], Tensor]:
+    """:func:`flip_rate` by torch.compile."""
+    return torch.compile(flip_rate)
 
 
 class Gibbs(Sampler):
     """Persistent contrastive divergence (PCD): the chains continue from one training step to the next.
+
+    Args:
+        compiled: Whether small operations go through torch.compile.
 
     References:
         T. Tieleman, 2008, Training Restricted Boltzmann Machines Using Approximations to the Likelihood Gradient, ICML.
@@ -126,8 +146,15 @@ class Gibbs(Sampler):
     )
     capturable = True
 
+    def __init__(self, compiled: bool = False) -> None:
+        self.compiled = compiled
+
+    @classmethod
+    def build(cls, config: Config, *, compiled: bool = False) -> Gibbs:
+        return cls(compiled)
+
     def init(self, boltzmann: Boltzmann, chains: int, seed: int) -> GibbsState:
         return init(boltzmann, chains, seed)
 
     def step(self, state: GibbsState, boltzmann: Boltzmann, sweeps: int) -> tuple[GibbsState, GibbsInfo]:
-        return step(state, boltzmann, sweeps)
+        return step(state, boltzmann, sweeps, compiled=self.compiled)

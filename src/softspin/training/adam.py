@@ -7,6 +7,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+from softspin.kernels.adam import adam_step, is_fused
+
 
 class Adam:
     """Adam, with weight decay as a loss term: decay * w is part of the gradient.
@@ -62,22 +64,32 @@ class Adam:
             parameter.grad = None
         return taken
 
-    def step(self, gradient: Tensor, rate: Tensor, number: Tensor) -> None:
+    def step(self, gradient: Tensor, rate: Tensor, number: Tensor) -> Tensor:
         """Make one step.
 
         Args:
             gradient: Gradient `(R, P)`, without weight decay.
             rate: Learning rate, a scalar.
             number: Number of the step, counted from 1.
+
+        Returns:
+            Norm of the gradient, `(R, 1)`.
         """
-        gradient = gradient + self.decay * self.value
-        self.first.lerp_(gradient, 1 - self.beta1)
-        self.second.lerp_(gradient.square(), 1 - self.beta2)
         # 1 - beta^t in float64: in float32, 1 - 0.999 has four significant digits.
         number = number.to(torch.float64)
         root = (1 - self.beta2**number).sqrt().to(rate.dtype)
         size = rate / (1 - self.beta1**number).to(rate.dtype)
+        if is_fused(self.value):
+            sizes = torch.stack([size, 1 / root] if self.corrected else [size * root, torch.ones_like(root)])
+            table = self.value, self.first, self.second
+            squares = adam_step(*table, gradient, self.decay, sizes, self.beta1, self.beta2, self.epsilon)
+            return squares.sum(-1, keepdim=True).sqrt()
+        norm = gradient.square().sum(-1, keepdim=True).sqrt()
+        gradient = gradient + self.decay * self.value
+        self.first.lerp_(gradient, 1 - self.beta1)
+        self.second.lerp_(gradient.square(), 1 - self.beta2)
         if self.corrected:
             self.value.sub_(size * self.first / (self.second.sqrt() / root + self.epsilon))
         else:
             self.value.sub_(size * root * self.first / (self.second.sqrt() + self.epsilon))
+        return norm

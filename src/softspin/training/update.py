@@ -176,8 +176,7 @@ class Update:
             index = next(i for i, own in enumerate(self.adam.parameters) if own is parameter)
             gradients[index] = gradients[index] + kl_weight * moment
         gradient = torch.cat([g.reshape(len(terms), -1) for g in gradients], dim=1)
-        norm = gradient.square().sum(-1, keepdim=True).sqrt()
-        self.adam.step(gradient, self.schedules.learning_rate(self.step_counter), self.step_counter + 1)
+        norm = self.adam.step(gradient, self.schedules.learning_rate(self.step_counter), self.step_counter + 1)
         self.record.add(torch.cat([terms, quality[:, None], norm], dim=-1), self.step_counter)
         self.rng_state[:, 1] += 1
         self.step_counter += 1
