@@ -10,6 +10,8 @@ from torch import Tensor
 
 from softspin.distributions import SmoothedBernoulli
 from softspin.errors import ConfigError
+from softspin.kernels.draw import draw as fused_draw
+from softspin.kernels.draw import is_fused
 from softspin.methods.base import LatentModel, Method
 from softspin.smoothing import Smoothing, SoftBits
 
@@ -22,6 +24,8 @@ class Inference(NamedTuple):
 
     posterior: list[SmoothedBernoulli]
     soft_bits: list[SoftBits]
+    log_ratios: list[Tensor | None]
+    """Log ratios that a kernel has computed together with the draws, `(R, K, batch)` for each group."""
 
     @property
     def joined(self) -> SoftBits:
@@ -31,7 +35,7 @@ class Inference(NamedTuple):
     @property
     def log_ratio(self) -> Tensor:
         """log q(zeta|x) relative to the base measure that it shares with the prior, `(R, K, batch)`."""
-        each = [q.log_ratio(b).sum(-1) for q, b in zip(self.posterior, self.soft_bits, strict=True)]
+        each = [q.log_ratio(b).sum(-1) if known is None else known for q, b, known in zip(*self, strict=True)]
         return torch.stack(torch.broadcast_tensors(*each)).sum(0)
 
 
@@ -105,12 +109,20 @@ class SmoothedMethod(Method):
         """
         posterior: list[SmoothedBernoulli] = []
         bits: list[SoftBits] = []
+        log_ratios: list[Tensor | None] = []
 
         def draw(group: int, out: Tensor, noise: Tensor) -> Tensor:
-            logits = out[..., : model.bits_per_group].expand(noise[:, 0].shape)
-            posterior.append(SmoothedBernoulli(logits, self.smoothing_of(group, out), validate_args=False))
-            bits.append(posterior[-1].draw(uniforms=(noise[:, 0], noise[:, 1])))
+            logits, smoothing = out[..., : model.bits_per_group], self.smoothing_of(group, out)
+            pair = noise[:, 0], noise[:, 1]
+            posterior.append(SmoothedBernoulli(logits.expand(pair[0].shape), smoothing, validate_args=False))
+            if (family := smoothing.kernel_family()) is not None and is_fused(logits):
+                zeta, log_odds, log_ratio = fused_draw(logits, *pair, self.beta, *family)
+                bits.append(SoftBits.from_log_odds(zeta, log_odds))
+                log_ratios.append(log_ratio)
+            else:
+                bits.append(posterior[-1].draw(uniforms=pair))
+                log_ratios.append(None)
             return bits[-1].zeta
 
         model.encode_groups(x, uniforms, draw)
-        return Inference(posterior, bits)
+        return Inference(posterior, bits, log_ratios)

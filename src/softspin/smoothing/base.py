@@ -27,6 +27,19 @@ class SoftBits(NamedTuple):
     log_r1: Tensor
     """log r(zeta|z=1)."""
 
+    @classmethod
+    def from_log_odds(cls, zeta: Tensor, log_odds: Tensor) -> SoftBits:
+        """Soft bits with log densities relative to log r0, which cancels wherever two log densities are compared.
+
+        Args:
+            zeta: Relaxed bits.
+            log_odds: log r1 - log r0, of the same shape.
+
+        Returns:
+            Soft bits with log_r0 = 0.
+        """
+        return cls(zeta, torch.zeros_like(log_odds), log_odds)
+
     @property
     def log_odds(self) -> Tensor:
         """b(zeta) = log r(zeta|1) - log r(zeta|0), the log likelihood ratio of z = 1 against z = 0."""
@@ -222,6 +235,14 @@ class Smoothing(ABC):
         Returns:
             The location at which the CDF equals rho. It has no gradient.
         """
+
+    def kernel_family(self) -> tuple[str, float] | None:
+        """Name and parameter of the family in :mod:`softspin.kernels.draw`, if a GPU kernel implements its draws.
+
+        Returns:
+            Arguments `family` and `epsilon` of the kernel, or None.
+        """
+        return None
 
     def check_support(self, zeta: Tensor) -> None:
         """Check that all values lie in the support.

@@ -32,6 +32,9 @@ class Exponential(UnitInterval):
         """log Z = log[(1 - e^-beta) / beta]."""
         return torch.log(-torch.expm1(-self.beta)) - torch.log(self.beta)
 
+    def kernel_family(self) -> tuple[str, float] | None:
+        return ("exp", 0.0) if type(self) is Exponential else None
+
     def quantile(self, rho: Tensor) -> Tensor:
         distance = -torch.log1p(rho * torch.expm1(-self.beta)) / self.beta
         # The distance may round to 1, where the coordinate from the other mode would be log 0.

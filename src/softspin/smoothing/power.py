@@ -45,6 +45,9 @@ class Power(UnitInterval):
             raise SupportError(f"clamp = {clamp:g} is not possible; use 0 (exact) or 1e-7 (the authors' program)")
         self.clamp = clamp
 
+    def kernel_family(self) -> tuple[str, float] | None:
+        return ("power", 0.0) if type(self) is Power and not self.clamp else None
+
     def quantile(self, rho: Tensor) -> Tensor:
         own = self.beta * rho.log()
         # Below the clamp the densities are constant, and d own / d logits grows as 1/distance. This lower limit keeps

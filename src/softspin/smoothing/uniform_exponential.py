@@ -41,6 +41,9 @@ class UniformExponential(UnitInterval):
         self.epsilon = epsilon
         self.exponential = Exponential(self.beta, validate=False)
 
+    def kernel_family(self) -> tuple[str, float] | None:
+        return ("un_exp", self.epsilon) if type(self) is UniformExponential else None
+
     def quantile(self, rho: Tensor) -> Tensor:
         # Not the inverse CDF, but a draw from the mixture: a uniform below `epsilon` selects the uniform component.
         eps = torch.finfo(rho.dtype).eps

@@ -1,0 +1,107 @@
+"""Draws of soft bits as one GPU kernel, with their gradient as another, for the smoothings on the unit interval."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, library
+from torch.autograd.function import once_differentiable
+
+from softspin.kernels.matmul import TRITON
+
+FAMILIES = ("power", "exp", "un_exp")
+"""Names of the smoothings that the kernels support."""
+
+
+def is_fused(logits: Tensor) -> bool:
+    """Check whether :func:`draw` supports these logits: float32 `(R, K, batch, bits)` on a GPU with Triton."""
+    return TRITON and logits.device.type == "cuda" and logits.dtype == torch.float32 and logits.ndim == 4
+
+
+def draw(
+    logits: Tensor, bit: Tensor, place: Tensor, beta: Tensor, family: str, epsilon: float = 0.0
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Draw soft bits, with gradients to the logits.
+
+    The reference implementation is :meth:`softspin.distributions.SmoothedBernoulli.draw`.
+
+    Args:
+        logits: Logits `(R, 1 or K, batch, bits)`.
+        bit: Uniforms that decide the bits, `(R, K, batch, bits)`.
+        place: Uniforms that decide the distances, of the same shape.
+        beta: Inverse temperatures, `(R,)`.
+        family: One of `FAMILIES`.
+        epsilon: Weight of the uniform component of `un_exp`.
+
+    Returns:
+        zeta and log odds `(R, K, batch, bits)`, and the log ratios summed over the bits, `(R, K, batch)`.
+    """
+    zeta, odds, ratio = _Draw.apply(logits, bit, place, beta, FAMILIES.index(family), epsilon)
+    return zeta, odds, ratio
+
+
+class _Draw(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, logits: Tensor, bit: Tensor, place: Tensor, beta: Tensor, family: int, epsilon: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        zeta, odds, nears, ratio = draw_soft_bits(logits, bit, place, beta, epsilon, family)
+        ctx.save_for_backward(logits, nears, beta)
+        ctx.family, ctx.epsilon = family, epsilon
+        return zeta, odds, ratio
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, to_zeta: Tensor, to_odds: Tensor, to_ratio: Tensor) -> tuple[Tensor | None, ...]:
+        logits, nears, beta = ctx.saved_tensors
+        each = draw_soft_bits_backward(logits, nears, beta, to_zeta, to_odds, to_ratio, ctx.epsilon, ctx.family)
+        return each.sum_to_size(logits.shape), None, None, None, None, None
+
+
+@library.custom_op("softspin::draw_soft_bits", mutates_args=())
+def draw_soft_bits(
+    logits: Tensor, bit: Tensor, place: Tensor, beta: Tensor, epsilon: float, family: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Draw zeta, log odds and signed log distances `(R, K, batch, bits)`, and log ratios `(R, K, batch)`."""
+    from softspin.kernels import gpu_draw
+
+    return gpu_draw.launch(logits, bit, place, beta, epsilon, family)
+
+
+@draw_soft_bits.register_fake
+def _(
+    logits: Tensor, bit: Tensor, place: Tensor, beta: Tensor, epsilon: float, family: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return (*(bit.new_empty(bit.shape) for _ in range(3)), bit.new_empty(bit.shape[:-1]))  # type: ignore[return-value]
+
+
+@library.custom_op("softspin::draw_soft_bits_backward", mutates_args=())
+def draw_soft_bits_backward(
+    logits: Tensor,
+    nears: Tensor,
+    beta: Tensor,
+    to_zeta: Tensor,
+    to_odds: Tensor,
+    to_ratio: Tensor,
+    epsilon: float,
+    family: int,
+) -> Tensor:
+    """Compute the gradient of the logits for every sample, `(R, K, batch, bits)`."""
+    from softspin.kernels import gpu_draw
+
+    return gpu_draw.launch_backward(logits, nears, beta, to_zeta, to_odds, to_ratio, epsilon, family)
+
+
+@draw_soft_bits_backward.register_fake
+def _(
+    logits: Tensor,
+    nears: Tensor,
+    beta: Tensor,
+    to_zeta: Tensor,
+    to_odds: Tensor,
+    to_ratio: Tensor,
+    epsilon: float,
+    family: int,
+) -> Tensor:
+    return torch.empty_like(nears)

@@ -1,0 +1,195 @@
+"""Triton kernels for draws of soft bits on the unit interval, with their log odds, log ratios and gradients.
+
+A draw lies at the distance d from its nearest mode, near = log d. The kernels use
+
+    |b| = log r_near - log r_far   and   c = (R(zeta|0) - R(zeta|1)) / (r_near d),
+
+in which the families differ; everything else is common. With t = the logit towards the nearest mode,
+
+    log ratio = softplus(-t - |b|) - softplus(-t)   and   |d near / d logit| = sigmoid(-t) sigmoid(t + |b|) c.
+
+The backward kernel computes these again from `near`, because arithmetic is cheaper than memory.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+POWER, EXPONENTIAL, UNIFORM_EXPONENTIAL = (tl.constexpr(i) for i in range(3))
+ROWS = 4
+
+
+@triton.jit
+def log1p(x):
+    """Compute log(1 + x). The quotient corrects the rounding of 1 + x."""
+    y = 1.0 + x
+    return tl.where(y == 1.0, x, tl.log(y) * (x / tl.where(y == 1.0, 1.0, y - 1.0)))
+
+
+@triton.jit
+def expm1(x):
+    """Compute e^x - 1 for -1 < x < 0 by the same correction."""
+    y = tl.exp(x)
+    return tl.where(y == 1.0, x, (y - 1.0) * (x / tl.where(y == 1.0, 1.0, tl.log(y))))
+
+
+@triton.jit
+def softplus(x):
+    """Compute log(1 + e^x), to the absolute accuracy of a sum."""
+    return tl.maximum(x, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(x)))
+
+
+@triton.jit
+def quantile(u, beta, epsilon, FAMILY: tl.constexpr):
+    """Compute the log distance of a draw from the mode of its component."""
+    if FAMILY == POWER:
+        return beta * tl.log(u)
+    own = u
+    if FAMILY == UNIFORM_EXPONENTIAL:
+        own = tl.minimum(tl.maximum((u - epsilon) / (1.0 - epsilon), 2.9802322e-8), 1.0 - 5.9604645e-8)
+    # The distance may round to 1, where the coordinate from the other mode would be log 0.
+    own = tl.minimum(tl.log(-log1p(-own * (1.0 - tl.exp(-beta))) / beta), -5.9604645e-8)
+    if FAMILY == UNIFORM_EXPONENTIAL:
+        own = tl.where(u < epsilon, tl.log(u / epsilon), own)
+    return own
+
+
+@triton.jit
+def log_odds(d, near, far, beta, epsilon, FAMILY: tl.constexpr):
+    """Compute |b| and its derivative in `near`."""
+    if FAMILY == POWER:
+        steepness = 1.0 - 1.0 / beta
+        return steepness * (far - near), -steepness / (1.0 - d)
+    if FAMILY == EXPONENTIAL:
+        return beta * (1.0 - 2.0 * d), -2.0 * beta * d
+    scale = (1.0 - epsilon) * beta / (1.0 - tl.exp(-beta))
+    close, distant = scale * tl.exp(-beta * d), scale * tl.exp(-beta * (1.0 - d))
+    odds = tl.log((close + epsilon) / (distant + epsilon))
+    return odds, -beta * d * (close / (close + epsilon) + distant / (distant + epsilon))
+
+
+@triton.jit
+def flow(d, near, far, beta, epsilon, FAMILY: tl.constexpr):
+    """Compute c."""
+    if FAMILY == POWER:
+        return beta * (1.0 - (1.0 - tl.exp(far / beta)) * tl.exp(-near / beta))
+    rise, back = beta * d, 1.0 - tl.exp(-beta * (1.0 - d))
+    # (1 - e^-x) / x from its series where 1 - e^-x would cancel
+    share = tl.where(rise < 1e-2, 1.0 - rise * (0.5 - rise / 6.0), (1.0 - tl.exp(-rise)) / tl.maximum(rise, 1e-2))
+    if FAMILY == EXPONENTIAL:
+        return share * back * tl.exp(rise)
+    mass = (1.0 - epsilon) * beta / (1.0 - tl.exp(-beta))
+    return mass * share * back / (mass * tl.exp(-rise) + epsilon)
+
+
+@triton.jit
+def draw(
+    logits, bit, place, betas, zeta, odds, nears, ratios, rows, columns, shared_rows,
+    logit_replica, logit_row, noise_replica, noise_row, epsilon,
+    FAMILY: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """Draw some rows of soft bits (R, rows, columns) from uniforms `bit` and `place`.
+
+    Row i uses row i mod shared_rows of the logits. `nears` has the sign of the nearest mode, minus for 0.
+    """
+    replica = tl.program_id(1).to(tl.int64)
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    column = tl.arange(0, COLUMNS)[None, :]
+    inside = (row < rows)[:, None] & (column < columns)
+    beta = tl.load(betas + replica)
+    at = replica * noise_replica + row[:, None].to(tl.int64) * noise_row + column
+    logit = tl.load(
+        logits + replica * logit_replica + (row % shared_rows)[:, None] * logit_row + column, mask=inside, other=0.0
+    )
+    own = quantile(tl.load(place + at, mask=inside, other=0.5), beta, epsilon, FAMILY)
+    beyond = own > -0.6931471805599453
+    d = tl.where(beyond, -expm1(tl.maximum(own, -0.7)), tl.exp(own))
+    near = tl.where(beyond, tl.log(tl.where(beyond, d, 0.5)), own)
+    far = tl.where(beyond, own, tl.log(1.0 - d))
+    one = (tl.load(bit + at, mask=inside, other=0.5) < tl.sigmoid(logit)) != beyond
+    size, _ = log_odds(d, near, far, beta, epsilon, FAMILY)
+    toward = tl.where(one, logit, -logit)
+    ratio = tl.where(inside, softplus(-toward - size) - softplus(-toward), 0.0)
+    out = (replica * rows + row[:, None]) * columns + column
+    tl.store(zeta + out, tl.where(one, 1.0 - d, d), mask=inside)
+    tl.store(odds + out, tl.where(one, size, -size), mask=inside)
+    tl.store(nears + out, tl.where(one, -near, near), mask=inside)
+    tl.store(ratios + replica * rows + row, tl.sum(ratio, axis=1), mask=row < rows)
+
+
+@triton.jit
+def draw_backward(
+    logits, nears, betas, to_zeta, to_odds, to_ratio, out, rows, columns, shared_rows, logit_replica, logit_row, epsilon,
+    FAMILY: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """Compute the gradient of the logits (R, rows, columns) from those of zeta, log odds and log ratios."""
+    replica = tl.program_id(1).to(tl.int64)
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    column = tl.arange(0, COLUMNS)[None, :]
+    inside = (row < rows)[:, None] & (column < columns)
+    beta = tl.load(betas + replica)
+    at = (replica * rows + row[:, None]) * columns + column
+    logit = tl.load(
+        logits + replica * logit_replica + (row % shared_rows)[:, None] * logit_row + column, mask=inside, other=0.0
+    )
+    near = tl.load(nears + at, mask=inside, other=-1.0)
+    one = near > 0
+    near = -tl.abs(near)
+    sign = tl.where(one, 1.0, -1.0)
+    d = tl.exp(near)
+    far = tl.log(1.0 - d)
+    size, slope = log_odds(d, near, far, beta, epsilon, FAMILY)
+    toward = sign * logit
+    g_ratio = tl.load(to_ratio + replica * rows + row, mask=row < rows, other=0.0)[:, None]
+    across, tail = tl.sigmoid(-toward), tl.sigmoid(-tl.minimum(toward + size, 80.0))  # e^80 is finite
+    g_size = sign * tl.load(to_odds + at, mask=inside, other=0.0) - tail * g_ratio
+    g_near = g_size * slope - sign * d * tl.load(to_zeta + at, mask=inside, other=0.0)
+    moved = across * tl.sigmoid(toward + size) * flow(d, near, far, beta, epsilon, FAMILY)
+    tl.store(out + at, sign * (g_ratio * (across - tail) - g_near * moved), mask=inside)
+
+
+def launch(
+    logits: Tensor, bit: Tensor, place: Tensor, beta: Tensor, epsilon: float, family: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Draw soft bits from logits `(R, 1 or K, batch, bits)` and uniforms `(R, K, batch, bits)`.
+
+    Returns:
+        zeta, log odds and signed log distances `(R, K, batch, bits)`, and the sums of the log ratios `(R, K, batch)`.
+    """
+    logits, bit, place = _rows(logits), _rows(bit), _rows(place)
+    if bit.stride() != place.stride():
+        bit, place = bit.contiguous(), place.contiguous()
+    replicas, samples, batch, columns = bit.shape
+    zeta, odds, nears = (torch.empty(bit.shape, dtype=bit.dtype, device=bit.device) for _ in range(3))
+    ratios = torch.empty(bit.shape[:-1], dtype=bit.dtype, device=bit.device)
+    draw[(triton.cdiv(samples * batch, ROWS), replicas)](
+        logits, bit, place, beta.contiguous(), zeta, odds, nears, ratios, samples * batch, columns,
+        logits.shape[1] * batch, logits.stride(0), logits.stride(2), bit.stride(0), bit.stride(2), epsilon,
+        FAMILY=family, ROWS=ROWS, COLUMNS=triton.next_power_of_2(columns),
+    )  # fmt: skip
+    return zeta, odds, nears, ratios
+
+
+def launch_backward(
+    logits: Tensor, nears: Tensor, beta: Tensor, to_zeta: Tensor, to_odds: Tensor, to_ratio: Tensor,
+    epsilon: float, family: int,
+) -> Tensor:  # fmt: skip
+    """Compute the gradient of the logits for every sample, `(R, K, batch, bits)`."""
+    logits = _rows(logits)
+    replicas, samples, batch, columns = nears.shape
+    out = torch.empty_like(nears)
+    draw_backward[(triton.cdiv(samples * batch, ROWS), replicas)](
+        logits, nears, beta.contiguous(), to_zeta.contiguous(), to_odds.contiguous(), to_ratio.contiguous(), out,
+        samples * batch, columns, logits.shape[1] * batch, logits.stride(0), logits.stride(2), epsilon,
+        FAMILY=family, ROWS=ROWS, COLUMNS=triton.next_power_of_2(columns),
+    )  # fmt: skip
+    return out
+
+
+def _rows(x: Tensor) -> Tensor:
+    """Return x `(R, K, batch, bits)` in a layout in which the rows of a replica are equally far apart."""
+    even = x.stride(3) == 1 and (x.shape[1] == 1 or x.stride(1) == x.shape[2] * x.stride(2))
+    return x if even else x.contiguous()

@@ -1,0 +1,91 @@
+"""Compare the fused draws of soft bits with `SmoothedBernoulli` in float64: on a GPU, or under Triton's interpreter."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from kernels.test_gpu import DEVICE, INTERPRETED, pytestmark  # noqa: F401
+from torch import Tensor
+
+from softspin.distributions import SmoothedBernoulli
+from softspin.kernels.draw import FAMILIES, draw
+from softspin.numerics import open_uniform
+from softspin.smoothing import Exponential, Power, Smoothing, UniformExponential
+
+gpu_draw = pytest.importorskip("softspin.kernels.gpu_draw", reason="Triton is not installed")
+
+BETAS = (40.0, 8.0, 1.5)
+families = pytest.mark.parametrize("family", FAMILIES)
+
+
+def smoothing(family: str, beta: Tensor) -> Smoothing:
+    beta = beta.double().reshape(-1, 1, 1, 1)
+    return {"power": Power, "exp": Exponential, "un_exp": UniformExponential}[family](beta)
+
+
+def inputs(groups: int, samples: int, batch: int, bits: int) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
+    """Logits to +-12, uniforms with both ends of the interval, betas, and gradients of the three results."""
+    g = torch.Generator().manual_seed(bits)
+    logits = 24 * torch.rand(len(BETAS), groups, batch, bits, generator=g) - 12
+    uniforms = open_uniform((len(BETAS), 2, samples, batch, bits + 3), generator=g)
+    uniforms[:, 1, 0, 0, :2] = torch.tensor([2.0**-24, 1 - 2.0**-24])
+    shape = len(BETAS), samples, batch, bits
+    gradients = [torch.randn(shape, generator=g), torch.randn(shape, generator=g), torch.randn(shape[:-1], generator=g)]
+    return logits, uniforms[..., 3:], torch.tensor(BETAS), gradients
+
+
+def reference(
+    family: str, logits: Tensor, uniforms: Tensor, beta: Tensor, gradients: list[Tensor]
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """zeta, log odds, log ratios and the gradient of the logits, in float64."""
+    own = logits.double().requires_grad_()
+    posterior = SmoothedBernoulli(own.expand(uniforms[:, 0].shape), smoothing(family, beta))
+    soft = posterior.draw(uniforms=(uniforms[:, 0].double(), uniforms[:, 1].double()))
+    results = soft.zeta, soft.log_odds, posterior.log_ratio(soft).sum(-1)
+    torch.autograd.backward(results, [g.double() for g in gradients])
+    assert own.grad is not None
+    return (*(one.detach() for one in results), own.grad)
+
+
+def check(got: tuple[Tensor, ...], want: tuple[Tensor, ...]) -> None:
+    """Compare to 1e-5, about 100 roundings of float32; the exponential quantile and the gradient amplify them."""
+    for name, one, other in zip(("zeta", "odds", "ratio", "gradient"), got, want, strict=True):
+        error = (one.double().cpu() - other).abs() / (1 + other.abs())
+        assert error.max() < {"odds": 5e-5, "gradient": 1e-4}.get(name, 1e-5), f"{name}: {error.max():.1e}"
+
+
+@families
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 5, 7), (2, 3, 33)])
+def test_the_kernels_equal_the_distribution(family: str, shared: bool, shape: tuple[int, int, int]) -> None:
+    logits, uniforms, beta, gradients = inputs(1 if shared else shape[0], *shape)
+    want = reference(family, logits, uniforms, beta, gradients)
+    on = [x.to(DEVICE) for x in (logits, uniforms, beta, *gradients)]
+    epsilon, number = 0.05, FAMILIES.index(family)
+    zeta, odds, nears, ratio = gpu_draw.launch(on[0], on[1][:, 0], on[1][:, 1], on[2], epsilon, number)
+    each = gpu_draw.launch_backward(on[0], nears, on[2], *on[3:], epsilon, number)
+    check((zeta, odds, ratio, each.sum_to_size(logits.shape)), want)
+    assert ((zeta >= 0) & (zeta <= 1)).all()
+
+
+def test_a_replica_does_not_depend_on_the_others() -> None:
+    logits, uniforms, beta, _ = inputs(2, 2, 3, 5)
+    on = [x.to(DEVICE) for x in (logits, uniforms[:, 0], uniforms[:, 1], beta)]
+    together = gpu_draw.launch(*on, 0.0, 0)
+    alone = gpu_draw.launch(*(x[1:2] for x in on), 0.0, 0)
+    assert all(torch.equal(one[1:2], other) for one, other in zip(together, alone, strict=True))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(INTERPRETED, reason="operators on tensors of a GPU need a GPU")
+@families
+@pytest.mark.parametrize("compiled", [True, False])
+def test_the_operator_on_a_gpu(family: str, compiled: bool) -> None:
+    logits, uniforms, beta, gradients = inputs(1, 25, 10, 200)
+    want = reference(family, logits, uniforms, beta, gradients)
+    own, on = logits.cuda().requires_grad_(), uniforms.cuda()
+    function = torch.compile(draw) if compiled else draw
+    got = function(own, on[:, 0], on[:, 1], beta.cuda(), family, 0.05)
+    torch.autograd.backward(got, [g.cuda() for g in gradients])
+    assert own.grad is not None
+    check((*got, own.grad), want)
