@@ -44,7 +44,8 @@ def reference(
     results = soft.zeta, soft.log_odds, posterior.log_ratio(soft).sum(-1)
     torch.autograd.backward(results, [g.double() for g in gradients])
     assert own.grad is not None
-    return (*(one.detach() for one in results), own.grad)
+    zeta, odds, ratio = (one.detach() for one in results)
+    return zeta, odds, ratio, own.grad
 
 
 def check(got: tuple[Tensor, ...], want: tuple[Tensor, ...]) -> None:
