@@ -122,8 +122,8 @@ def draw(
 
 @triton.jit
 def draw_backward(
-    logits, nears, betas, to_zeta, to_odds, to_ratio, out, rows, columns, shared_rows, logit_replica, logit_row, epsilon,
-    FAMILY: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    logits, nears, betas, to_zeta, to_odds, to_ratio, out, rows, columns, shared_rows,
+    logit_replica, logit_row, epsilon, FAMILY: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradient of the logits (R, rows, columns) from those of zeta, log odds and log ratios."""
     replica = tl.program_id(1).to(tl.int64)
