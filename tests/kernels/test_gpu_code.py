@@ -84,7 +84,8 @@ def test_kernels_compile_and_fit(capability: int, boltzmanns: list[tuple[int, in
     assert {(module, name) for module, name, *_ in needs} >= {
         ("gpu_matmul", "product"), ("gpu_matmul", "two_products"), ("gpu_mean_field", "settle"),
         ("gpu_noise", "fill"), ("gpu_adam", "update"), ("gpu_draw", "draw"),
-        ("gpu_draw", "draw_backward"), ("gpu_norm", "activate"), ("gpu_norm", "backward_apply"), ("gpu_shared", "quantize_weights"), ("gpu_narrow", "sweep"),
+        ("gpu_draw", "draw_backward"), ("gpu_norm", "activate"), ("gpu_norm", "backward_apply"),
+        ("gpu_shared", "quantize_weights"), ("gpu_narrow", "sweep"),
     }  # fmt: skip
     assert all(shared <= SHARED_MEMORY[capability] for *_, shared in needs), needs
     if capability == 90:

@@ -17,28 +17,29 @@ gpu_norm = pytest.importorskip("softspin.kernels.gpu_norm", reason="Triton is no
 EPSILON = 1e-2
 
 
-def inputs(samples: int, batch: int, features: int, shared: bool) -> list[Tensor | None]:
+def inputs(
+    samples: int, batch: int, features: int, shared: bool
+) -> tuple[Tensor, Tensor | None, Tensor, Tensor, Tensor]:
     """Rows with means far from 0 against their deviation, the shared part, scale, shift and the result's gradient."""
     g = torch.Generator().manual_seed(features)
     y = torch.randn(3, samples * batch, features, generator=g) + 3 * torch.randn(3, 1, features, generator=g)
     addend = torch.randn(3, batch, features, generator=g) if shared else None
     scale, shift = 2 * torch.rand(3, features, generator=g), torch.randn(3, features, generator=g)
-    return [y, addend, scale, shift, torch.randn(y.shape, generator=g)]
+    return y, addend, scale, shift, torch.randn(y.shape, generator=g)
 
 
 def reference(
     y: Tensor, shared: Tensor | None, scale: Tensor, shift: Tensor, to_t: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
-    """Result, mean and variance, and the gradients of all inputs, in float64."""
-    own = [None if x is None else x.double().requires_grad_() for x in (y, shared, scale, shift)]
-    x = own[0]
-    assert x is not None
-    if own[1] is not None:
-        x = x + own[1].repeat(1, y.shape[1] // own[1].shape[1], 1)
+    """Result, mean and variance, and the gradients of y, scale and shift, in float64."""
+    own, scale, shift = (one.double().requires_grad_() for one in (y, scale, shift))
+    addend = None if shared is None else shared.double().requires_grad_()
+    x = own if addend is None else own + addend.repeat(1, y.shape[1] // addend.shape[1], 1)
     variance, mean = torch.var_mean(x, 1, correction=0)
-    out = torch.tanh((x - mean[:, None]) / (variance + EPSILON).sqrt()[:, None] * own[2][:, None] + own[3][:, None])
+    out = torch.tanh((x - mean[:, None]) / (variance + EPSILON).sqrt()[:, None] * scale[:, None] + shift[:, None])
     out.backward(to_t.double())
-    return out.detach(), mean.detach(), variance.detach(), [x.grad for x in own if x is not None]
+    assert own.grad is not None and scale.grad is not None and shift.grad is not None
+    return out.detach(), mean.detach(), variance.detach(), [own.grad, scale.grad, shift.grad]
 
 
 def check(got: Tensor, want: Tensor) -> None:

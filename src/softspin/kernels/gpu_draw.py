@@ -17,9 +17,20 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language.extra import libdevice
 
 POWER, EXPONENTIAL, UNIFORM_EXPONENTIAL = (tl.constexpr(i) for i in range(3))
-ROWS = 4
+FACTORIALS = tl.constexpr((40320.0, 5040.0, 720.0, 120.0, 24.0, 6.0, 2.0, 1.0))
+FAST = not triton.knobs.runtime.interpret  # the interpreter has no fast logarithm
+ROWS = 1
+
+
+@triton.jit
+def log_near_one(x, FAST: tl.constexpr):
+    """Compute log x to an absolute error of 2e-7 near 1 and a relative error elsewhere, by one instruction if FAST."""
+    if FAST:
+        return libdevice.fast_logf(x)
+    return tl.log(x)
 
 
 @triton.jit
@@ -30,16 +41,18 @@ def log1p(x):
 
 
 @triton.jit
-def expm1(x):
-    """Compute e^x - 1 for -1 < x < 0 by the same correction."""
-    y = tl.exp(x)
-    return tl.where(y == 1.0, x, (y - 1.0) * (x / tl.where(y == 1.0, 1.0, tl.log(y))))
+def one_minus_exp(x):
+    """Compute 1 - e^x for -0.7 <= x <= 0 from its series; the first term left out is below 1e-9 of the sum."""
+    total = 1.0 / 362880.0 + x * (1.0 / 3628800.0)
+    for n in tl.static_range(8):
+        total = total * x + 1.0 / FACTORIALS[n]
+    return -x * total
 
 
 @triton.jit
-def softplus(x):
+def softplus(x, FAST: tl.constexpr):
     """Compute log(1 + e^x), to the absolute accuracy of a sum."""
-    return tl.maximum(x, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(x)))
+    return tl.maximum(x, 0.0) + log_near_one(1.0 + tl.exp(-tl.abs(x)), FAST)
 
 
 @triton.jit
@@ -58,7 +71,7 @@ def quantile(u, beta, epsilon, FAMILY: tl.constexpr):
 
 
 @triton.jit
-def log_odds(d, near, far, beta, epsilon, FAMILY: tl.constexpr):
+def log_odds(d, near, far, beta, epsilon, FAMILY: tl.constexpr, FAST: tl.constexpr):
     """Compute |b| and its derivative in `near`."""
     if FAMILY == POWER:
         steepness = 1.0 - 1.0 / beta
@@ -67,7 +80,7 @@ def log_odds(d, near, far, beta, epsilon, FAMILY: tl.constexpr):
         return beta * (1.0 - 2.0 * d), -2.0 * beta * d
     scale = (1.0 - epsilon) * beta / (1.0 - tl.exp(-beta))
     close, distant = scale * tl.exp(-beta * d), scale * tl.exp(-beta * (1.0 - d))
-    odds = tl.log((close + epsilon) / (distant + epsilon))
+    odds = log_near_one((close + epsilon) / (distant + epsilon), FAST)
     return odds, -beta * d * (close / (close + epsilon) + distant / (distant + epsilon))
 
 
@@ -89,7 +102,7 @@ def flow(d, near, far, beta, epsilon, FAMILY: tl.constexpr):
 def draw(
     logits, bit, place, betas, zeta, odds, nears, ratios, rows, columns, shared_rows,
     logit_replica, logit_row, noise_replica, noise_row, epsilon,
-    FAMILY: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    FAMILY: tl.constexpr, FAST: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Draw some rows of soft bits (R, rows, columns) from uniforms `bit` and `place`.
 
@@ -106,13 +119,13 @@ def draw(
     )
     own = quantile(tl.load(place + at, mask=inside, other=0.5), beta, epsilon, FAMILY)
     beyond = own > -0.6931471805599453
-    d = tl.where(beyond, -expm1(tl.maximum(own, -0.7)), tl.exp(own))
-    near = tl.where(beyond, tl.log(tl.where(beyond, d, 0.5)), own)
-    far = tl.where(beyond, own, tl.log(1.0 - d))
+    d = tl.where(beyond, one_minus_exp(tl.maximum(own, -0.7)), tl.exp(own))
+    near = tl.where(beyond, log_near_one(tl.where(beyond, d, 0.5), FAST), own)
+    far = tl.where(beyond, own, log_near_one(1.0 - d, FAST))
     one = (tl.load(bit + at, mask=inside, other=0.5) < tl.sigmoid(logit)) != beyond
-    size, _ = log_odds(d, near, far, beta, epsilon, FAMILY)
+    size, _ = log_odds(d, near, far, beta, epsilon, FAMILY, FAST)
     toward = tl.where(one, logit, -logit)
-    ratio = tl.where(inside, softplus(-toward - size) - softplus(-toward), 0.0)
+    ratio = tl.where(inside, softplus(-toward - size, FAST) - softplus(-toward, FAST), 0.0)
     out = (replica * rows + row[:, None]) * columns + column
     tl.store(zeta + out, tl.where(one, 1.0 - d, d), mask=inside)
     tl.store(odds + out, tl.where(one, size, -size), mask=inside)
@@ -123,7 +136,7 @@ def draw(
 @triton.jit
 def draw_backward(
     logits, nears, betas, to_zeta, to_odds, to_ratio, out, rows, columns, shared_rows,
-    logit_replica, logit_row, epsilon, FAMILY: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    logit_replica, logit_row, epsilon, FAMILY: tl.constexpr, FAST: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradient of the logits (R, rows, columns) from those of zeta, log odds and log ratios."""
     replica = tl.program_id(1).to(tl.int64)
@@ -140,8 +153,8 @@ def draw_backward(
     near = -tl.abs(near)
     sign = tl.where(one, 1.0, -1.0)
     d = tl.exp(near)
-    far = tl.log(1.0 - d)
-    size, slope = log_odds(d, near, far, beta, epsilon, FAMILY)
+    far = log_near_one(1.0 - d, FAST)
+    size, slope = log_odds(d, near, far, beta, epsilon, FAMILY, FAST)
     toward = sign * logit
     g_ratio = tl.load(to_ratio + replica * rows + row, mask=row < rows, other=0.0)[:, None]
     across, tail = tl.sigmoid(-toward), tl.sigmoid(-tl.minimum(toward + size, 80.0))  # e^80 is finite
@@ -168,7 +181,7 @@ def launch(
     draw[(triton.cdiv(samples * batch, ROWS), replicas)](
         logits, bit, place, beta.contiguous(), zeta, odds, nears, ratios, samples * batch, columns,
         logits.shape[1] * batch, logits.stride(0), logits.stride(2), bit.stride(0), bit.stride(2), epsilon,
-        FAMILY=family, ROWS=ROWS, COLUMNS=triton.next_power_of_2(columns),
+        FAMILY=family, FAST=FAST, ROWS=ROWS, COLUMNS=triton.next_power_of_2(columns),
     )  # fmt: skip
     return zeta, odds, nears, ratios
 
@@ -184,7 +197,7 @@ def launch_backward(
     draw_backward[(triton.cdiv(samples * batch, ROWS), replicas)](
         logits, nears, beta.contiguous(), to_zeta.contiguous(), to_odds.contiguous(), to_ratio.contiguous(), out,
         samples * batch, columns, logits.shape[1] * batch, logits.stride(0), logits.stride(2), epsilon,
-        FAMILY=family, ROWS=ROWS, COLUMNS=triton.next_power_of_2(columns),
+        FAMILY=family, FAST=FAST, ROWS=ROWS, COLUMNS=triton.next_power_of_2(columns),
     )  # fmt: skip
     return out
 

@@ -10,8 +10,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-ROWS, COLUMNS = 128, 32
-APPLIED_ROWS = 64
+ROWS, COLUMNS, WARPS = 256, 32, 8
+APPLIED_ROWS, APPLIED_WARPS = 128, 4
 
 
 @triton.jit
@@ -148,11 +148,13 @@ def launch(y: Tensor, shared: Tensor | None, scale: Tensor, shift: Tensor, epsil
     pairs = y.new_empty(tiles, replicas, 2, columns)
     out, statistics = torch.empty_like(y), y.new_empty(replicas, 3, columns)
     first = y if shared is None else shared
-    moments[_grid(y, ROWS)](y, first, pairs, *common, SHARED=shared is not None, ROWS=ROWS, COLUMNS=COLUMNS)
+    moments[_grid(y, ROWS)](
+        y, first, pairs, *common, SHARED=shared is not None, ROWS=ROWS, COLUMNS=COLUMNS, num_warps=WARPS
+    )
     activate[_grid(y, APPLIED_ROWS)](
         y, first, pairs, scale, shift, out, statistics, *common, tiles, epsilon,
         SHARED=shared is not None, ROWS=APPLIED_ROWS, COLUMNS=COLUMNS, TILES=triton.next_power_of_2(tiles),
-        TILE_ROWS=ROWS,
+        TILE_ROWS=ROWS, num_warps=APPLIED_WARPS,
     )  # fmt: skip
     return out, statistics
 
@@ -166,10 +168,13 @@ def launch_backward(
     pairs = y.new_empty(tiles, replicas, 2, columns)
     out, sums = torch.empty_like(y), y.new_empty(replicas, 2, columns)
     given = y, y if shared is None else shared, t, statistics, to_t, pairs
-    backward_sums[_grid(y, ROWS)](*given, *common, SHARED=shared is not None, ROWS=ROWS, COLUMNS=COLUMNS)
+    backward_sums[_grid(y, ROWS)](
+        *given, *common, SHARED=shared is not None, ROWS=ROWS, COLUMNS=COLUMNS, num_warps=WARPS
+    )
     backward_apply[_grid(y, APPLIED_ROWS)](
         *given, scale, out, sums, *common, tiles,
         SHARED=shared is not None, ROWS=APPLIED_ROWS, COLUMNS=COLUMNS, TILES=triton.next_power_of_2(tiles),
+        num_warps=APPLIED_WARPS,
     )  # fmt: skip
     return out, sums
 

@@ -7,6 +7,7 @@ weight and adds the products, so terms that do not depend on the sample are comp
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
