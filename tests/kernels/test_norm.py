@@ -38,7 +38,9 @@ def reference(
     variance, mean = torch.var_mean(x, 1, correction=0)
     out = torch.tanh((x - mean[:, None]) / (variance + EPSILON).sqrt()[:, None] * scale[:, None] + shift[:, None])
     out.backward(to_t.double())
-    assert own.grad is not None and scale.grad is not None and shift.grad is not None
+    assert own.grad is not None
+    assert scale.grad is not None
+    assert shift.grad is not None
     return out.detach(), mean.detach(), variance.detach(), [own.grad, scale.grad, shift.grad]
 
 

@@ -22,7 +22,7 @@ from triton.language.extra import libdevice
 POWER, EXPONENTIAL, UNIFORM_EXPONENTIAL = (tl.constexpr(i) for i in range(3))
 FACTORIALS = tl.constexpr((40320.0, 5040.0, 720.0, 120.0, 24.0, 6.0, 2.0, 1.0))
 FAST = not triton.knobs.runtime.interpret  # the interpreter has no fast logarithm
-ROWS = 1
+ROWS = 2
 
 
 @triton.jit
@@ -113,30 +113,30 @@ def draw(
     column = tl.arange(0, COLUMNS)[None, :]
     inside = (row < rows)[:, None] & (column < columns)
     beta = tl.load(betas + replica)
-    at = replica * noise_replica + row[:, None].to(tl.int64) * noise_row + column
-    logit = tl.load(
-        logits + replica * logit_replica + (row % shared_rows)[:, None] * logit_row + column, mask=inside, other=0.0
-    )
-    own = quantile(tl.load(place + at, mask=inside, other=0.5), beta, epsilon, FAMILY)
+    at = row[:, None] * noise_row + column
+    logits += replica * logit_replica
+    logit = tl.load(logits + (row % shared_rows)[:, None] * logit_row + column, mask=inside, other=0.0)
+    own = quantile(tl.load(place + replica * noise_replica + at, mask=inside, other=0.5), beta, epsilon, FAMILY)
     beyond = own > -0.6931471805599453
     d = tl.where(beyond, one_minus_exp(tl.maximum(own, -0.7)), tl.exp(own))
     near = tl.where(beyond, log_near_one(tl.where(beyond, d, 0.5), FAST), own)
     far = tl.where(beyond, own, log_near_one(1.0 - d, FAST))
-    one = (tl.load(bit + at, mask=inside, other=0.5) < tl.sigmoid(logit)) != beyond
+    one = (tl.load(bit + replica * noise_replica + at, mask=inside, other=0.5) < tl.sigmoid(logit)) != beyond
     size, _ = log_odds(d, near, far, beta, epsilon, FAMILY, FAST)
     toward = tl.where(one, logit, -logit)
     ratio = tl.where(inside, softplus(-toward - size, FAST) - softplus(-toward, FAST), 0.0)
-    out = (replica * rows + row[:, None]) * columns + column
-    tl.store(zeta + out, tl.where(one, 1.0 - d, d), mask=inside)
-    tl.store(odds + out, tl.where(one, size, -size), mask=inside)
-    tl.store(nears + out, tl.where(one, -near, near), mask=inside)
+    first, out = replica * rows * columns, row[:, None] * columns + column
+    tl.store(zeta + first + out, tl.where(one, 1.0 - d, d), mask=inside)
+    tl.store(odds + first + out, tl.where(one, size, -size), mask=inside)
+    tl.store(nears + first + out, tl.where(one, -near, near), mask=inside)
     tl.store(ratios + replica * rows + row, tl.sum(ratio, axis=1), mask=row < rows)
 
 
 @triton.jit
 def draw_backward(
     logits, nears, betas, to_zeta, to_odds, to_ratio, out, rows, columns, shared_rows,
-    logit_replica, logit_row, epsilon, FAMILY: tl.constexpr, FAST: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    logit_replica, logit_row, epsilon, FAMILY: tl.constexpr, FAST: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradient of the logits (R, rows, columns) from those of zeta, log odds and log ratios."""
     replica = tl.program_id(1).to(tl.int64)
@@ -144,11 +144,10 @@ def draw_backward(
     column = tl.arange(0, COLUMNS)[None, :]
     inside = (row < rows)[:, None] & (column < columns)
     beta = tl.load(betas + replica)
-    at = (replica * rows + row[:, None]) * columns + column
-    logit = tl.load(
-        logits + replica * logit_replica + (row % shared_rows)[:, None] * logit_row + column, mask=inside, other=0.0
-    )
-    near = tl.load(nears + at, mask=inside, other=-1.0)
+    first, at = replica * rows * columns, row[:, None] * columns + column
+    logits += replica * logit_replica
+    logit = tl.load(logits + (row % shared_rows)[:, None] * logit_row + column, mask=inside, other=0.0)
+    near = tl.load(nears + first + at, mask=inside, other=-1.0)
     one = near > 0
     near = -tl.abs(near)
     sign = tl.where(one, 1.0, -1.0)
@@ -158,10 +157,10 @@ def draw_backward(
     toward = sign * logit
     g_ratio = tl.load(to_ratio + replica * rows + row, mask=row < rows, other=0.0)[:, None]
     across, tail = tl.sigmoid(-toward), tl.sigmoid(-tl.minimum(toward + size, 80.0))  # e^80 is finite
-    g_size = sign * tl.load(to_odds + at, mask=inside, other=0.0) - tail * g_ratio
-    g_near = g_size * slope - sign * d * tl.load(to_zeta + at, mask=inside, other=0.0)
+    g_size = sign * tl.load(to_odds + first + at, mask=inside, other=0.0) - tail * g_ratio
+    g_near = g_size * slope - sign * d * tl.load(to_zeta + first + at, mask=inside, other=0.0)
     moved = across * tl.sigmoid(toward + size) * flow(d, near, far, beta, epsilon, FAMILY)
-    tl.store(out + at, sign * (g_ratio * (across - tail) - g_near * moved), mask=inside)
+    tl.store(out + first + at, sign * (g_ratio * (across - tail) - g_near * moved), mask=inside)
 
 
 def launch(

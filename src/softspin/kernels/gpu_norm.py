@@ -10,8 +10,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-ROWS, COLUMNS, WARPS = 256, 32, 8
-APPLIED_ROWS, APPLIED_WARPS = 128, 4
+ROWS, COLUMNS = 128, 32
+APPLIED_ROWS = 64
 
 
 @triton.jit
@@ -25,12 +25,12 @@ def tanh(x):
 
 @triton.jit
 def place(rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Return rows, columns, mask and offsets of a program's tile of (R, rows, columns), and its replica."""
+    """Return rows, columns, mask and 32-bit offsets of a program's tile (rows, columns) of its replica, and this."""
     replica = tl.program_id(2).to(tl.int64)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
     inside = (row < rows) & (column < columns)
-    return row, column, inside, (replica * rows + row) * columns + column, replica
+    return row, column, inside, row * columns + column, replica
 
 
 @triton.jit
@@ -38,7 +38,8 @@ def load_sum(y, shared, at, row, column, inside, replica, columns, shared_rows, 
     """Load y, plus row i mod shared_rows of the part that is shared by all samples."""
     x = tl.load(y + at, mask=inside, other=0.0)
     if SHARED:
-        x += tl.load(shared + (replica * shared_rows + row % shared_rows) * columns + column, mask=inside, other=0.0)
+        own = shared + replica * shared_rows * columns
+        x += tl.load(own + row % shared_rows * columns + column, mask=inside, other=0.0)
     return x
 
 
@@ -65,7 +66,7 @@ def moments(
 ):
     """Compute mean and sum of squared deviations of the columns of a tile."""
     row, column, inside, at, replica = place(rows, columns, ROWS, COLUMNS)
-    x = load_sum(y, shared, at, row, column, inside, replica, columns, shared_rows, SHARED)
+    x = load_sum(y + replica * rows * columns, shared, at, row, column, inside, replica, columns, shared_rows, SHARED)
     count = tl.minimum(rows - tl.program_id(0) * ROWS, ROWS)
     mean = tl.sum(x, axis=0)[None, :] / count
     away = tl.where(inside, x - mean, 0.0)
@@ -90,9 +91,9 @@ def activate(
         tl.store(about + columns, variance, mask=column < columns)
         tl.store(about + 2 * columns, inverse, mask=column < columns)
     gain = inverse * tl.load(scale + replica * columns + column, mask=column < columns, other=0.0)
-    x = load_sum(y, shared, at, row, column, inside, replica, columns, shared_rows, SHARED)
+    x = load_sum(y + replica * rows * columns, shared, at, row, column, inside, replica, columns, shared_rows, SHARED)
     normal = (x - mean) * gain + tl.load(shift + replica * columns + column, mask=column < columns, other=0.0)
-    tl.store(out + at, tanh(normal), mask=inside)
+    tl.store(out + replica * rows * columns + at, tanh(normal), mask=inside)
 
 
 @triton.jit
@@ -105,9 +106,10 @@ def backward_tile(
     about = statistics + replica * 3 * columns + column
     mean = tl.load(about, mask=column < columns, other=0.0)
     inverse = tl.load(about + 2 * columns, mask=column < columns, other=0.0)
-    x = load_sum(y, shared, at, row, column, inside, replica, columns, shared_rows, SHARED)
-    value = tl.load(t + at, mask=inside, other=0.0)
-    g = tl.load(to_t + at, mask=inside, other=0.0) * (1.0 - value * value)
+    first = replica * rows * columns
+    x = load_sum(y + first, shared, at, row, column, inside, replica, columns, shared_rows, SHARED)
+    value = tl.load(t + first + at, mask=inside, other=0.0)
+    g = tl.load(to_t + first + at, mask=inside, other=0.0) * (1.0 - value * value)
     return g, tl.where(inside, (x - mean) * inverse, 0.0), inverse, column, inside, at, replica
 
 
@@ -138,23 +140,21 @@ def backward_apply(
         tl.store(sums + replica * 2 * columns + column, to_shift, mask=column < columns)
         tl.store(sums + replica * 2 * columns + columns + column, to_scale, mask=column < columns)
     gain = inverse * tl.load(scale + replica * columns + column, mask=column < columns, other=0.0)
-    tl.store(out + at, gain * (g - (to_shift + normal * to_scale) / rows), mask=inside)
+    tl.store(out + replica * rows * columns + at, gain * (g - (to_shift + normal * to_scale) / rows), mask=inside)
 
 
 def launch(y: Tensor, shared: Tensor | None, scale: Tensor, shift: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
     """Compute tanh of the normalized y `(R, rows, columns)`, and statistics `(R, 3, columns)`."""
-    replicas, rows, columns = y.shape
+    replicas, _, columns = y.shape
     tiles, common = _common(y, shared)
     pairs = y.new_empty(tiles, replicas, 2, columns)
     out, statistics = torch.empty_like(y), y.new_empty(replicas, 3, columns)
     first = y if shared is None else shared
-    moments[_grid(y, ROWS)](
-        y, first, pairs, *common, SHARED=shared is not None, ROWS=ROWS, COLUMNS=COLUMNS, num_warps=WARPS
-    )
+    moments[_grid(y, ROWS)](y, first, pairs, *common, SHARED=shared is not None, ROWS=ROWS, COLUMNS=COLUMNS)
     activate[_grid(y, APPLIED_ROWS)](
         y, first, pairs, scale, shift, out, statistics, *common, tiles, epsilon,
         SHARED=shared is not None, ROWS=APPLIED_ROWS, COLUMNS=COLUMNS, TILES=triton.next_power_of_2(tiles),
-        TILE_ROWS=ROWS, num_warps=APPLIED_WARPS,
+        TILE_ROWS=ROWS,
     )  # fmt: skip
     return out, statistics
 
@@ -168,13 +168,10 @@ def launch_backward(
     pairs = y.new_empty(tiles, replicas, 2, columns)
     out, sums = torch.empty_like(y), y.new_empty(replicas, 2, columns)
     given = y, y if shared is None else shared, t, statistics, to_t, pairs
-    backward_sums[_grid(y, ROWS)](
-        *given, *common, SHARED=shared is not None, ROWS=ROWS, COLUMNS=COLUMNS, num_warps=WARPS
-    )
+    backward_sums[_grid(y, ROWS)](*given, *common, SHARED=shared is not None, ROWS=ROWS, COLUMNS=COLUMNS)
     backward_apply[_grid(y, APPLIED_ROWS)](
         *given, scale, out, sums, *common, tiles,
         SHARED=shared is not None, ROWS=APPLIED_ROWS, COLUMNS=COLUMNS, TILES=triton.next_power_of_2(tiles),
-        num_warps=APPLIED_WARPS,
     )  # fmt: skip
     return out, sums
 

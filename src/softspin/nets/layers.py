@@ -125,10 +125,9 @@ class BatchNorm(nn.Module):
         """
         if not (self.training and parts[-1].ndim == 4 and is_fused(parts[-1])):
             return torch.tanh(self(linear(*parts)))
-        *shared, own = linear.products(*parts)
-        out, mean, variance = normalized_tanh(
-            own, sum(shared) if shared else None, self.scale, self.shift, self.epsilon
-        )
+        *others, own = linear.products(*parts)
+        shared = functools.reduce(torch.add, others) if others else None
+        out, mean, variance = normalized_tanh(own, shared, self.scale, self.shift, self.epsilon)
         self._follow(mean + linear.bias.detach(), variance)
         return out
 

@@ -72,7 +72,8 @@ class MLP(Net):
         """Map inputs `(R, ..., features)` to `(R, ..., outputs)`."""
         hidden: Sequence[Tensor] = parts
         for linear, norm in zip(self.linears, self.norms, strict=False):
-            assert isinstance(linear, Linear) and isinstance(norm, BatchNorm)
+            assert isinstance(linear, Linear)
+            assert isinstance(norm, BatchNorm)
             hidden = (norm.tanh_of(linear, *hidden),)
         out: Tensor = self.linears[-1](*hidden)
         return out
