@@ -37,7 +37,7 @@ def compile_only(self, *args, grid, warmup, **options):
 driver.set_active(Absent())
 run, JITFunction.run = JITFunction.run, compile_only
 
-from softspin.kernels import gpu, gpu_matmul, gpu_mean_field, gpu_noise, init_rng_state
+from softspin.kernels import gpu, gpu_log_det, gpu_matmul, gpu_mean_field, gpu_noise, init_rng_state
 
 for n, replicas in json.loads(sys.argv[2]):
     case, rng_state = n, init_rng_state(0, replicas)
@@ -51,6 +51,7 @@ gpu_matmul.launch(x, w, gpu_matmul.tile_for(100, 784, 200), False)
 gpu_matmul.launch_two(g, w.mT, x.mT, g, False)
 gpu_mean_field.launch(torch.zeros(2, 100, 400), torch.zeros(2, 400), torch.zeros(2, 200, 200), 5, False)
 gpu_noise.launch(init_rng_state(0, 2), torch.zeros(2, 1000), 1)
+gpu_log_det.launch(torch.zeros(2, 100, 100))
 """
 
 
@@ -73,7 +74,7 @@ def test_kernels_compile_and_fit(capability: int, boltzmanns: list[tuple[int, in
     needs = [json.loads(line) for line in run.stdout.splitlines()]
     assert {(module, name) for module, name, *_ in needs} >= {
         ("gpu_matmul", "product"), ("gpu_matmul", "two_products"), ("gpu_mean_field", "settle"),
-        ("gpu_noise", "fill"), ("gpu_shared", "quantize_weights"), ("gpu_narrow", "sweep"),
+        ("gpu_noise", "fill"), ("gpu_log_det", "invert"), ("gpu_shared", "quantize_weights"), ("gpu_narrow", "sweep"),
     }  # fmt: skip
     assert all(shared <= SHARED_MEMORY[capability] for *_, shared in needs), needs
     if capability == 90:
