@@ -80,6 +80,25 @@ def open_uniform(
     return draws.clamp_(min=eps / 4, max=1 - eps / 2)
 
 
+def normal_quantile(rho: Tensor) -> Tensor:
+    """Compute the standard normal quantile of uniforms in (0, 1).
+
+    On a GPU it is sqrt(2) erfinv(2 rho - 1), which torch.compile can fuse. The argument is exact for uniforms that are
+    multiples of 2**-24 in float32, as those of :func:`open_uniform` and :mod:`softspin.random`.
+
+    Args:
+        rho: Uniforms in (0, 1).
+
+    Returns:
+        Quantiles of the same shape.
+    """
+    return torch.special.ndtri(rho) if rho.device.type == "cpu" else _quantile_by_erfinv(rho)
+
+
+def _quantile_by_erfinv(rho: Tensor) -> Tensor:
+    return math.sqrt(2) * torch.erfinv(2 * rho - 1)
+
+
 def positive_part(x: Tensor) -> Tensor:
     """Compute max(x, 0), with slope 1/2 at 0 as in `torch.maximum`. The slope of `torch.relu` is 0 there."""
     return 0.5 * (x + x.abs())
@@ -219,3 +238,31 @@ def all_states(units: int, chunk: int = 1 << 14, device: torch.device | None = N
     for start in range(0, 1 << units, chunk):
         index = torch.arange(start, min(start + chunk, 1 << units), device=device)
         yield ((index[:, None] >> shifts) & 1).to(torch.float64)
+
+
+def spectral_norm(matrix: Tensor) -> Tensor:
+    """Compute the largest singular value.
+
+    On a GPU it is norm(G^p)^(1/2p) with G = w'w and p = 16**4, because a singular-value decomposition takes as long as
+    ten training steps there and synchronizes with the host. It is never too small, and too large by at most a factor
+    of n**(1/4p).
+
+    Args:
+        matrix: Matrices w, `(..., n, m)`.
+
+    Returns:
+        Norms, `(...)`.
+    """
+    return torch.linalg.matrix_norm(matrix, ord=2) if matrix.device.type == "cpu" else _norm_by_squaring(matrix)
+
+
+def _norm_by_squaring(matrix: Tensor) -> Tensor:
+    tiny = torch.finfo(matrix.dtype).tiny
+    scale = matrix.abs().amax((-2, -1), keepdim=True).clamp_min(tiny)
+    w = (matrix if matrix.shape[-2] >= matrix.shape[-1] else matrix.mT) / scale
+    power, log_norm = w.mT @ w, 2 * scale.log()
+    for p in (1, 16, 16**2, 16**3, 16**4):
+        power = torch.linalg.matrix_power(power, min(p, 16))
+        norm = torch.linalg.matrix_norm(power, keepdim=True).clamp_min(tiny)
+        power, log_norm = power / norm, log_norm + norm.log() / p
+    return (0.5 * log_norm).exp()[..., 0, 0]

@@ -37,7 +37,8 @@ def compile_only(self, *args, grid, warmup, **options):
 driver.set_active(Absent())
 run, JITFunction.run = JITFunction.run, compile_only
 
-from softspin.kernels import gpu, gpu_adam, gpu_draw, gpu_matmul, gpu_mean_field, gpu_noise, gpu_norm, init_rng_state
+from softspin.kernels import gpu, gpu_adam, gpu_draw, gpu_log_det, gpu_matmul
+from softspin.kernels import gpu_mean_field, gpu_noise, gpu_norm, init_rng_state
 
 for n, replicas in json.loads(sys.argv[2]):
     case, rng_state = n, init_rng_state(0, replicas)
@@ -61,6 +62,7 @@ for family in range(3):
     case = family
     zeta, odds, nears, ratio = gpu_draw.launch(u[:, 0, :1], u[:, 0], u[:, 1], beta, 0.05, family)
     gpu_draw.launch_backward(u[:, 0, :1], nears, beta, zeta, odds, ratio, 0.05, family)
+gpu_log_det.launch(torch.zeros(2, 100, 100))
 """
 
 
@@ -85,7 +87,7 @@ def test_kernels_compile_and_fit(capability: int, boltzmanns: list[tuple[int, in
         ("gpu_matmul", "product"), ("gpu_matmul", "two_products"), ("gpu_mean_field", "settle"),
         ("gpu_noise", "fill"), ("gpu_adam", "update"), ("gpu_draw", "draw"),
         ("gpu_draw", "draw_backward"), ("gpu_norm", "activate"), ("gpu_norm", "backward_apply"),
-        ("gpu_shared", "quantize_weights"), ("gpu_narrow", "sweep"),
+        ("gpu_log_det", "invert"), ("gpu_shared", "quantize_weights"), ("gpu_narrow", "sweep"),
     }  # fmt: skip
     assert all(shared <= SHARED_MEMORY[capability] for *_, shared in needs), needs
     if capability == 90:

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from softspin.distributions.boltzmann import Boltzmann, check_finite, log_det
 from softspin.errors import ShapeError
-from softspin.kernels.matmul import product
-from softspin.numerics import align, replica_matmul
+from softspin.kernels.fields import coupling_fields
+from softspin.kernels.matmul import latency_bound, product
+from softspin.numerics import align, replica_matmul, spectral_norm
 
 
 @final
@@ -89,6 +90,15 @@ class BipartiteBoltzmann(Boltzmann):
     def field(self, z: Tensor) -> Tensor:
         return torch.cat([self.block_field(1, z), self.block_field(0, z)], dim=-1)
 
+    def field_pair(self, z: Tensor, fixed: Tensor) -> tuple[Tensor, Tensor]:
+        replicas, rows = self.batch_shape.numel(), z.shape[len(self.batch_shape) : -1].numel()
+        weight = self.weight.reshape(replicas, self.left, self.right)
+        free, fixed_rows = (states.reshape(replicas, rows, self.units) for states in (z, fixed))
+        if not latency_bound(free, weight):
+            return super().field_pair(z, fixed)
+        fields = self.bias.reshape(replicas, 1, 1, self.units) + coupling_fields(free, fixed_rows, weight)
+        return fields[:, 0].reshape(z.shape), fields[:, 1].reshape(z.shape)
+
     def with_fields(self, extra: Tensor) -> BipartiteBoltzmann:
         bias = align(self.bias, extra.ndim) + extra
         weight = align(self.weight, extra.ndim + 1, event_dims=2)
@@ -111,11 +121,11 @@ class BipartiteBoltzmann(Boltzmann):
 
     def lowest_eigenvalue(self) -> Tensor:
         # W = [[0, w], [w', 0]] has the eigenvalues +-(singular values of w).
-        return -torch.linalg.matrix_norm(self.weight, ord=2)
+        return -spectral_norm(self.weight)
 
     def log_det(self, beta: Tensor) -> Tensor:
         # A determinant of the size of the smaller side: det(W + beta I) = beta^D det(I - w'w / beta^2).
         w = self.weight if self.left >= self.right else self.weight.mT
         scaled = w / beta[..., None, None]
         eye = torch.eye(w.shape[-1], dtype=w.dtype, device=w.device)
-        return self.units * torch.log(beta) + log_det(eye - scaled.mT @ scaled)
+        return self.units * torch.log(beta) + log_det(eye - product(scaled.mT, scaled))

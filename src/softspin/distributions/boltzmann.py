@@ -13,6 +13,7 @@ from torch.distributions import Distribution, constraints
 from softspin.deprecation import renamed_attribute
 from softspin.distributions.enumeration import Moments, exact_moments
 from softspin.errors import ShapeError, SupportError
+from softspin.kernels import log_det as kernel
 from softspin.numerics import align, carry_gradient
 
 
@@ -203,6 +204,18 @@ class Boltzmann(Distribution, ABC):
 
     # Derived methods ---------------------------------------------------------------------------------
 
+    def field_pair(self, z: Tensor, fixed: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute :meth:`field` at two sets of states.
+
+        Args:
+            z: States, `(*replicas, ..., D)`.
+            fixed: States that get no gradient, of the same shape.
+
+        Returns:
+            Fields at `z` and at `fixed`, `(*replicas, ..., D)` each.
+        """
+        return self.field(z), self.field(fixed)
+
     def with_parameters(self, bias: Tensor, couplings: Tensor) -> Self:
         """Construct a distribution of the same class with other parameters, without checking values.
 
@@ -309,6 +322,8 @@ class Boltzmann(Distribution, ABC):
 
 def log_det(matrix: Tensor) -> Tensor:
     """Compute log det of symmetric matrices; NaN where one is not positive definite."""
+    if kernel.is_fused(matrix):
+        return kernel.log_det(matrix)
     factor, failed = torch.linalg.cholesky_ex(matrix)
     value = 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
     return torch.where(failed == 0, value, torch.full_like(value, torch.nan))

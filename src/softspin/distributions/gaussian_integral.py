@@ -70,7 +70,7 @@ class GaussianIntegralRelaxation(Relaxation):
         bias = align(self.boltzmann.bias, zeta.ndim)
         vertex = (zeta > 0.5).to(zeta.dtype)
         away = zeta - vertex
-        field, field_at_vertex = self.boltzmann.field(zeta), self.boltzmann.field(vertex)
+        field, field_at_vertex = self.boltzmann.field_pair(zeta, vertex)
         stretched = field - field_at_vertex + beta * away
         other_side = softplus((1 - 2 * vertex) * (field + beta * (zeta - 0.5)))
         minus_energy = 0.5 * vertex * (bias + field_at_vertex)

@@ -6,9 +6,10 @@ import math
 
 import torch
 from torch import Tensor
-from torch.special import erfc, ndtri
+from torch.special import erfc
 
 from softspin.errors import SupportError
+from softspin.numerics import normal_quantile
 from softspin.smoothing.base import Location, SoftBits
 from softspin.smoothing.mirrored import Mirrored
 
@@ -29,7 +30,7 @@ class Gaussian(Mirrored):
     middle = 0.5
 
     def quantile(self, rho: Tensor) -> Tensor:
-        return ndtri(rho) * self.beta.rsqrt()
+        return normal_quantile(rho) * self.beta.rsqrt()
 
     def log_density(self, own: Tensor, other: Tensor) -> Tensor:
         return -0.5 * self.beta * own**2 + 0.5 * torch.log(self.beta) - HALF_LOG_TAU
