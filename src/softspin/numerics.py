@@ -243,9 +243,8 @@ def all_states(units: int, chunk: int = 1 << 14, device: torch.device | None = N
 def spectral_norm(matrix: Tensor) -> Tensor:
     """Compute the largest singular value.
 
-    On a GPU it is norm(G^p)^(1/2p) with G = w'w and p = 16**4, because a singular-value decomposition takes as long as
-    ten training steps there and synchronizes with the host. It is never too small, and too large by at most a factor
-    of n**(1/4p).
+    On a GPU it is norm(G^p)^(1/2p) with G = w'w and p = 16**4, because a singular-value decomposition synchronizes with
+    the host. It is never too small, and too large by at most a factor of n**(1/4p).
 
     Args:
         matrix: Matrices w, `(..., n, m)`.
