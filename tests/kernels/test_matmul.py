@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,8 @@ from softspin.nets import Linear
 
 gpu_matmul = pytest.importorskip("softspin.kernels.gpu_matmul", reason="Triton is not installed")
 
-TILE = gpu_matmul.Tile(32, 64, 32, 4, 3, 1)
+TILE = gpu_matmul.Tile(32, 32, 16, warps=2, stages=3, split_k=1)
+TILES = [TILE._replace(rows=16, depth=32), TILE, TILE._replace(rows=64)]
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -50,10 +52,11 @@ LAYOUTS: list[Callable[[Tensor], Tensor]] = [torch.clone, transposed, table, spa
 
 @pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 1), (5, 3, 70), (33, 65, 31), (40, 68, 100)])
 @pytest.mark.parametrize("split_k", [1, 3])
-def test_products_of_odd_shapes(m: int, n: int, k: int, split_k: int) -> None:
+@pytest.mark.parametrize("tile", TILES)
+def test_products_of_odd_shapes(m: int, n: int, k: int, split_k: int, tile: Any) -> None:
     """The error of an entry is about 1e-7 of its bound in float32, and 1e-4 in TF32. Empty parts are zeros."""
     a, b = normal(2, m, k), normal(2, k, n, seed=1)
-    parts = gpu_matmul.launch(a, b, TILE._replace(split_k=split_k), tf32=False)
+    parts = gpu_matmul.launch(a, b, tile._replace(split_k=split_k), tf32=False)
     assert parts.shape == (split_k, 2, m, n)
     assert error(parts.sum(0), a, b) < 5e-7
 
@@ -114,12 +117,12 @@ def test_gradients(m: int, n: int, k: int) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
-    ("m", "n", "k", "p", "q", "r"), [(5, 7, 600, 33, 70, 9), (36, 72, 40, 5, 9, 600), (1, 1, 1, 40, 3, 7)]
+    ("m", "n", "k", "p", "q", "r"), [(5, 7, 600, 33, 70, 9), (36, 72, 40, 5, 9, 600), (100, 800, 3, 40, 3, 7)]
 )
 def test_two_products_in_one_launch_equal_two_launches(
     layout: Callable[[Tensor], Tensor], m: int, n: int, k: int, p: int, q: int, r: int
 ) -> None:
-    """The results agree bit for bit, for different shapes, strides and split_k."""
+    """The results agree bit for bit, for different shapes, strides, tiles and split_k."""
     a, b = layout(normal(2, m, k)), normal(2, k, n, seed=1)
     c, d = normal(2, p, r, seed=2), layout(normal(2, r, q, seed=3))
     one, two = matmul.matmul_pair(a, b, c, d)
@@ -137,11 +140,12 @@ def test_a_replica_does_not_depend_on_the_others() -> None:
 
 @pytest.mark.parametrize("rows", [1, 100, 2500, 4096])
 def test_tiles_cover_the_shapes_of_networks(rows: int) -> None:
-    """split_k is at most seven, so that torch.compile unrolls the sum, and no part is empty."""
+    """Two products share a launch, so all tiles have the same warps and stages. No part of a sum is empty."""
     for n in (1, 200, 784):
         for k in (1, 100, 200, 784, 2500, 4096):
             tile = gpu_matmul.tile_for(rows, n, k)
             steps = -(-k // tile.depth)
+            assert (tile.warps, tile.stages) == (2, 3)
             assert 1 <= tile.split_k <= 7
             assert -(-steps // tile.split_k) * (tile.split_k - 1) < steps
 

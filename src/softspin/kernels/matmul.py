@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 from typing import Any
 
@@ -73,7 +74,8 @@ def matmul_pair(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> tuple[Tensor, Ten
 
 
 def _sum(parts: Tensor) -> Tensor:
-    return parts.squeeze(0) if len(parts) == 1 else parts.sum(0)
+    """Add the parts in order. The order of `Tensor.sum` can depend on the number of replicas."""
+    return functools.reduce(torch.add, parts.unbind())
 
 
 @library.custom_op("softspin::partial_products", mutates_args=())
