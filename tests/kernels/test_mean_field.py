@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 from kernels.test_gpu import DEVICE, INTERPRETED, boltzmann, pytestmark  # noqa: F401
@@ -13,7 +15,7 @@ from softspin.smoothing import Power, SoftBits
 
 pytest.importorskip("softspin.kernels.gpu_mean_field", reason="Triton is not installed")
 
-Result = tuple[Tensor, ...]
+Result = Sequence[Tensor]
 
 
 def soft_bits(odds: Tensor) -> SoftBits:
@@ -77,15 +79,19 @@ def test_extreme_values() -> None:
     weight *= torch.logspace(-6, 0.8, 24, device=DEVICE)
     odds = log_odds(2, 20, 64, beta=40.0)
     assert odds.abs().max() > 100
-    check(by_kernel(odds, 12 * torch.tanh(bias), weight, 5), by_torch(odds, 12 * torch.tanh(bias), weight, 5))
+    # Fields are up to 30, so errors are three times as large.
+    check(by_kernel(odds, 12 * torch.tanh(bias), weight, 5), by_torch(odds, 12 * torch.tanh(bias), weight, 5), 1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")  # NumPy's, under the interpreter
-def test_small_and_large_weights_are_as_accurate() -> None:
+def test_small_and_large_weights() -> None:
+    """A field of 1,000 has an error of 1e-4."""
     bias, weight = boltzmann(3, 8, 20)
-    weight *= torch.tensor([1e-20, 0.0, 300.0], device=DEVICE)[:, None, None]
+    weight *= torch.tensor([1e-20, 0.0, 1000.0], device=DEVICE)[:, None, None]
     odds = log_odds(3, 5, 28)
-    check(by_kernel(odds, bias, weight, 2), by_torch(odds, bias, weight, 2))
+    got, want = by_kernel(odds, bias, weight, 2), by_torch(odds, bias, weight, 2)
+    check(got, want, 1e-4)
+    check([x[:2] for x in got], [x[:2] for x in want])
 
 
 def test_the_slope_at_zero_is_that_between_the_sides() -> None:

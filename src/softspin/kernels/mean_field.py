@@ -33,7 +33,6 @@ def is_fused(odds: Tensor, weight: Tensor) -> bool:
     )
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _shared_memory(device: torch.device) -> int:
     """Return the maximum shared memory of a program in bytes. CUDA reserves 1 KB of each multiprocessor."""
     return torch.cuda.get_device_properties(device).shared_memory_per_multiprocessor - 1024
