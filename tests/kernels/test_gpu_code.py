@@ -46,11 +46,12 @@ for n, replicas in json.loads(sys.argv[2]):
     gpu.gibbs_sweeps(z, bias, weight, rng_state, 40)
     if replicas == 1:
         gpu.anneal(bias, weight, bias, torch.linspace(0, 1, 5), 1000, rng_state)
+        gpu_mean_field.launch(z[:, :100], bias, weight, 5, False)
+        gpu_mean_field.launch(z, bias, weight, 5, False)
 case = 0
 x, w, g = torch.zeros(2, 100, 200), torch.zeros(2, 200, 784), torch.zeros(2, 100, 784)
 gpu_matmul.launch(x, w, gpu_matmul.tile_for(100, 784, 200), False)
 gpu_matmul.launch_two(g, w.mT, x.mT, g, False)
-gpu_mean_field.launch(torch.zeros(2, 100, 400), torch.zeros(2, 400), torch.zeros(2, 200, 200), 5, False)
 gpu_noise.launch(init_rng_state(0, 2), torch.zeros(2, 1000), 1)
 p = torch.zeros(2, 1000)
 gpu_adam.launch(p, p, p, p, p[0], p[0, :2], p[:, :1], 0.9, 0.999, 1e-3)

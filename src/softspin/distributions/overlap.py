@@ -10,7 +10,7 @@ from torch import Tensor
 from softspin.distributions.boltzmann import Boltzmann
 from softspin.distributions.relaxation import Relaxation
 from softspin.errors import SupportError
-from softspin.kernels.mean_field import is_fused, mean_field
+from softspin.kernels.mean_field import is_fused, mean_field_bound
 from softspin.numerics import binary_entropy, positive_part
 from softspin.smoothing import SoftBits
 
@@ -64,8 +64,6 @@ class OverlapRelaxation(Relaxation):
         steps = self.steps if steps is None else steps
         _check_steps(steps)
         with torch.no_grad():
-            if self.boltzmann.has_kernels and is_fused(bits.log_odds):
-                return self._fused(bits.log_odds, steps)
             logits = bits.log_odds.clone()
             m = torch.full_like(logits, 0.5)
             for _ in range(steps):
@@ -74,19 +72,19 @@ class OverlapRelaxation(Relaxation):
                     m[..., block] = torch.sigmoid(logits[..., block])
             return logits
 
-    def _fused(self, odds: Tensor, steps: int) -> Tensor:
-        """Run the same iterations as one kernel. It takes the replicas in one dimension."""
-        n, m = self.boltzmann.couplings.shape[-2:]
-        bias, weight = self.boltzmann.bias.reshape(-1, n + m), self.boltzmann.couplings.reshape(-1, n, m)
-        return mean_field(odds.reshape(len(bias), -1, n + m), bias, weight, steps).reshape(odds.shape)
-
     def log_unnormalized(self, bits: SoftBits) -> Tensor:
         if self.boltzmann.validates and not bool(torch.isfinite(bits.log_odds).all()):
             raise SupportError(
                 "soft bits with infinite log odds (a spike smoothing, or zeta rounded to 0 or 1); the overlapping "
                 "relaxation needs smoothings that overlap"
             )
-        return self.bound(bits, self.mean_field(bits))
+        odds, weight = bits.log_odds, self.boltzmann.couplings
+        if not (self.boltzmann.has_kernels and is_fused(odds, weight)):
+            return self.bound(bits, self.mean_field(bits))
+        n, m = weight.shape[-2:]
+        bias, weight = self.boltzmann.bias.reshape(-1, n + m), weight.reshape(-1, n, m)
+        value = mean_field_bound(odds.reshape(len(bias), -1, n + m), bias, weight, self.steps)
+        return value.reshape(odds.shape[:-1])
 
     def bound(self, bits: SoftBits, logits: Tensor) -> Tensor:
         """Compute H(m) - E(m) + b.m + c - base for m = sigmoid(logits).

@@ -1,32 +1,89 @@
-"""Mean field of RBMs as one GPU kernel, registered as an operator so that torch.compile accepts it."""
+"""Mean-field bound of RBMs as one GPU kernel, registered as an operator so that torch.compile accepts it."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, library
+from torch.autograd.function import once_differentiable
 
-from softspin.kernels.matmul import TRITON, tf32_allowed
+from softspin.kernels.matmul import TRITON, product, tf32_allowed
+
+LARGEST = 256
+"""Maximum number of units per side. The means of more do not fit into registers."""
+SCRATCH = 8192
+"""Bytes of shared memory that the kernel may need beside W."""
 
 
-def is_fused(evidence: Tensor) -> bool:
-    """Check whether :func:`mean_field` supports this tensor: float32, on a GPU, with Triton installed."""
-    return TRITON and evidence.device.type == "cuda" and evidence.dtype == torch.float32
+def is_fused(odds: Tensor, weight: Tensor) -> bool:
+    """Check whether :func:`mean_field_bound` supports these tensors, else plain torch is used.
+
+    They must be float32 and on a GPU, and Triton must be installed. W must fit into the shared memory of a program.
+    Both sides must have an even number of units, which the kernel loads in pairs.
+    """
+    n, m = weight.shape[-2:]
+    return (
+        TRITON
+        and odds.device.type == "cuda"
+        and odds.dtype == torch.float32
+        and n % 2 == m % 2 == 0
+        and max(n, m) <= LARGEST
+        and 4 * (n + -n % 16) * (m + -m % 16) + SCRATCH <= _shared_memory(odds.device)
+    )
+
+
+def _shared_memory(device: torch.device) -> int:
+    """Return the maximum shared memory of a program in bytes. CUDA reserves 1 KB of each multiprocessor."""
+    return torch.cuda.get_device_properties(device).shared_memory_per_multiprocessor - 1024
+
+
+def mean_field_bound(odds: Tensor, bias: Tensor, weight: Tensor, steps: int) -> Tensor:
+    """Compute the bound of :meth:`softspin.distributions.OverlapRelaxation.bound` at the mean-field solution.
+
+    The reference implementation is there, with the loop of `OverlapRelaxation.mean_field`. The gradient treats the
+    means as constants.
+
+    Args:
+        odds: Log odds of the soft bits, `(R, rows, n + m)`.
+        bias: Biases, `(R, n + m)`.
+        weight: Couplings, `(R, n, m)`.
+        steps: Iterations from means of 1/2. Each updates the right side first.
+
+    Returns:
+        The bound, `(R, rows)`.
+    """
+    bound: Tensor = _MeanFieldBound.apply(odds, bias, weight, steps)
+    return bound
+
+
+class _MeanFieldBound(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, odds: Tensor, bias: Tensor, weight: Tensor, steps: int) -> Tensor:
+        bound, means, slopes = mean_field(odds, bias, weight, steps)
+        ctx.save_for_backward(means, slopes)
+        ctx.left = weight.shape[1]
+        return bound
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        means, slopes = ctx.saved_tensors
+        scaled = grad[..., None] * means
+        to_weight = product(scaled[..., : ctx.left].mT, means[..., ctx.left :])
+        return grad[..., None] * slopes, scaled.sum(1), to_weight, None
 
 
 @library.custom_op("softspin::mean_field", mutates_args=())
-def mean_field(evidence: Tensor, bias: Tensor, weight: Tensor, steps: int) -> Tensor:
-    """Compute logits `(R, rows, n + m)` of the factorial distribution after `steps` iterations from 1/2.
-
-    Each iteration updates the right side first. evidence `(R, rows, n + m)` is added to the bias `(R, n + m)`; weight
-    `(R, n, m)`. The reference implementation is the loop in
-    :meth:`softspin.distributions.OverlapRelaxation.mean_field`.
-    """
+def mean_field(odds: Tensor, bias: Tensor, weight: Tensor, steps: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute the bound, the means m `(R, rows, n + m)`, and the derivative of the bound by each log odds."""
     from softspin.kernels import gpu_mean_field
 
-    whole = evidence.contiguous(), bias.contiguous(), weight.contiguous()
+    whole = odds.contiguous(), bias.contiguous(), weight.contiguous()
     return gpu_mean_field.launch(*whole, steps, tf32_allowed())
 
 
 @mean_field.register_fake
-def _(evidence: Tensor, bias: Tensor, weight: Tensor, steps: int) -> Tensor:
-    return torch.empty_like(evidence, memory_format=torch.contiguous_format)
+def _(odds: Tensor, bias: Tensor, weight: Tensor, steps: int) -> tuple[Tensor, Tensor, Tensor]:
+    means = torch.empty_like(odds, memory_format=torch.contiguous_format)
+    return odds.new_empty(odds.shape[:2]), means, torch.empty_like(means)
