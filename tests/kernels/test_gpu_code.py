@@ -37,7 +37,7 @@ def compile_only(self, *args, grid, warmup, **options):
 driver.set_active(Absent())
 run, JITFunction.run = JITFunction.run, compile_only
 
-from softspin.kernels import gpu, gpu_matmul, gpu_mean_field, gpu_noise, init_rng_state
+from softspin.kernels import bernoulli, gpu, gpu_bernoulli, gpu_matmul, gpu_mean_field, gpu_noise, init_rng_state
 
 for n, replicas in json.loads(sys.argv[2]):
     case, rng_state = n, init_rng_state(0, replicas)
@@ -50,6 +50,9 @@ x, w, g = torch.zeros(2, 100, 200), torch.zeros(2, 200, 784), torch.zeros(2, 100
 gpu_matmul.launch(x, w, gpu_matmul.tile_for(100, 784, 200), False)
 gpu_matmul.launch_two(g, w.mT, x.mT, g, False)
 gpu_mean_field.launch(torch.zeros(2, 100, 400), torch.zeros(2, 400), torch.zeros(2, 200, 200), 5, False)
+h, v, s = bernoulli.halves(x), bernoulli.halves(w), bernoulli.halves(torch.zeros(2, 100, 208))
+gpu_bernoulli.launch_forward(h, v, torch.zeros(2, 784), g, False)
+gpu_bernoulli.launch_backward(bernoulli.halves(g), v, s, torch.zeros(2, 100), False)
 gpu_noise.launch(init_rng_state(0, 2), torch.zeros(2, 1000), 1)
 """
 
@@ -73,6 +76,7 @@ def test_kernels_compile_and_fit(capability: int, boltzmanns: list[tuple[int, in
     needs = [json.loads(line) for line in run.stdout.splitlines()]
     assert {(module, name) for module, name, *_ in needs} >= {
         ("gpu_matmul", "product"), ("gpu_matmul", "two_products"), ("gpu_mean_field", "settle"),
+        ("gpu_bernoulli", "forward"), ("gpu_bernoulli", "backward"),
         ("gpu_noise", "fill"), ("gpu_shared", "quantize_weights"), ("gpu_narrow", "sweep"),
     }  # fmt: skip
     assert all(shared <= SHARED_MEMORY[capability] for *_, shared in needs), needs
