@@ -116,6 +116,22 @@ def test_the_decoder_adds_the_logit_of_the_clipped_mean() -> None:
     torch.testing.assert_close(model.log_likelihood(x, logits), by_pixel)
 
 
+@pytest.mark.parametrize("layers", [0, 2])
+def test_the_reconstruction_is_the_likelihood_of_the_decoded_bits(layers: int) -> None:
+    """On a CPU the same bits, with a decoder that has a last layer to split off, and with a custom one."""
+    config = Config(groups=2, bits_per_group=3, layers=layers, width=5, seeds=(0, 1))
+    model = build(config, data_spec(torch.linspace(0, 1, PIXELS))).eval()
+    x, bits = some_images(7).float().expand(2, -1, -1), uniforms(2, 3, 7, 6)
+    assert model.decoder.split_last(bits) is not None
+    assert torch.equal(model.reconstruction(x, bits), model.log_likelihood(x, model.decode(bits)))
+    custom, *_ = recorded()
+    assert custom.decoder.split_last(bits[:1]) is None
+    assert torch.equal(custom.reconstruction(x[:1], bits[:1]), custom.log_likelihood(x[:1], custom.decode(bits[:1])))
+    model.decoder = MLP(6, PIXELS + 1, layers, 5, [torch.Generator()] * 2)
+    with pytest.raises(ShapeError, match=f"the decoder has {PIXELS + 1} outputs; the likelihood needs {PIXELS}"):
+        model.reconstruction(x, bits)
+
+
 def test_width_and_shift_of_the_gaussian_integral() -> None:
     """sigma = 0.05 + |0.2 s| with s from 1, the same for all x; shift = 0.5 (sigmoid(second output) - 0.5)."""
     model = small_model("dvae#-gauss_int", groups=2, bits=4, seeds=(0, 1)).eval()

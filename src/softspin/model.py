@@ -155,9 +155,12 @@ class DiscreteVAE(nn.Module):
             ShapeError: The decoder has a wrong number of outputs.
         """
         out: Tensor = self.decoder(bits)
-        if out.shape[-1] != self.likelihood.outputs:
-            raise ShapeError(f"the decoder has {out.shape[-1]} outputs; the likelihood needs {self.likelihood.outputs}")
+        self._check_outputs(out.shape[-1])
         return self.likelihood.parameters_of(out)
+
+    def _check_outputs(self, outputs: int) -> None:
+        if outputs != self.likelihood.outputs:
+            raise ShapeError(f"the decoder has {outputs} outputs; the likelihood needs {self.likelihood.outputs}")
 
     def log_likelihood(self, x: Tensor, parameters: Tensor) -> Tensor:
         """log p(x|z).
@@ -170,6 +173,26 @@ class DiscreteVAE(nn.Module):
             log p(x|z), `(R, K, batch)`.
         """
         return self.likelihood.log_prob(x, parameters)
+
+    def reconstruction(self, x: Tensor, bits: Tensor) -> Tensor:
+        """log p(x|z), the same as `log_likelihood(x, decode(bits))`, but without storing the parameters on a GPU.
+
+        Args:
+            x: Data, `(R, batch, features)`.
+            bits: Bits or soft bits, `(R, K, batch, D)`.
+
+        Returns:
+            log p(x|z), `(R, K, batch)`.
+
+        Raises:
+            ShapeError: The decoder has a wrong number of outputs.
+        """
+        split = self.decoder.split_last(bits)
+        if split is None:
+            return self.log_likelihood(x, self.decode(bits))
+        hidden, layer = split
+        self._check_outputs(layer.weight.shape[-1])
+        return self.likelihood.log_prob_of_layer(x, hidden, layer)
 
     def decayed(self) -> Iterator[nn.Parameter]:
         """Parameters with weight decay, as chosen by each part of the model.

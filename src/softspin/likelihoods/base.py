@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from softspin.data.dataset import DataSpec
 from softspin.errors import ConfigError
 from softspin.nets.base import Affine
+from softspin.nets.layers import Linear
 from softspin.parts import Part
 
 if TYPE_CHECKING:
@@ -61,6 +62,21 @@ class Likelihood(Part, nn.Module):
         Returns:
             log p(x|z), `(R, K, batch)`.
         """
+
+    def log_prob_of_layer(self, x: Tensor, hidden: Tensor, layer: Linear) -> Tensor:
+        """log p(x|z) from the last layer of the decoder, whose outputs are `layer(hidden)`.
+
+        A likelihood can fuse the two here, to save memory traffic on a GPU.
+
+        Args:
+            x: Data, `(R, batch, F)`.
+            hidden: Inputs of the layer, `(R, K, batch, hidden)`.
+            layer: Last layer of the decoder.
+
+        Returns:
+            log p(x|z), `(R, K, batch)`.
+        """
+        return self.log_prob(x, self.parameters_of(layer(hidden)))
 
     def log_prob_pairs(self, x: Tensor, parameters: Tensor) -> Tensor:
         """log p(x|z) of every pair of data and parameters.

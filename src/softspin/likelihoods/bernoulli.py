@@ -9,8 +9,10 @@ from torch import Tensor
 
 from softspin.data.dataset import DataSpec
 from softspin.errors import SupportError
+from softspin.kernels import bernoulli
 from softspin.likelihoods.base import Likelihood
 from softspin.nets.base import Affine
+from softspin.nets.layers import Linear
 from softspin.numerics import softplus
 
 if TYPE_CHECKING:
@@ -46,6 +48,12 @@ class Bernoulli(Likelihood):
 
     def log_prob(self, x: Tensor, parameters: Tensor) -> Tensor:
         return (x[:, None] * parameters - softplus(parameters)).sum(-1)
+
+    def log_prob_of_layer(self, x: Tensor, hidden: Tensor, layer: Linear) -> Tensor:
+        own = type(self).log_prob is Bernoulli.log_prob and type(self).parameters_of is Bernoulli.parameters_of
+        if own and bernoulli.is_fused(x, hidden, layer.weight):
+            return bernoulli.log_prob(x, hidden, layer.weight, layer.bias + self.base_logit)
+        return super().log_prob_of_layer(x, hidden, layer)
 
     def log_prob_pairs(self, x: Tensor, parameters: Tensor) -> Tensor:
         # The term without x is the same for all images, and the other is one matrix product.

@@ -22,7 +22,7 @@ class DiscreteKL(SmoothedMethod):
 
     def objective(self, model: LatentModel, x: Tensor, noise: Tensor, prior: Boltzmann, kl_weight: Tensor) -> Terms:
         inferred = self.infer(model, x, noise)
-        likelihood = model.log_likelihood(x, model.decode(inferred.joined.zeta))
+        likelihood = model.reconstruction(x, inferred.joined.zeta)
         kl = discrete_kl(prior, inferred.posterior, inferred.soft_bits)
         bound = elbo(likelihood - kl_weight * kl).mean(-1)
         return Terms(-bound, bound, likelihood.detach().mean((-2, -1)), kl.detach().mean((-2, -1)))

@@ -43,7 +43,7 @@ class Relaxed(SmoothedMethod):
     def objective(self, model: LatentModel, x: Tensor, noise: Tensor, prior: Boltzmann, kl_weight: Tensor) -> Terms:
         inferred = self.infer(model, x, noise)
         soft_bits = inferred.joined
-        likelihood = model.log_likelihood(x, model.decode(soft_bits.zeta))
+        likelihood = model.reconstruction(x, soft_bits.zeta)
         log_prior = self.relax(prior).log_ratio(soft_bits)
         log_posterior = inferred.log_ratio
         bound = importance_bound(log_weights(likelihood, log_prior, log_posterior, kl_weight)).mean(-1)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from softspin.data.dataset import DataSpec
 from softspin.errors import ConfigError
+from softspin.nets.layers import Linear
 from softspin.parts import Part
 
 if TYPE_CHECKING:
@@ -86,6 +87,17 @@ class Net(Part, nn.Module):
         Returns:
             Outputs, `(R, ..., outputs)`.
         """
+
+    def split_last(self, *parts: Tensor) -> tuple[Tensor, Linear] | None:
+        """Run the net without its last layer, if that is linear: the outputs are `layer(hidden)`.
+
+        Args:
+            *parts: Inputs, `(R, ..., features)` each.
+
+        Returns:
+            The hidden activations `(R, ..., hidden)` and the last layer, or None if the net has another form.
+        """
+        return None
 
     def decayed(self) -> Iterable[nn.Parameter]:
         """Parameters with weight decay.

@@ -70,13 +70,24 @@ class MLP(Net):
 
     def forward(self, *parts: Tensor) -> Tensor:
         """Map inputs `(R, ..., features)` to `(R, ..., outputs)`."""
+        out: Tensor = self.linears[-1](*self._hidden(*parts))
+        return out
+
+    def _hidden(self, *parts: Tensor) -> Sequence[Tensor]:
+        """Inputs of the last layer: one tensor, or all inputs of a net without hidden layers."""
         hidden: Sequence[Tensor] = parts
         for linear, norm in zip(self.linears, self.norms, strict=False):
             assert isinstance(linear, Linear)
             assert isinstance(norm, BatchNorm)
             hidden = (norm.tanh_of(linear, *hidden),)
-        out: Tensor = self.linears[-1](*hidden)
-        return out
+        return hidden
+
+    def split_last(self, *parts: Tensor) -> tuple[Tensor, Linear] | None:
+        if type(self).forward is not MLP.forward or (not self.norms and len(parts) > 1):
+            return None
+        last = self.linears[-1]
+        assert isinstance(last, Linear)
+        return self._hidden(*parts)[0], last
 
     def decayed(self) -> Iterator[nn.Parameter]:
         """Weights and batch-norm scales; biases and shifts have no weight decay."""

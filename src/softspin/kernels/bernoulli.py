@@ -1,0 +1,129 @@
+"""Log likelihood of binary pixels whose logits are the outputs of a linear layer, as one operation on a GPU."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch import Tensor, library
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import pad
+
+from softspin.kernels.matmul import latency_bound, tf32_allowed
+
+LOW, UNIT = 2048.0, 8
+"""Factor of the low halves, and the number of float16 numbers in a load of 16 bytes."""
+OFF = -1e4
+"""Logit of a pixel that is always 0, whose log likelihood and gradient are 0."""
+
+
+def is_fused(x: Tensor, hidden: Tensor, weight: Tensor) -> bool:
+    """Check whether :func:`log_prob` supports these tensors: those of a training step on a GPU, in float32."""
+    rows = hidden.flatten(1, -2)
+    return latency_bound(rows, weight) and x.dtype == hidden.dtype and hidden.ndim == 4 and not x.requires_grad
+
+
+def log_prob(x: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Compute log p(x|z) = sum of x l - softplus(l) over the pixels, with logits l = hidden @ weight + bias.
+
+    The logits are not stored. Activations and weights must be in the range of float16, up to 65504.
+
+    Args:
+        x: Pixels, `(R, batch, F)`.
+        hidden: Activations, `(R, K, batch, hidden)`.
+        weight: Weights, `(R, hidden, F)`.
+        bias: Bias, `(R, F)`.
+
+    Returns:
+        log p(x|z), `(R, K, batch)`.
+    """
+    out: Tensor = _LogProb.apply(x, hidden.flatten(1, 2), weight, bias)
+    return out.view(hidden.shape[:-1])
+
+
+def halves(x: Tensor) -> list[Tensor]:
+    """Split float32 numbers into two of float16: x = high + low / LOW, with an error of 2^-22."""
+    # This is x.half().float(), which torch.compile would replace by x. Below 2^-14, float16 has a fixed step of 2^-24.
+    bits = x.view(torch.int32)
+    high = ((bits + 0xFFF + (bits >> 13 & 1)) & -0x2000).view(torch.float32)
+    high = torch.where(x.abs() < 2**-14, (x + 0.75) - 0.75, high)
+    return [x.half(), ((x - high) * LOW).half()]
+
+
+def _padded(x: Tensor, value: float = 0.0) -> Tensor:
+    """Pad the last dimension to a multiple of UNIT."""
+    missing = -x.shape[-1] % UNIT
+    return pad(x, (0, missing), value=value) if missing else x
+
+
+def _sum(parts: Tensor) -> Tensor:
+    """Add the parts in order. In a sum over a dimension, the order could depend on the number of replicas."""
+    return functools.reduce(torch.add, parts.unbind())
+
+
+class _LogProb(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        weights = halves(_padded(_padded(weight).mT).mT)
+        parts, *residual = forward(halves(_padded(hidden)), weights, _padded(bias, OFF), _padded(x))
+        ctx.save_for_backward(*residual, *weights, hidden)
+        ctx.pixels = weight.shape[-1]
+        return _sum(parts)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, Tensor, Tensor]:
+        *saved, hidden = ctx.saved_tensors
+        width, pixels = hidden.shape[-1], ctx.pixels
+        # Relative to the largest gradient, all are in the range of float16.
+        largest = grad.abs().amax(1)[:, None, None].clamp_min(1e-30)
+        relative = grad[..., None] / largest
+        # The bias is the weight of a hidden unit that is always 1. At least one is added.
+        scaled = halves(pad(hidden, (0, UNIT - width % UNIT), value=1.0) * relative)
+        grad_hidden, parts = backward(saved[:2], saved[2:], scaled, grad)
+        grad_weight = _sum(parts[:, :, :width, :pixels]) * largest
+        grad_bias = _sum(parts[:, :, width, :pixels]) * largest[..., 0]
+        return None, grad_hidden[..., :width], grad_weight, grad_bias
+
+
+@library.custom_op("softspin::bernoulli_forward", mutates_args=())
+def forward(hidden: list[Tensor], weight: list[Tensor], bias: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute parts `(n, R, rows)` of the log likelihood, and the halves of x - sigmoid(logits) `(R, rows, F)`.
+
+    hidden `(R, rows, hidden)` and weight `(R, hidden, F)` are halves, bias `(R, F)`, x `(R, batch, F)`. All lengths but
+    rows and batch are multiples of UNIT.
+    """
+    from softspin.kernels import gpu_bernoulli
+
+    return gpu_bernoulli.launch_forward(hidden, weight, bias, x, tf32_allowed())
+
+
+@library.custom_op("softspin::bernoulli_backward", mutates_args=())
+def backward(residual: list[Tensor], weight: list[Tensor], scaled: list[Tensor], grad: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute grad * residual @ weight.mT `(R, rows, hidden)`, and parts `(n, R, joint, F)` of scaled.mT @ residual.
+
+    residual `(R, rows, F)`, weight `(R, hidden, F)` and scaled `(R, rows, joint)` are halves, grad `(R, rows)`.
+    """
+    from softspin.kernels import gpu_bernoulli
+
+    return gpu_bernoulli.launch_backward(residual, weight, scaled, grad, tf32_allowed())
+
+
+@forward.register_fake
+def _(hidden: list[Tensor], weight: list[Tensor], bias: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    from softspin.kernels import gpu_bernoulli
+
+    (replicas, rows, _), pixels = hidden[0].shape, x.shape[-1]
+    residual = hidden[0].new_empty(replicas, rows, pixels)
+    return bias.new_empty(gpu_bernoulli.column_tiles(int(pixels)), replicas, rows), residual, torch.empty_like(residual)
+
+
+@backward.register_fake
+def _(residual: list[Tensor], weight: list[Tensor], scaled: list[Tensor], grad: Tensor) -> tuple[Tensor, Tensor]:
+    from softspin.kernels import gpu_bernoulli
+
+    replicas, rows, pixels = residual[0].shape
+    hidden, joint = weight[0].shape[1], scaled[0].shape[2]
+    parts = gpu_bernoulli.row_parts(int(rows))
+    return grad.new_empty(replicas, rows, hidden), grad.new_empty(parts, replicas, joint, pixels)
