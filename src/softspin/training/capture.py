@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import torch
 
+from softspin.compile_cache import reusing_compiled_code
 from softspin.config import Config
 from softspin.kernels.matmul import TRITON
 from softspin.model import DiscreteVAE
@@ -65,15 +66,18 @@ class Runner:
         self.stages = compiled_stages(update) if plan.compiled else update.stages
         self._side_stream = torch.cuda.Stream(update.device) if plan.captured else None
         self._graph: torch.cuda.CUDAGraph | None = None
+        self._reusing = reusing_compiled_code if plan.compiled else contextlib.nullcontext
         self._eager_updates = 0
 
     def __call__(self) -> None:
         """Run one update. The first ones run eagerly before a capture, so that everything they need is allocated."""
         if self._side_stream is None:
-            self.update.run(self.stages)
+            with self._reusing():
+                self.update.run(self.stages)
         elif self._graph is None and self._eager_updates < EAGER_UPDATES:
             self._eager_updates += 1
-            self._run()
+            with self._reusing():
+                self._run()
         else:
             if self._graph is None:
                 self._capture()
