@@ -1,0 +1,133 @@
+"""The folder of compiled code: where it is, export and import, and what torch finds in it."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from cli.command import caller
+from gpu import with_torch_warnings
+from test_package import python
+from torch import Tensor
+from torch._dynamo.utils import counters
+
+from softspin import compile_cache
+from softspin.errors import CacheError
+from softspin.files import cache_folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SOFTSPIN_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "compiled"
+
+
+def test_the_command_line_sets_the_folders_unless_they_are_set(folder: Path) -> None:
+    code = "import os, sys; from softspin.cli import main; sys.argv = ['softspin', '--version']\n"
+    code += (
+        "try: main()\nexcept SystemExit: print(os.environ['TORCHINDUCTOR_CACHE_DIR'], os.environ['TRITON_CACHE_DIR'])"
+    )
+    unset = "import os\nfor name in ('TORCHINDUCTOR_CACHE_DIR', 'TRITON_CACHE_DIR'): os.environ.pop(name, None)\n"
+    own = {"SOFTSPIN_CACHE": os.environ["SOFTSPIN_CACHE"]}
+    assert python(unset + code, **own).splitlines()[-1] == f"{folder / 'inductor'} {folder / 'triton'}"
+    assert python(code, TORCHINDUCTOR_CACHE_DIR="a", TRITON_CACHE_DIR="b", **own).splitlines()[-1] == "a b"
+
+
+def test_softspin_cache_is_the_cache_of_everything(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cache_folder() == folder.parent
+    monkeypatch.setenv("SOFTSPIN_CACHE", "~/here")
+    assert cache_folder() == Path.home() / "here"
+    monkeypatch.setenv("SOFTSPIN_CACHE", "")
+    assert cache_folder().name == "softspin"
+
+
+def fill(folder: Path) -> dict[str, bytes]:
+    content = {"inductor/aa/kernel.py": b"code", "triton/XYZ/sweep.cubin": b"\0\1"}
+    for name, data in content.items():
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_bytes(data)
+    return content
+
+
+def test_export_and_import(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = caller(capsys, monkeypatch)
+    file = tmp_path / "new" / "compiled.tar.gz"
+    assert call("cache", "show", "--json").json == {"folder": str(folder), "bytes": 0}
+    assert "there is no compiled code" in call("cache", "export", file).err
+    content = fill(folder)
+    assert call("cache", "show", "--json").json["bytes"] == 6
+    assert call("cache", "export", file).code == 0
+    assert call("cache", "clear").code == 0
+    assert not folder.exists()
+    monkeypatch.setenv("SOFTSPIN_CACHE", str(tmp_path / "other"))
+    assert "0.0 MB" in call("cache", "import", file).out
+    found = tmp_path / "other" / "compiled"
+    assert {str(p.relative_to(found)): p.read_bytes() for p in found.rglob("*") if p.is_file()} == content
+
+
+@pytest.mark.parametrize("name", ["inductor/../../outside", "other/file", "/tmp/file"])
+def test_an_archive_of_something_else_is_rejected(name: str, folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "odd.tar.gz"
+    with tarfile.open(file, "w:gz") as archive:
+        archive.addfile(tarfile.TarInfo(name), io.BytesIO())
+    with pytest.raises(CacheError, match="not written by softspin cache export"):
+        compile_cache.restore(file)
+    assert not list(tmp_path.rglob("outside"))
+    file.write_bytes(b"no archive")
+    with pytest.raises(CacheError, match="is damaged, or was not written by softspin cache export"):
+        compile_cache.restore(file)
+
+
+class Doubled(torch.autograd.Function):
+    """A product, for which the compiler generates no code of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x @ x
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return grad @ x.mT
+
+
+@with_torch_warnings
+def test_functions_with_custom_gradients_are_found_in_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compiled once, then found, and compiled again after a change of the kernels."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    seen, values = [], []
+    for digest in ("one", "one", "other"):
+        monkeypatch.setattr(compile_cache, "kernels_digest", lambda digest=digest: digest)
+        torch.compiler.reset()
+        counters.clear()
+        x = torch.eye(3).mul_(2).requires_grad_()
+        with compile_cache.reusing_compiled_code():
+            y = torch.compile(Doubled.apply)(x)
+            y.backward(torch.ones(3, 3))
+        values.append((y.tolist(), x.grad.tolist() if x.grad is not None else None))
+        seen.append({name: counters["aot_autograd"][f"autograd_cache_{name}"] for name in ("miss", "hit", "bypass")})
+    assert seen == [
+        {"miss": 1, "hit": 0, "bypass": 0},
+        {"miss": 0, "hit": 1, "bypass": 0},
+        {"miss": 1, "hit": 0, "bypass": 0},
+    ]
+    assert values[0] == values[1] == values[2]
+
+
+def test_the_digest_is_of_the_files_with_kernels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels" / "matmul.py").write_text("tile = 1")
+    monkeypatch.setattr(compile_cache, "__file__", str(tmp_path / "compile_cache.py"))
+    one = compile_cache.kernels_digest.__wrapped__()
+    (tmp_path / "kernels" / "matmul.py").write_text("tile = 2")
+    assert one != compile_cache.kernels_digest.__wrapped__()

@@ -1,0 +1,106 @@
+"""A second run of the same shape compiles nothing, and the loop does not wait for the GPU between reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from gpu import needs_gpu, with_torch_warnings
+from torch import fx
+from torch._dynamo.utils import counters
+from training.runs import bars, engine, small
+
+from softspin.config import Config
+from softspin.model import build
+from softspin.paper import METHODS
+from softspin.training.capture import EAGER_UPDATES, Stages
+from softspin.training.engine import Engine
+
+FEW = ("dvae#-power", "dvae#-gauss_int", "dvae-spike_exp")
+
+
+def graphs(config: Config) -> list[str]:
+    """The code of the graphs that torch.compile makes of the stages of an update."""
+    torch.compiler.reset()
+    made = engine(config)
+    found: list[str] = []
+
+    def backend(graph: fx.GraphModule, inputs: Any) -> Callable[..., Any]:
+        found.extend(part.code for part in graph.modules() if isinstance(part, fx.GraphModule))
+        found.append(str([(tuple(value.shape), value.dtype) for value in inputs if isinstance(value, torch.Tensor)]))
+        return graph.forward
+
+    made._run.stages = Stages(*(torch.compile(stage, backend=backend) for stage in made.update.stages))
+    made.step()
+    made.step()
+    return found
+
+
+@with_torch_warnings
+@pytest.mark.parametrize(
+    "method",
+    [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in METHODS],
+)
+def test_runs_that_differ_in_seeds_beta_and_steps_are_compiled_once(method: str) -> None:
+    """Their graphs are equal, so the second finds the first in the cache; another K has other graphs."""
+    one = graphs(small(method=method, seeds=(0, 1), beta=8.0, steps=1000))
+    other = graphs(small(method=method, seeds=(7, 9), beta=5.0, steps=300))
+    assert len(one) > 8
+    assert one == other
+    if method == "dvae#-power":
+        assert graphs(small(method=method, seeds=(7, 9), importance_samples=3)) != one
+
+
+def on_gpu(**changes: Any) -> Engine:
+    config = small(device="cuda", chains=100, sweeps=2, **changes)
+    return Engine(config, build(config, bars().spec), bars(), torch.device("cuda"))
+
+
+@needs_gpu
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("sampler", ["pcd", "pa"])
+def test_a_second_run_compiles_nothing(
+    method: str, sampler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After `torch.compiler.reset`, as between the runs of a grid, everything is found in the cache."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    seen = []
+    for changes in ({"seeds": (0, 1), "beta": 8.0, "steps": 1000}, {"seeds": (7, 9), "beta": 5.0, "steps": 300}):
+        torch.compiler.reset()
+        counters.clear()
+        made = on_gpu(method=method, sampler=sampler, **changes)
+        for _ in range(EAGER_UPDATES + 2):
+            made.step()
+        assert bool((made.record.first_nonfinite < 0).all())
+        seen.append(
+            {
+                "missed": counters["inductor"]["fxgraph_cache_miss"],
+                "bypassed": counters["aot_autograd"]["autograd_cache_bypass"],
+                "hit": counters["aot_autograd"]["autograd_cache_hit"],
+            }
+        )
+    assert seen[0]["missed"] > 0
+    assert seen[0]["bypassed"] == seen[1]["bypassed"] == seen[1]["missed"] == 0
+    assert seen[1]["hit"] > 0
+
+
+@needs_gpu
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("sampler", ["pcd", "pa"])
+def test_nothing_is_read_from_the_gpu_between_reports(method: str, sampler: str) -> None:
+    """Past the capture, an epoch and a refresh of the Gaussian integral's beta; a report does read."""
+    made = on_gpu(method=method, sampler=sampler, steps=1000)
+    for _ in range(EAGER_UPDATES + 1):
+        made.step()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for _ in range(120):
+            made.step()
+        with pytest.raises(RuntimeError, match="synchronizing"):
+            made.report()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert bool((made.record.first_nonfinite < 0).all())
