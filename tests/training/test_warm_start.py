@@ -14,6 +14,7 @@ from torch._dynamo.utils import counters
 from training.runs import bars, engine, small
 
 from softspin.config import Config
+from softspin.evaluation import evaluate, log_z_for
 from softspin.model import build
 from softspin.paper import METHODS
 from softspin.training.capture import EAGER_UPDATES, Stages
@@ -85,6 +86,19 @@ def test_a_second_run_compiles_nothing(
     assert seen[0]["missed"] > 0
     assert seen[0]["bypassed"] == seen[1]["bypassed"] == seen[1]["missed"] == 0
     assert seen[1]["hit"] > 0
+
+
+@needs_gpu
+def test_a_compiled_evaluation_equals_a_plain_one() -> None:
+    """In float32: log weights are sums of about 50 terms of size 1, with rounding errors of 1e-7 each."""
+    made = on_gpu(method="dvae#-power", seeds=(0, 1), bits_per_group=4, layers=2, width=16)
+    for _ in range(20):
+        made.step()
+    log_z = log_z_for(made.model, temperatures=10, chains=10)
+    options: dict[str, Any] = {"log_z": log_z, "samples": 30, "seed": [0, 1], "image_batch": 5, "sample_chunk": 10}
+    plain, compiled = (evaluate(made.model, bars().valid, **options, compiled=choice) for choice in (False, True))
+    for name in ("nll", "standard_error", "elbo", "kl", "reconstruction", "effective_sample_size"):
+        torch.testing.assert_close(getattr(compiled, name), getattr(plain, name), rtol=1e-4, atol=1e-5, msg=name)
 
 
 @needs_gpu

@@ -252,7 +252,14 @@ class Trainer:
         self._check(self.engine.record.first_nonfinite.cpu())
         log_z = self._log_z(config.validation_temperatures, config.validation_chains)
         self.engine.correct_log_z(log_z.value, self._log_z_set)
-        found = evaluate(model, self.data.valid, log_z=log_z, samples=config.validation_samples, seed=self.seeds)
+        found = evaluate(
+            model,
+            self.data.valid,
+            log_z=log_z,
+            samples=config.validation_samples,
+            seed=self.seeds,
+            compiled=self.engine.compiled,
+        )
         nll = found.nll.tolist()
         for seed, value in zip(self.seeds, nll, strict=True):
             if not math.isfinite(value):
