@@ -17,8 +17,9 @@ from softspin.config import Config
 from softspin.evaluation import evaluate, log_z_for
 from softspin.model import build
 from softspin.paper import METHODS
-from softspin.training.capture import EAGER_UPDATES, Stages
+from softspin.training.capture import EAGER_UPDATES
 from softspin.training.engine import Engine
+from softspin.training.update import Stages
 
 FEW = ("dvae#-power", "dvae#-gauss_int", "dvae-spike_exp")
 
@@ -34,7 +35,8 @@ def graphs(config: Config) -> list[str]:
         found.append(str([(tuple(value.shape), value.dtype) for value in inputs if isinstance(value, torch.Tensor)]))
         return graph.forward
 
-    made._run.stages = Stages(*(torch.compile(stage, backend=backend) for stage in made.update.stages))
+    stages: list[Any] = [torch.compile(stage, backend=backend) for stage in made.update.stages]
+    made._run.stages = Stages(*stages)
     made.step()
     made.step()
     return found
