@@ -63,18 +63,15 @@ def on_gpu(**changes: Any) -> Engine:
 
 
 @needs_gpu
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("sampler", ["pcd", "pa"])
-def test_a_second_run_compiles_nothing(
-    method: str, sampler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("method", FEW)
+def test_a_second_run_compiles_nothing(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After `torch.compiler.reset`, as between the runs of a grid, everything is found in the cache."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     seen = []
     for changes in ({"seeds": (0, 1), "beta": 8.0, "steps": 1000}, {"seeds": (7, 9), "beta": 5.0, "steps": 300}):
         torch.compiler.reset()
         counters.clear()
-        made = on_gpu(method=method, sampler=sampler, **changes)
+        made = on_gpu(method=method, sampler="pa", **changes)
         for _ in range(EAGER_UPDATES + 2):
             made.step()
         assert bool((made.record.first_nonfinite < 0).all())
@@ -108,7 +105,7 @@ def test_a_compiled_evaluation_equals_a_plain_one() -> None:
 @pytest.mark.parametrize("sampler", ["pcd", "pa"])
 def test_nothing_is_read_from_the_gpu_between_reports(method: str, sampler: str) -> None:
     """Past the capture, an epoch and a refresh of the Gaussian integral's beta; a report does read."""
-    made = on_gpu(method=method, sampler=sampler, steps=1000)
+    made = on_gpu(method=method, sampler=sampler, steps=1000, compile="off")  # what is captured is compiled or not
     for _ in range(EAGER_UPDATES + 1):
         made.step()
     torch.cuda.set_sync_debug_mode("error")
