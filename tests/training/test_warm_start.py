@@ -19,7 +19,7 @@ from softspin.model import build
 from softspin.paper import METHODS
 from softspin.training.capture import EAGER_UPDATES
 from softspin.training.engine import Engine
-from softspin.training.update import Stages
+from softspin.training.update import Stages, tf32
 
 FEW = ("dvae#-power", "dvae#-gauss_int", "dvae-spike_exp")
 
@@ -55,6 +55,16 @@ def test_runs_that_differ_in_seeds_beta_and_steps_are_compiled_once(method: str)
     assert one == other
     if method == "dvae#-power":
         assert graphs(small(method=method, seeds=(7, 9), importance_samples=3)) != one
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_the_precision_of_products_is_restored(allowed: bool) -> None:
+    """It is part of the key of compiled code, so the second run in a process would not find that of the first."""
+    products = torch.backends.cuda.matmul
+    before = products.fp32_precision
+    with tf32(allowed):
+        assert products.allow_tf32 is allowed
+    assert products.fp32_precision == before
 
 
 def on_gpu(**changes: Any) -> Engine:
