@@ -11,6 +11,7 @@ import torch
 
 from softspin.compile_cache import reusing_compiled_code
 from softspin.config import Config
+from softspin.errors import DeviceError
 from softspin.kernels.matmul import TRITON
 from softspin.model import DiscreteVAE
 from softspin.parts import Part
@@ -107,6 +108,28 @@ class Runner:
     def _join(self) -> None:
         assert self._side_stream is not None
         torch.cuda.current_stream(self.update.device).wait_stream(self._side_stream)
+
+
+@contextlib.contextmanager
+def compile_errors(what: str) -> Iterator[None]:
+    """Name the setting that avoids an error of torch.compile.
+
+    Args:
+        what: What is compiled in this context.
+
+    Yields:
+        None.
+
+    Raises:
+        DeviceError: It could not be compiled.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+            raise
+        reason = str(error).strip().splitlines()[0]
+        raise DeviceError(f"{what} could not be compiled ({reason}); set compile=off") from error
 
 
 def compiled_stages(update: Update) -> Stages:

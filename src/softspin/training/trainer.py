@@ -22,7 +22,7 @@ from torch import Tensor
 from softspin.config import Config
 from softspin.data import Dataset
 from softspin.deprecation import renamed_arguments, renamed_members
-from softspin.errors import CheckpointError, DeviceError, OutOfTimeError, RunError, SupportError, TrainingError
+from softspin.errors import CheckpointError, OutOfTimeError, RunError, SupportError, TrainingError
 from softspin.evaluation import evaluate, log_z_for
 from softspin.model import DiscreteVAE, build
 from softspin.provenance import find_device, provenance
@@ -30,6 +30,7 @@ from softspin.records import EVALUATED, ResultRow, RunRecord
 from softspin.samplers import LogZ, Sampler
 from softspin.training import checkpoint
 from softspin.training.best import Best
+from softspin.training.capture import compile_errors
 from softspin.training.engine import Engine
 from softspin.training.journal import NAME, Journal, summary_writer
 from softspin.training.process import interrupts_wait, locked
@@ -190,15 +191,11 @@ class Trainer:
 
     def _step(self) -> None:
         try:
-            self.engine.step()
+            with compile_errors("the step"):
+                self.engine.step()
         except SupportError:  # CPU samplers reject NaN: report where it came from
             self._check(self.engine.record.first_nonfinite.cpu())
             raise
-        except RuntimeError as error:
-            if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
-                raise
-            what = str(error).strip().splitlines()[0]
-            raise DeviceError(f"the step could not be compiled ({what}); set compile=off") from error
 
     def _write(self, journal: Journal, line: dict[str, Any]) -> None:
         journal.write(line)
@@ -252,14 +249,9 @@ class Trainer:
         self._check(self.engine.record.first_nonfinite.cpu())
         log_z = self._log_z(config.validation_temperatures, config.validation_chains)
         self.engine.correct_log_z(log_z.value, self._log_z_set)
-        found = evaluate(
-            model,
-            self.data.valid,
-            log_z=log_z,
-            samples=config.validation_samples,
-            seed=self.seeds,
-            compiled=self.engine.compiled,
-        )
+        options: dict[str, Any] = {"samples": config.validation_samples, "compiled": self.engine.compiled}
+        with compile_errors("the validation"):
+            found = evaluate(model, self.data.valid, log_z=log_z, seed=self.seeds, **options)
         nll = found.nll.tolist()
         for seed, value in zip(self.seeds, nll, strict=True):
             if not math.isfinite(value):
