@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import tarfile
 from pathlib import Path
@@ -48,8 +49,10 @@ def test_softspin_cache_is_the_cache_of_everything(folder: Path, monkeypatch: py
 
 def fill(folder: Path) -> dict[str, bytes]:
     content = {"inductor/aa/kernel.py": b"code", "triton/XYZ/sweep.cubin": b"\0\1"}
+    paths = json.dumps({"child_paths": {"sweep.cubin": str(folder / "triton/XYZ/sweep.cubin")}})
+    content["triton/XYZ/__grp__sweep.json"] = paths.encode()
     for name, data in content.items():
-        (folder / name).parent.mkdir(parents=True)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(data)
     return content
 
@@ -62,13 +65,15 @@ def test_export_and_import(
     assert call("cache", "show", "--json").json == {"folder": str(folder), "bytes": 0}
     assert "there is no compiled code" in call("cache", "export", file).err
     content = fill(folder)
-    assert call("cache", "show", "--json").json["bytes"] == 6
+    assert call("cache", "show", "--json").json["bytes"] == sum(map(len, content.values()))
     assert call("cache", "export", file).code == 0
     assert call("cache", "clear").code == 0
     assert not folder.exists()
     monkeypatch.setenv("SOFTSPIN_CACHE", str(tmp_path / "other"))
     assert "0.0 MB" in call("cache", "import", file).out
     found = tmp_path / "other" / "compiled"
+    group = "triton/XYZ/__grp__sweep.json"
+    content[group] = content[group].replace(str(folder).encode(), str(found).encode())
     assert {str(p.relative_to(found)): p.read_bytes() for p in found.rglob("*") if p.is_file()} == content
 
 

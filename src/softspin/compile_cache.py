@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import json
 import os
 import shutil
 import tarfile
@@ -107,5 +108,16 @@ def restore(file: Path) -> None:
                 raise CacheError(f"{file} was not written by softspin cache export")
             compiled_folder().mkdir(parents=True, exist_ok=True)
             archive.extractall(compiled_folder(), filter="data")
+            _relocate(compiled_folder() / VARIABLES["TRITON_CACHE_DIR"])
     except (tarfile.TarError, EOFError) as error:
         raise CacheError(f"{file} is damaged, or was not written by softspin cache export: {error}") from None
+
+
+def _relocate(folder: Path) -> None:
+    """Correct the lists of files in which Triton stores absolute paths."""
+    for group in folder.glob("*/__grp__*.json"):
+        content = json.loads(group.read_bytes())
+        content["child_paths"] = {
+            name: str(group.parent / Path(path).name) for name, path in content["child_paths"].items()
+        }
+        group.write_text(json.dumps(content))

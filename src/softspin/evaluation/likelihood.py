@@ -18,7 +18,7 @@ from torch import Tensor
 from softspin.compile_cache import reusing_compiled_code
 from softspin.distributions import Boltzmann
 from softspin.errors import ShapeError
-from softspin.evaluation.draws import check_room, replica_keys, uniforms
+from softspin.evaluation.draws import check_room, replica_keys, uniforms, word_offsets
 from softspin.evaluation.running import Running, check_images, evaluating, image_batches
 from softspin.model import DiscreteVAE
 from softspin.samplers import LogZ
@@ -151,6 +151,7 @@ def _importance(
 ) -> _Sums:
     """Sum over all importance samples of one batch of images, a chunk at a time."""
     x = x.expand(model.replicas, *x.shape)
+    words = word_offsets(model.units, keys.device)
     nothing = torch.full(x.shape[:2], -torch.inf, dtype=torch.float64, device=x.device)
     zero = torch.zeros_like(nothing)
     # Separate tensors, as after the first chunk: compiled code depends on which of them are the same.
@@ -159,15 +160,22 @@ def _importance(
         which = torch.arange(start, min(start + chunk, samples), device=x.device)
         # Other shapes, of the last batch or chunk, would be compiled once more.
         add = _compiled_add() if compiled and len(which) == min(chunk, samples) else _add
-        sums = add(sums, model, boltzmann, x, keys, index, which)
+        sums = add(sums, model, boltzmann, x, keys, index, which, words)
     return sums
 
 
 def _add(
-    sums: _Sums, model: DiscreteVAE, boltzmann: Boltzmann, x: Tensor, keys: Tensor, index: Tensor, which: Tensor
+    sums: _Sums,
+    model: DiscreteVAE,
+    boltzmann: Boltzmann,
+    x: Tensor,
+    keys: Tensor,
+    index: Tensor,
+    which: Tensor,
+    words: Tensor,
 ) -> _Sums:
     """Add a chunk of samples, with indices `which`, of the images with indices `index`."""
-    z, log_q = model.sample_posterior(x, uniforms(keys, index, which, model.units))
+    z, log_q = model.sample_posterior(x, uniforms(keys, index, which, model.units, words))
     # The sums over pixels and bits are in the precision of the model, everything after them in float64.
     log_likelihood = model.log_likelihood(x, model.decode(z)).to(torch.float64)
     divergence = log_q.to(torch.float64) + boltzmann.energy(z).to(torch.float64)
