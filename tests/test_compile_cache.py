@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import os
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -88,6 +90,58 @@ def test_an_archive_of_something_else_is_rejected(name: str, folder: Path, tmp_p
     file.write_bytes(b"no archive")
     with pytest.raises(CacheError, match="is damaged, or was not written by softspin cache export"):
         compile_cache.restore(file)
+
+
+TRITON = """
+import sys
+import torch
+from triton.backends.compiler import GPUTarget
+from triton.compiler.compiler import ASTSource
+from triton.runtime import driver
+
+class Absent:
+    def get_current_target(self):
+        return GPUTarget("cuda", 90, 32)
+    def get_current_device(self):
+        return 0
+    def get_current_stream(self, device):
+        return 0
+
+driver.set_active(Absent())
+if sys.argv[1] == "stored":
+    def fails(*_):
+        raise RuntimeError("this kernel is compiled again")
+    ASTSource.make_ir = fails
+
+from softspin import compile_cache
+compile_cache.use_compiled_folder()
+from softspin.kernels.gpu_noise import fill
+fill.warmup(torch.zeros(2, 2, dtype=torch.int64), torch.zeros(2, 9), 9, 1, BLOCK=1024, grid=(1, 2))
+"""
+"""Compiles a kernel for an H200, without one."""
+
+
+def test_triton_finds_its_kernels_in_an_imported_folder(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("triton", reason="Triton is not installed")
+
+    def kernel(state: str) -> str:
+        unset = {"TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"}
+        environment = {name: value for name, value in os.environ.items() if name not in unset}
+        run = subprocess.run(
+            [sys.executable, "-c", TRITON, state], env=environment | {"TRITON_INTERPRET": "0"},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        return run.stderr
+
+    assert kernel("new") == ""
+    compile_cache.export(tmp_path / "compiled.tar.gz")
+    folder.rename(tmp_path / "away")
+    monkeypatch.setenv("SOFTSPIN_CACHE", str(tmp_path / "other"))
+    assert "this kernel is compiled again" in kernel("stored")
+    compile_cache.restore(tmp_path / "compiled.tar.gz")
+    assert kernel("stored") == ""
 
 
 class Doubled(torch.autograd.Function):
