@@ -191,8 +191,8 @@ def _add(
 
 @functools.cache
 def _compiled_add() -> Callable[..., _Sums]:
-    """:func:`_add` by torch.compile, for fixed shapes."""
-    return torch.compile(_add, dynamic=False)
+    """:func:`_add` by torch.compile, for fixed shapes; sums as in :func:`softspin.training.capture.compiled_stages`."""
+    return torch.compile(_add, dynamic=False, options={"triton.persistent_reductions": False})
 
 
 class _Totals:
