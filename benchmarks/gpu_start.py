@@ -1,10 +1,11 @@
 """Time from the start of a process until step 2,000, with an empty and with a filled cache of compiled code.
 
-    python benchmarks/gpu_start.py [--commit HASH] [--out FILE] [--folder FOLDER] [--warm-only]
+    python benchmarks/gpu_start.py [--commit HASH] [--out FILE] [--samples K ...] [--folder FOLDER] [--warm-only]
 
 2-nonlinear, 5 replicas, PA, a report and a validation at step 2,000; random bits of MNIST's size. Seconds since the
 start of the process, and those of later validations. With `--folder` the cache is kept there; `--warm-only` expects it
-to be filled.
+to be filled. Python must find or write bytecode files of torch (`PYTHONDONTWRITEBYTECODE` unset), else imports alone
+take more than ten seconds.
 """
 
 from __future__ import annotations
@@ -19,8 +20,6 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
-
-CASES = (1, 25)
 
 
 def process(samples: int) -> None:
@@ -79,6 +78,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--commit", default="unknown")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--samples", type=int, nargs="+", default=[1, 25], help="values of K")
     parser.add_argument("--folder")
     parser.add_argument("--warm-only", action="store_true")
     parser.add_argument("--process", type=int)
@@ -91,7 +91,7 @@ def main() -> None:
         folder = options.folder or temporary
         rows = [
             run(samples, cache, folder) | where
-            for samples in CASES
+            for samples in options.samples
             for cache in (["filled"] if options.warm_only else ["empty", "filled"])
         ]
     if options.out:
