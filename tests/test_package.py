@@ -19,7 +19,7 @@ ROOT = SOURCE.parents[1]
 LAYERS = [
     {"errors", "deprecation"},
     {"numerics", "paper", "structures", "typed", "graphs", "random", "files"},
-    {"parts", "schema"},
+    {"parts", "schema", "compile_cache"},
     {"smoothing", "data", "config"},
     {"records"},
     {"provenance", "formatting"},

@@ -46,6 +46,10 @@ class ConfigError(SoftspinError, ValueError):
     """A setting with a value, type or combination that is not possible."""
 
 
+class CacheError(SoftspinError):
+    """An archive of compiled code that is missing, damaged, or something else."""
+
+
 class CheckpointError(SoftspinError):
     """A checkpoint that is missing, damaged, of another version, or could not be written."""
 

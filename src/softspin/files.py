@@ -21,6 +21,19 @@ ASK_SECONDS = 0.1
 """Seconds to wait for a lock before it counts as held: :func:`is_locked` itself holds the lock for a moment."""
 
 
+def cache_folder() -> Path:
+    """The user's cache, for data sets and compiled code.
+
+    Returns:
+        `$SOFTSPIN_CACHE`, or `softspin` in `$XDG_CACHE_HOME` or `~/.cache`.
+    """
+    if own := os.environ.get("SOFTSPIN_CACHE"):
+        return Path(own).expanduser().absolute()
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    # The XDG specification says that relative paths are to be ignored.
+    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "softspin"
+
+
 def temporary_path(path: Path) -> Path:
     """Temporary file for the new content of a file, in the same folder so that the rename is atomic.
 

@@ -93,6 +93,7 @@ def test_without_download_the_error_names_the_folders_and_the_files(
 
 
 def test_cache_folder_follows_the_specification(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SOFTSPIN_CACHE", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "elsewhere"))
     assert cache_folder() == tmp_path / "elsewhere" / "softspin"

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 import torch
 from evaluation.models import PIXELS, custom_model, exact_log_z, small_model, some_images
+from gpu import with_torch_warnings
 from torch import Tensor, nn
+from torch._dynamo.testing import CompileCounter
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from softspin.distributions import BipartiteBoltzmann
 from softspin.errors import ShapeError, SupportError
-from softspin.evaluation import Likelihood, evaluate, exact_log_likelihood
+from softspin.evaluation import Likelihood, evaluate, exact_log_likelihood, likelihood
 from softspin.evaluation.draws import replica_keys, uniforms
 from softspin.evaluation.running import Running, evaluating
 from softspin.model import DiscreteVAE
@@ -101,6 +103,23 @@ def same(a: Likelihood, b: Likelihood, replicas: slice = slice(None)) -> None:
     for name, value in a._asdict().items():
         if isinstance(value, Tensor):
             torch.testing.assert_close(value[replicas], getattr(b, name), rtol=1e-11, atol=1e-11, msg=name)
+
+
+@with_torch_warnings
+def test_one_graph_is_compiled_for_all_full_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """10 images in batches of 4 and 40 samples in chunks of 15: the last batch and the last chunks are not compiled.
+
+    Traced on the CPU; on a GPU, `test_warm_start.py` compiles it.
+    """
+    graphs = CompileCounter()
+    torch.compiler.reset()
+    compiled = torch.compile(likelihood._add, dynamic=False, backend=graphs, fullgraph=True)
+    monkeypatch.setattr(likelihood, "_compiled_add", lambda: compiled)
+    model, images = small_model(), some_images(10)
+    options: dict[str, Any] = {"samples": 40, "log_z": exact_log_z(model), "image_batch": 4, "sample_chunk": 15}
+    same(evaluate(model, images, **options, compiled=True), evaluate(model, images, **options))
+    same(evaluate(model, images, **options, compiled=True), evaluate(model, images, **options))
+    assert graphs.frame_count == 1
 
 
 @pytest.mark.parametrize(("image_batch", "sample_chunk"), [(1, 1), (4, 7), (10, 1000), (None, 3), (3, None)])

@@ -242,7 +242,7 @@ def test_killed_between_the_two_checkpoints(tmp_path: Path, monkeypatch: pytest.
     assert checkpoint.load_meta(tmp_path / "broken", "best")["step"] == 10
     made = trainer(config, tmp_path / "broken")
     made._open(resume=True)
-    assert made.best == checkpoint.load_meta(tmp_path / "broken", "best")["best"]
+    assert made.best.found == checkpoint.load_meta(tmp_path / "broken", "best")["best"]
     made.train(resume=True)
     assert_same_run(tmp_path / "whole", tmp_path / "broken")
 
@@ -479,9 +479,13 @@ def test_a_full_disk_keeps_the_last_checkpoint(tmp_path: Path, monkeypatch: pyte
         path.write_bytes(content[:10])
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
+    def fill() -> None:
+        made._writer.wait()  # for the checkpoint of step 5
+        patch.setattr(checkpoint, "write_synced", full)
+
     folder = tmp_path / "broken"
     with monkeypatch.context() as patch:
-        made = trainer(config, folder, callback=Stop(6, lambda: patch.setattr(checkpoint, "write_synced", full)))
+        made = trainer(config, folder, callback=Stop(6, fill))
         with pytest.raises(CheckpointError, match="No space left on device; the previous one is intact"):
             made.train()
     assert vars(checkpoint)["write_synced"] is write_synced

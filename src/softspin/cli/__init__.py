@@ -6,14 +6,18 @@ import os
 import signal
 import sys
 
+from softspin.compile_cache import use_compiled_folder
+
 
 def main() -> None:
     """Entry point of `softspin`. Ctrl-C exits with code 130, also while torch is being imported.
 
     On small cloud machines an unset OMP_PROC_BIND can put all of torch's threads on one core, eighty times slower.
-    It is read when torch is imported, so it is set here, before that, unless the user has set it.
+    It is read when torch is imported, so it is set here, before that, unless the user has set it. So are the folders of
+    compiled code, see :mod:`softspin.compile_cache`.
     """
     os.environ.setdefault("OMP_PROC_BIND", "true")
+    use_compiled_folder()
     try:
         from softspin.cli.app import run
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import typer
 
 from softspin import __version__
-from softspin.cli import data
+from softspin.cli import cache, data
 from softspin.cli.demo import demo
 from softspin.cli.encode import encode
 from softspin.cli.evaluate import evaluate
@@ -51,6 +51,7 @@ for title, commands in {
     for command in commands:
         app.command(rich_help_panel=title, help=paragraphs(command))(command)
 app.add_typer(data.app, name="data", rich_help_panel="Data")
+app.add_typer(cache.app, name="cache", rich_help_panel="Data")
 
 
 def _version(wanted: bool) -> None:

@@ -11,14 +11,7 @@ from softspin.data.dataset import Dataset
 from softspin.data.download import download
 from softspin.data.sources import PublicSet
 from softspin.errors import DataError
-from softspin.files import move_file
-
-
-def cache_folder() -> Path:
-    """The cache: ``$XDG_CACHE_HOME/softspin``, or ``~/.cache/softspin``."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    # The XDG specification says that relative paths are to be ignored.
-    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "softspin"
+from softspin.files import cache_folder, move_file
 
 
 def fetch(wanted: PublicSet, folder: str | os.PathLike[str] | None, allow_download: bool) -> Dataset:

@@ -33,11 +33,17 @@ def replica_seeds(seed: int | Sequence[int], replicas: int) -> list[int]:
     return seeds
 
 
-def uniforms(keys: Tensor, images: Tensor, samples: Tensor, units: int) -> Tensor:
+def word_offsets(units: int, device: torch.device | str | None = None) -> Tensor:
+    """Offsets of the words of all units, `((units + 1) // 2,)`, for :func:`uniforms`."""
+    return torch.arange((units + 1) // 2, device=device) * _GAMMA
+
+
+def uniforms(keys: Tensor, images: Tensor, samples: Tensor, units: int, words: Tensor | None = None) -> Tensor:
     """Float32 uniforms strictly inside (0, 1), `(R, K, batch, units)`, for keys `(R,)`, and indices `(batch,)`, `(K,)`.
 
     SplitMix64 at position image * 2**40 + sample * 2**16 + unit / 2; a word serves two units, with 23 bits each.
-    Integer arithmetic on the device of the keys; nothing is read on the host.
+    Integer arithmetic on the device of the keys; nothing is read on the host. Compiled code needs `words` from outside:
+    torch.compile would compute the product in :func:`word_offsets` in 32 bits.
 
     >>> keys, images = replica_keys(0, 1), torch.arange(5)
     >>> all_of_them = uniforms(keys, images, torch.arange(3), 7)
@@ -46,7 +52,7 @@ def uniforms(keys: Tensor, images: Tensor, samples: Tensor, units: int) -> Tenso
     """
     position = (images << 40) + (samples << 16)[:, None]
     rows = keys[:, None, None] + position * _GAMMA
-    word = rows[..., None] + torch.arange((units + 1) // 2, device=keys.device) * _GAMMA
+    word = rows[..., None] + (word_offsets(units, keys.device) if words is None else words)
     bits = mix_(word).view(torch.int32)[..., :units] >> 9
     # (2 j + 1) / 2**24 with j from 0 to 2**23 - 1: exact in float32, and never 0 or 1.
     return bits.to(torch.float32).mul_(2.0**-23).add_(0.5 + 2.0**-24)

@@ -6,6 +6,8 @@ smoothing: latent variables are bits, the prior is the Boltzmann machine itself,
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -13,9 +15,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from softspin.compile_cache import reusing_compiled_code
 from softspin.distributions import Boltzmann
 from softspin.errors import ShapeError
-from softspin.evaluation.draws import check_room, replica_keys, uniforms
+from softspin.evaluation.draws import check_room, replica_keys, uniforms, word_offsets
 from softspin.evaluation.running import Running, check_images, evaluating, image_batches
 from softspin.model import DiscreteVAE
 from softspin.samplers import LogZ
@@ -84,6 +87,7 @@ def evaluate(
     sample_chunk: int | None = None,
     per_image: bool = False,
     progress: Callable[[int], None] | None = None,
+    compiled: bool = False,
 ) -> Likelihood:
     """Estimate the likelihood of the discrete model on binary images by importance sampling.
 
@@ -102,6 +106,7 @@ def evaluate(
             `image_batch` x `sample_chunk`.
         per_image: Whether to return log p(x) of every image.
         progress: Called with the number of images done.
+        compiled: Fuse the operations on a chunk by torch.compile; worth it if the same model is evaluated many times.
 
     Returns:
         Likelihood, bounds and diagnostics.
@@ -120,14 +125,15 @@ def evaluate(
         raise ShapeError(
             f"log_z of shape {tuple(log_z.value.shape)} for {model.replicas} replicas; give one per replica"
         )
-    batch, chunk = _sizes(model, len(images), image_batch, sample_chunk)
+    batch, chunk = _sizes(model, len(images), samples, image_batch, sample_chunk)
     keys = replica_keys(seed, model.replicas, model.mean.device)
     totals = _Totals(samples)
-    with evaluating(model):
+    with evaluating(model), reusing_compiled_code() if compiled else contextlib.nullcontext():
         boltzmann = model.prior(validate=False)
         for start, x in image_batches(images, batch, model.mean, model.likelihood.check_data):
             index = torch.arange(start, start + len(x), device=keys.device)
-            totals.add(_importance(model, boltzmann, x, keys, index, samples, chunk), per_image)
+            sums = _importance(model, boltzmann, x, keys, index, samples, chunk, compiled and len(x) == batch)
+            totals.add(sums, per_image)
             if progress is not None:
                 progress(start + len(x))
     return totals.result(log_z)
@@ -141,27 +147,52 @@ def _importance(
     index: Tensor,
     samples: int,
     chunk: int,
+    compiled: bool,
 ) -> _Sums:
     """Sum over all importance samples of one batch of images, a chunk at a time."""
     x = x.expand(model.replicas, *x.shape)
+    words = word_offsets(model.units, keys.device)
     nothing = torch.full(x.shape[:2], -torch.inf, dtype=torch.float64, device=x.device)
     zero = torch.zeros_like(nothing)
-    sums = _Sums(nothing, nothing, zero, zero, x.new_zeros(*x.shape[:2], model.units))
+    # Separate tensors, as after the first chunk: compiled code depends on which of them are the same.
+    sums = _Sums(nothing, nothing.clone(), zero, zero.clone(), x.new_zeros(*x.shape[:2], model.units))
     for start in range(0, samples, chunk):
         which = torch.arange(start, min(start + chunk, samples), device=x.device)
-        z, log_q = model.sample_posterior(x, uniforms(keys, index, which, model.units))
-        # The sums over pixels and bits are in the precision of the model, everything after them in float64.
-        log_likelihood = model.log_likelihood(x, model.decode(z)).to(torch.float64)
-        divergence = log_q.to(torch.float64) + boltzmann.energy(z).to(torch.float64)
-        log_w = log_likelihood - divergence
-        sums = _Sums(
-            torch.logaddexp(sums.log_sum, log_w.logsumexp(1)),
-            torch.logaddexp(sums.log_squares, (2 * log_w).logsumexp(1)),
-            sums.reconstruction + log_likelihood.sum(1),
-            sums.divergence + divergence.sum(1),
-            sums.on + z.sum(1),
-        )
+        # Other shapes, of the last batch or chunk, would be compiled once more.
+        add = _compiled_add() if compiled and len(which) == min(chunk, samples) else _add
+        sums = add(sums, model, boltzmann, x, keys, index, which, words)
     return sums
+
+
+def _add(
+    sums: _Sums,
+    model: DiscreteVAE,
+    boltzmann: Boltzmann,
+    x: Tensor,
+    keys: Tensor,
+    index: Tensor,
+    which: Tensor,
+    words: Tensor,
+) -> _Sums:
+    """Add a chunk of samples, with indices `which`, of the images with indices `index`."""
+    z, log_q = model.sample_posterior(x, uniforms(keys, index, which, model.units, words))
+    # The sums over pixels and bits are in the precision of the model, everything after them in float64.
+    log_likelihood = model.log_likelihood(x, model.decode(z)).to(torch.float64)
+    divergence = log_q.to(torch.float64) + boltzmann.energy(z).to(torch.float64)
+    log_w = log_likelihood - divergence
+    return _Sums(
+        torch.logaddexp(sums.log_sum, log_w.logsumexp(1)),
+        torch.logaddexp(sums.log_squares, (2 * log_w).logsumexp(1)),
+        sums.reconstruction + log_likelihood.sum(1),
+        sums.divergence + divergence.sum(1),
+        sums.on + z.sum(1),
+    )
+
+
+@functools.cache
+def _compiled_add() -> Callable[..., _Sums]:
+    """:func:`_add` by torch.compile, for fixed shapes; sums as in :func:`softspin.training.capture.compiled_stages`."""
+    return torch.compile(_add, dynamic=False, options={"triton.persistent_reductions": False})
 
 
 class _Totals:
@@ -212,16 +243,26 @@ class _Totals:
         )
 
 
-def _sizes(model: DiscreteVAE, images: int, batch: int | None, chunk: int | None) -> tuple[int, int]:
+def _sizes(model: DiscreteVAE, images: int, samples: int, batch: int | None, chunk: int | None) -> tuple[int, int]:
     """Images and samples at a time: as given, or enough to use the device without filling its memory."""
     gpu = model.mean.device.type == "cuda"
     if batch is None:
-        batch = 256 if gpu else 64
+        batch = _equal_parts(images, 256) if gpu else 64
     check_count("images at a time", batch)
     batch = min(batch, images)
     if chunk is None:
         numbers = 1 << (27 if gpu else 20)
         widest = max(len(model.mean), model.units)
         chunk = max(1, numbers // (widest * batch * model.replicas))
+        chunk = _equal_parts(samples, chunk) if gpu else chunk
     check_count("samples at a time", chunk)
     return batch, chunk
+
+
+def _equal_parts(count: int, largest: int) -> int:
+    """The size of parts of nearly equal size, at most `largest`: compiled code is for parts of one size.
+
+    >>> _equal_parts(10_000, 256), _equal_parts(100, 133)
+    (250, 100)
+    """
+    return math.ceil(count / math.ceil(count / largest))

@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 import torch
 
+from softspin.compile_cache import reusing_compiled_code
 from softspin.config import Config
+from softspin.errors import DeviceError
 from softspin.kernels.matmul import TRITON
 from softspin.model import DiscreteVAE
 from softspin.parts import Part
@@ -65,15 +67,18 @@ class Runner:
         self.stages = compiled_stages(update) if plan.compiled else update.stages
         self._side_stream = torch.cuda.Stream(update.device) if plan.captured else None
         self._graph: torch.cuda.CUDAGraph | None = None
+        self._reusing = reusing_compiled_code if plan.compiled else contextlib.nullcontext
         self._eager_updates = 0
 
     def __call__(self) -> None:
         """Run one update. The first ones run eagerly before a capture, so that everything they need is allocated."""
         if self._side_stream is None:
-            self.update.run(self.stages)
+            with self._reusing():
+                self.update.run(self.stages)
         elif self._graph is None and self._eager_updates < EAGER_UPDATES:
             self._eager_updates += 1
-            self._run()
+            with self._reusing():
+                self._run()
         else:
             if self._graph is None:
                 self._capture()
@@ -103,6 +108,28 @@ class Runner:
     def _join(self) -> None:
         assert self._side_stream is not None
         torch.cuda.current_stream(self.update.device).wait_stream(self._side_stream)
+
+
+@contextlib.contextmanager
+def compile_errors(what: str) -> Iterator[None]:
+    """Name the setting that avoids an error of torch.compile.
+
+    Args:
+        what: What is compiled in this context.
+
+    Yields:
+        None.
+
+    Raises:
+        DeviceError: It could not be compiled.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+            raise
+        reason = str(error).strip().splitlines()[0]
+        raise DeviceError(f"{what} could not be compiled ({reason}); set compile=off") from error
 
 
 def compiled_stages(update: Update) -> Stages:

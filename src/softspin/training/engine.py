@@ -54,6 +54,7 @@ class Engine:
         self.record = self.update.record
         self.model = self.update.model
         self._run = Runner(self.update, plan)
+        self.compiled = plan.compiled
         self.steps = 0
 
     def step(self) -> None:

@@ -117,6 +117,28 @@ def finite(value: Tensor) -> float | None:
     return number if abs(number) < float("inf") else None
 
 
+def check_same(config: Config, data: Dataset, folder: Path) -> None:
+    """Raise unless the run in a folder has this config and these data.
+
+    Args:
+        config: Config to resume with.
+        data: Data to resume with.
+        folder: Run directory.
+
+    Raises:
+        RunError: A setting or the data differ.
+    """
+    run = read_run(folder)
+    if run.data.fingerprint != data.fingerprint:
+        raise RunError(f"the data set '{data.name}' is not the one that the run in {folder} was trained on")
+    theirs = run.read_config()
+    if name := differing_setting(config, theirs):
+        raise RunError(
+            f"the run in {folder} has {name} = {theirs.settings().get(name)}, not {config.settings().get(name)}; "
+            "settings of a run cannot change; resume it with its own config or train in another folder"
+        )
+
+
 def check_checkpoint(config: Config, meta: Mapping[str, Any], folder: Path) -> None:
     """Raise unless a checkpoint was written with the config of its run.
 

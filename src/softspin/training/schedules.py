@@ -23,7 +23,9 @@ class Schedules:
         self.rates = torch.tensor(
             [config.learning_rate * factor for factor in factors], dtype=torch.float32, device=device
         )
-        self.rise = config.warmup * config.steps
+        # A tensor, as are the rates: compiled code then does not depend on the number of steps.
+        self.rise = torch.tensor(config.warmup * config.steps, dtype=torch.float32, device=device)
+        self.rises = config.warmup > 0
 
     def learning_rate(self, step: Tensor) -> Tensor:
         """Learning rate at a step.
@@ -46,6 +48,6 @@ class Schedules:
         Returns:
             A scalar in [0, 1], float32.
         """
-        if not self.rise:
+        if not self.rises:
             return torch.ones_like(step, dtype=torch.float32)
         return (step / self.rise).clamp(max=1.0).to(torch.float32)

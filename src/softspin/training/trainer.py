@@ -19,21 +19,33 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from softspin.config import Config, differing_setting
+from softspin.config import Config
 from softspin.data import Dataset
 from softspin.deprecation import renamed_arguments, renamed_members
-from softspin.errors import CheckpointError, DeviceError, OutOfTimeError, RunError, SupportError, TrainingError
+from softspin.errors import CheckpointError, OutOfTimeError, RunError, SupportError, TrainingError
 from softspin.evaluation import evaluate, log_z_for
 from softspin.model import DiscreteVAE, build
 from softspin.provenance import find_device, provenance
 from softspin.records import EVALUATED, ResultRow, RunRecord
 from softspin.samplers import LogZ, Sampler
 from softspin.training import checkpoint
+from softspin.training.best import Best
+from softspin.training.capture import compile_errors
 from softspin.training.engine import Engine
 from softspin.training.journal import NAME, Journal, summary_writer
 from softspin.training.process import interrupts_wait, locked
 from softspin.training.record import TERMS
-from softspin.training.results import RESULT, RUN, check_checkpoint, describe, read_run, result_rows, write_json
+from softspin.training.results import (
+    RESULT,
+    RUN,
+    check_checkpoint,
+    check_same,
+    describe,
+    read_run,
+    result_rows,
+    write_json,
+)
+from softspin.training.writer import CheckpointWriter
 
 AIS_REPORT_INTERVAL = 100
 """Minimum report interval that triggers AIS; below it the drift of log Z is negligible."""
@@ -94,10 +106,8 @@ class Trainer:
         model = build(config, data.spec) if model is None else model
         self.engine = Engine(config, model, data, self.device, sampler)
         self.seeds = [replica.seed for replica in config.replicas]
-        self.best: list[dict[str, Any] | None] = [None] * model.replicas
-        """Step and validation NLL of the best parameters of each replica."""
-        self.best_model: dict[str, Tensor] = {}
-        """The best parameters; the row of each replica is from its own best step."""
+        self.best = Best(model.replicas)
+        self._writer = CheckpointWriter(self.folder)
         self.seconds = 0.0
         self.deadline = math.inf
         """Value of `time.monotonic` at which training saves a checkpoint and raises OutOfTimeError."""
@@ -123,7 +133,10 @@ class Trainer:
         """
         with locked(self.folder):
             self._open(resume)
-            with Journal.open(self.folder, self.engine.steps if resume else None, self.tensorboard) as journal:
+            with (
+                Journal.open(self.folder, self.engine.steps if resume else None, self.tensorboard) as journal,
+                self._writer,
+            ):
                 self._loop(journal)
             return self._finish()
 
@@ -133,7 +146,7 @@ class Trainer:
         if resume:
             if not is_run:
                 raise RunError(f"no run in {self.folder} to resume; there is no {RUN}")
-            self._check_same()
+            check_same(self.config, self.data, self.folder)
             if checkpoint.exists(self.folder, "last"):
                 self._load()
             elif (self.folder / RESULT).exists():
@@ -167,6 +180,8 @@ class Trainer:
                 stop = bool(waiting)  # read once: a later Ctrl-C would not have a checkpoint
                 if step % every.checkpoint == 0 or step == last or stop or late:
                     self._save()
+                if step == last or stop or late:
+                    self._writer.wait()
                 if stop:
                     raise KeyboardInterrupt
                 if late:
@@ -176,15 +191,11 @@ class Trainer:
 
     def _step(self) -> None:
         try:
-            self.engine.step()
+            with compile_errors("the step"):
+                self.engine.step()
         except SupportError:  # CPU samplers reject NaN: report where it came from
             self._check(self.engine.record.first_nonfinite.cpu())
             raise
-        except RuntimeError as error:
-            if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
-                raise
-            what = str(error).strip().splitlines()[0]
-            raise DeviceError(f"the step could not be compiled ({what}); set compile=off") from error
 
     def _write(self, journal: Journal, line: dict[str, Any]) -> None:
         journal.write(line)
@@ -208,6 +219,8 @@ class Trainer:
 
     def _broke(self, step: int, what: str, seed: int) -> TrainingError:
         where = "there is no checkpoint yet"
+        with contextlib.suppress(CheckpointError):
+            self._writer.wait()
         with contextlib.suppress(CheckpointError):
             where = f"the last good checkpoint is at step {checkpoint.load_meta(self.folder, 'last')['step']}"
         return TrainingError(
@@ -236,22 +249,14 @@ class Trainer:
         self._check(self.engine.record.first_nonfinite.cpu())
         log_z = self._log_z(config.validation_temperatures, config.validation_chains)
         self.engine.correct_log_z(log_z.value, self._log_z_set)
-        found = evaluate(model, self.data.valid, log_z=log_z, samples=config.validation_samples, seed=self.seeds)
+        options: dict[str, Any] = {"samples": config.validation_samples, "compiled": self.engine.compiled}
+        with compile_errors("the validation"):
+            found = evaluate(model, self.data.valid, log_z=log_z, seed=self.seeds, **options)
         nll = found.nll.tolist()
         for seed, value in zip(self.seeds, nll, strict=True):
             if not math.isfinite(value):
                 raise self._broke(self.engine.steps, "the validation NLL", seed)
-        state = {name: value.detach().to("cpu", copy=True) for name, value in model.state_dict().items()}
-        self.best_model = self.best_model or {name: value.clone() for name, value in state.items()}
-        for replica, value in enumerate(nll):
-            before = self.best[replica]
-            if before is None or value < before["nll"]:
-                self.best[replica] = {"step": self.engine.steps, "nll": value}
-                if len(nll) == 1:  # the modules of a single replica may have no replica dimension
-                    self.best_model = state
-                for name, rows in state.items():
-                    if len(nll) > 1 and model.is_replicated(name):
-                        self.best_model[name][replica] = rows[replica]
+        self.best.update(model, self.engine.steps, nll)
         return {
             "step": self.engine.steps,
             "kind": "valid",
@@ -265,9 +270,9 @@ class Trainer:
     def _finish(self) -> list[ResultRow]:
         """Evaluate the best model on the test set and write `result.json`."""
         config, model = self.config, self.engine.model
-        model.load_state_dict(self.best_model)
+        model.load_state_dict(self.best.tensors)
         start_commit, rows = read_run(self.folder).provenance.commit, []
-        for row, best in zip(result_rows(model, self.data, config), self.best, strict=True):
+        for row, best in zip(result_rows(model, self.data, config), self.best.found, strict=True):
             for name in EVALUATED:
                 if (value := getattr(row, name)) is None or not math.isfinite(value):
                     raise self._broke(config.steps, f"'{name}' on the test set", row.seed)
@@ -287,36 +292,23 @@ class Trainer:
     def _save(self) -> None:
         self._check(self.engine.record.first_nonfinite.cpu())  # non-finite parameters are never saved
         meta = {
-            "step": self.engine.steps, "seconds": self.seconds, "best": self.best, "config": self.config.to_dict(),
+            "step": self.engine.steps, "seconds": self.seconds, "best": self.best.found,
+            "config": self.config.to_dict(),
         }  # fmt: skip
-        if self.best_model:
-            checkpoint.save(self.folder, "best", self.best_model, meta)
-        checkpoint.save(self.folder, "last", self.engine.state(), meta)
-
-    def _check_same(self) -> None:
-        """Raise unless the run in the folder has this config and these data."""
-        run = read_run(self.folder)
-        if run.data.fingerprint != self.data.fingerprint:
-            raise RunError(
-                f"the data set '{self.data.name}' is not the one that the run in {self.folder} was trained on"
-            )
-        theirs = run.read_config()
-        if name := differing_setting(self.config, theirs):
-            raise RunError(
-                f"the run in {self.folder} has {name} = {theirs.settings().get(name)}, not "
-                f"{self.config.settings().get(name)}; settings of a run cannot change; resume it with its own config "
-                "or train in another folder"
-            )
+        best = {"best": self.best.tensors} if self.best.tensors else {}
+        # `best` first: a run that is killed between the two resumes from the older `last`.
+        self._writer.save({**best, "last": self.engine.state()}, meta)
 
     def _load(self) -> None:
         tensors, meta = checkpoint.load(self.folder, "last")
         check_checkpoint(self.config, meta, self.folder)
         self.engine.load(tensors)
-        self.seconds, self.best = meta["seconds"], meta["best"]
-        if any(best is not None for best in self.best):
+        self.seconds, self.best.found = meta["seconds"], meta["best"]
+        if any(best is not None for best in self.best.found):
             # `best` is saved before `last`. After a kill between the two, `best` is newer, and has its own step.
-            self.best_model, meta = checkpoint.load(self.folder, "best")
-            self.best = meta["best"]
+            tensors, meta = checkpoint.load(self.folder, "best")
+            self.best.tensors = {name: value.to(self.device) for name, value in tensors.items()}
+            self.best.found = meta["best"]
 
 
 __getattr__ = renamed_members(__name__, {"Watcher": "Callback"})

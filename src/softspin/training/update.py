@@ -230,9 +230,12 @@ def check_replica_dimension(model: DiscreteVAE) -> None:
 @contextlib.contextmanager
 def tf32(allowed: bool) -> Iterator[None]:
     """Allow TF32 matrix products (10 bits of mantissa) on a GPU, or not; the setting is restored afterwards."""
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = allowed
+    products = torch.backends.cuda.matmul
+    before, precision = products.allow_tf32, products.fp32_precision
+    products.allow_tf32 = allowed
     try:
         yield
     finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
+        products.allow_tf32 = before
+        # The line above turns "none" into "ieee". Both mean no TF32, but they are different keys of compiled code.
+        products.fp32_precision = precision
