@@ -12,9 +12,9 @@ from data.stand_ins import Server, SmallMnist
 
 from softspin.data import load, optional
 from softspin.data.checksums import digest
-from softspin.data.fetch import cache_folder
 from softspin.data.sources import PUBLIC_SETS, KnownFile, omniglot_set
 from softspin.errors import DataError, MissingExtraError
+from softspin.files import cache_folder
 
 NOWHERE = "http://127.0.0.1:9"  # a port where nothing listens
 

@@ -94,10 +94,12 @@ def test_tf32_is_used_where_torch_may_use_it() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # NumPy's, under the interpreter
-def test_non_finite_values_propagate() -> None:
+@pytest.mark.parametrize("tf32", [True, False])
+@pytest.mark.parametrize("nan", [0x7FC00000, 0x7FFFFFFF, -1])  # of a CPU, of a GPU, and with a sign
+def test_non_finite_values_propagate(tf32: bool, nan: int) -> None:
     a, b = normal(1, 4, 8), normal(1, 8, 4, seed=1)
-    a[0, 1, 2], b[0, 3, 3] = torch.nan, torch.inf
-    found = matmul.joined(a, b)[0].isfinite()
+    a[0, 1, 2], b[0, 3, 3] = torch.tensor(nan, dtype=torch.int32).view(torch.float32), torch.inf
+    found = gpu_matmul.launch(a, b, gpu_matmul.tile_for(4, 4, 8), tf32)[0, 0].isfinite()
     assert not found[1].any()
     assert not found[:, 3].any()
     assert found[[0, 2, 3], :3].all()

@@ -37,6 +37,8 @@ def add_product(total, x, y, TF32: tl.constexpr):
     """Compute total + x @ y."""
     high_x, high_y = rounded(x), rounded(y)
     if TF32:
+        # The NaN of a GPU, 0x7fffffff, overflows to -0.0 when it is rounded.
+        high_x, high_y = tl.where(x == x, high_x, x), tl.where(y == y, high_y, y)  # noqa: PLR0124
         return tl.dot(high_x, high_y, total, input_precision="tf32")
     # The tensor core truncates its sums, so it accumulates only one tile before a rounded addition.
     part = tl.dot(x - high_x, high_y, input_precision="tf32")
