@@ -38,7 +38,7 @@ driver.set_active(Absent())
 run, JITFunction.run = JITFunction.run, compile_only
 
 from softspin.kernels import bernoulli, gpu, gpu_adam, gpu_bernoulli, gpu_draw, gpu_log_det, gpu_matmul
-from softspin.kernels import gpu_mean_field, gpu_noise, gpu_norm, init_rng_state
+from softspin.kernels import gpu_mean_field, gpu_noise, init_rng_state
 
 for n, replicas in json.loads(sys.argv[2]):
     case, rng_state = n, init_rng_state(0, replicas)
@@ -58,9 +58,6 @@ gpu_bernoulli.launch_backward(bernoulli.halves(g), v, s, torch.zeros(2, 100), Fa
 gpu_noise.launch(init_rng_state(0, 2), torch.zeros(2, 1000), 1)
 p = torch.zeros(2, 1000)
 gpu_adam.launch(p, p, p, p, p[0], p[0, :2], p[:, :1], 0.9, 0.999, 1e-3)
-y, s = torch.zeros(2, 2500, 200), torch.zeros(2, 200)
-t, statistics = gpu_norm.launch(y, y[:, :100], s, s, 0.01)
-gpu_norm.launch_backward(y, None, t, statistics, s, y)
 u, beta = torch.zeros(2, 2, 5, 100, 400)[..., :200], torch.ones(2)
 for family in range(3):
     case = family
@@ -91,7 +88,7 @@ def test_kernels_compile_and_fit(capability: int, boltzmanns: list[tuple[int, in
         ("gpu_matmul", "product"), ("gpu_matmul", "two_products"), ("gpu_mean_field", "settle"),
         ("gpu_bernoulli", "forward"), ("gpu_bernoulli", "backward"),
         ("gpu_noise", "fill"), ("gpu_adam", "update"), ("gpu_draw", "draw"),
-        ("gpu_draw", "draw_backward"), ("gpu_norm", "activate"), ("gpu_norm", "backward_apply"),
+        ("gpu_draw", "draw_backward"),
         ("gpu_log_det", "invert"), ("gpu_shared", "quantize_weights"), ("gpu_narrow", "sweep"),
     }  # fmt: skip
     assert all(shared <= SHARED_MEMORY[capability] for *_, shared in needs), needs

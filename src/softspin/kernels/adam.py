@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, library
-
-from softspin.kernels.matmul import TRITON
 
 BLOCK = 1024
 """Parameters for each partial sum of squares."""
-
-
-def is_fused(value: Tensor) -> bool:
-    """Check whether :func:`adam_step` supports this table: float32, on a GPU, with Triton installed."""
-    return TRITON and value.device.type == "cuda" and value.dtype == torch.float32
 
 
 @library.custom_op("softspin::adam_step", mutates_args=("value", "first", "second"))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, library
 from torch.autograd.function import once_differentiable
 
-from softspin.kernels.matmul import TRITON
+from softspin.kernels.support import has_kernels
 
 FAMILIES = ("power", "exp", "un_exp")
 """Names of the smoothings that the kernels support."""
@@ -16,7 +16,7 @@ FAMILIES = ("power", "exp", "un_exp")
 
 def is_fused(logits: Tensor) -> bool:
     """Check whether :func:`draw` supports these logits: float32 `(R, K, batch, bits)` on a GPU with Triton."""
-    return TRITON and logits.device.type == "cuda" and logits.dtype == torch.float32 and logits.ndim == 4
+    return has_kernels(logits) and logits.ndim == 4
 
 
 def draw(

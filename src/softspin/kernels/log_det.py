@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, library
 from torch.autograd.function import once_differentiable
 
-from softspin.kernels.matmul import TRITON
+from softspin.kernels.support import has_kernels
 
 LARGEST = 512
 """Largest matrix for which the kernel is used. Libraries are made for larger ones."""
@@ -16,7 +16,7 @@ LARGEST = 512
 
 def is_fused(matrix: Tensor) -> bool:
     """Check whether :func:`log_det` supports this matrix: float32, on a GPU, not large, with Triton installed."""
-    return TRITON and matrix.device.type == "cuda" and matrix.dtype == torch.float32 and matrix.shape[-1] <= LARGEST
+    return has_kernels(matrix) and matrix.shape[-1] <= LARGEST
 
 
 def log_det(matrix: Tensor) -> Tensor:

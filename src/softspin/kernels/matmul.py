@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 from typing import Any
 
 import torch
 from torch import Tensor, library
 from torch.autograd.function import once_differentiable
 
+from softspin.kernels.support import has_kernels
+
 ROWS = 4096
 """Maximum number of rows per replica for which the kernel is used."""
-TRITON = importlib.util.find_spec("triton") is not None
 
 
 def product(rows: Tensor, weight: Tensor) -> Tensor:
@@ -33,11 +33,7 @@ def latency_bound(rows: Tensor, weight: Tensor) -> bool:
     with many rows, as in an evaluation, use the GPU well.
     """
     return (
-        TRITON
-        and rows.device.type == "cuda"
-        and rows.dtype == weight.dtype == torch.float32
-        and rows.ndim == weight.ndim == 3
-        and 0 < rows.shape[1] <= ROWS
+        has_kernels(rows) and rows.dtype == weight.dtype and rows.ndim == weight.ndim == 3 and 0 < rows.shape[1] <= ROWS
     )
 
 

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, library
 from torch.autograd.function import once_differentiable
 
-from softspin.kernels.matmul import TRITON, product, tf32_allowed
+from softspin.kernels.matmul import product, tf32_allowed
+from softspin.kernels.support import has_kernels
 
 LARGEST = 256
 """Maximum number of units per side. The means of more do not fit into registers."""
@@ -24,9 +25,7 @@ def is_fused(odds: Tensor, weight: Tensor) -> bool:
     """
     n, m = weight.shape[-2:]
     return (
-        TRITON
-        and odds.device.type == "cuda"
-        and odds.dtype == torch.float32
+        has_kernels(odds)
         and n % 2 == m % 2 == 0
         and max(n, m) <= LARGEST
         and 4 * (n + -n % 16) * (m + -m % 16) + SCRATCH <= _shared_memory(odds.device)

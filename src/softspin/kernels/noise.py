@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from softspin.kernels.matmul import TRITON
+from softspin.kernels.support import TRITON
 from softspin.random import uniforms
 
 

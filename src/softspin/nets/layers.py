@@ -7,7 +7,6 @@ weight and adds the products, so terms that do not depend on the sample are comp
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 
@@ -16,7 +15,6 @@ from torch import Tensor, nn
 
 from softspin.errors import ShapeError
 from softspin.kernels.matmul import product
-from softspin.kernels.norm import is_fused, normalized_tanh
 from softspin.numerics import align, replica_matmul
 
 
@@ -59,21 +57,9 @@ class Linear(nn.Module):
                 f"inputs of {sizes} features for a layer of {self.weight.shape[1]}; they must add up to it"
             )
         out = align(self.bias, parts[0].ndim)
-        for one in self.products(*parts):
-            out = out + one
+        for part, rows in zip(parts, self.weight.split(sizes, dim=1), strict=True):
+            out = out + replica_matmul(part, rows, product)
         return out
-
-    def products(self, *parts: Tensor) -> list[Tensor]:
-        """Compute the terms x_i W_i, without the bias.
-
-        Args:
-            *parts: Inputs, as in :meth:`forward`.
-
-        Returns:
-            The products, each `(R, ..., outputs)`.
-        """
-        rows = self.weight.split([part.shape[-1] for part in parts], dim=1)
-        return [replica_matmul(part, own, product) for part, own in zip(parts, rows, strict=True)]
 
 
 class BatchNorm(nn.Module):
@@ -104,35 +90,10 @@ class BatchNorm(nn.Module):
         if self.training:
             over = tuple(range(1, x.ndim - 1))
             variance, mean = torch.var_mean(x, over, correction=0)
-            self._follow(mean, variance)
+            with torch.no_grad():
+                self.mean.lerp_(mean, 1 - self.decay)
+                self.variance.lerp_(variance, 1 - self.decay)
         else:
             mean, variance = self.mean, self.variance
         gain = self.scale * torch.rsqrt(variance + self.epsilon)
         return x * align(gain, x.ndim) + align(self.shift - mean * gain, x.ndim)
-
-    def tanh_of(self, linear: Linear, *parts: Tensor) -> Tensor:
-        """Compute tanh of the normalized outputs of a linear layer.
-
-        In training the mean is subtracted, so the bias of the linear layer changes only the running mean. The fused
-        operation uses this: its gradient of the bias is exactly 0, not a sum that rounds to about 0.
-
-        Args:
-            linear: The layer whose outputs are normalized.
-            *parts: Inputs of the layer.
-
-        Returns:
-            Hidden values, `(R, ..., features)`.
-        """
-        if not (self.training and parts[-1].ndim == 4 and is_fused(parts[-1])):
-            return torch.tanh(self(linear(*parts)))
-        *others, own = linear.products(*parts)
-        shared = functools.reduce(torch.add, others) if others else None
-        out, mean, variance = normalized_tanh(own, shared, self.scale, self.shift, self.epsilon)
-        self._follow(mean + linear.bias.detach(), variance)
-        return out
-
-    def _follow(self, mean: Tensor, variance: Tensor) -> None:
-        """Update the running statistics."""
-        with torch.no_grad():
-            self.mean.lerp_(mean, 1 - self.decay)
-            self.variance.lerp_(variance, 1 - self.decay)

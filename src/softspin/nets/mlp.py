@@ -77,9 +77,7 @@ class MLP(Net):
         """Inputs of the last layer: one tensor, or all inputs of a net without hidden layers."""
         hidden: Sequence[Tensor] = parts
         for linear, norm in zip(self.linears, self.norms, strict=False):
-            assert isinstance(linear, Linear)
-            assert isinstance(norm, BatchNorm)
-            hidden = (norm.tanh_of(linear, *hidden),)
+            hidden = (torch.tanh(norm(linear(*hidden))),)
         return hidden
 
     def split_last(self, *parts: Tensor) -> tuple[Tensor, Linear] | None:

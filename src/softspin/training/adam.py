@@ -7,7 +7,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from softspin.kernels.adam import adam_step, is_fused
+from softspin.kernels.adam import adam_step
+from softspin.kernels.support import has_kernels
 
 
 class Adam:
@@ -79,7 +80,7 @@ class Adam:
         number = number.to(torch.float64)
         root = (1 - self.beta2**number).sqrt().to(rate.dtype)
         size = rate / (1 - self.beta1**number).to(rate.dtype)
-        if is_fused(self.value):
+        if has_kernels(self.value):
             sizes = torch.stack([size, 1 / root] if self.corrected else [size * root, torch.ones_like(root)])
             table = self.value, self.first, self.second
             squares = adam_step(*table, gradient, self.decay, sizes, self.beta1, self.beta2, self.epsilon)

@@ -12,7 +12,7 @@ import torch
 from softspin.compile_cache import reusing_compiled_code
 from softspin.config import Config
 from softspin.errors import DeviceError
-from softspin.kernels.matmul import TRITON
+from softspin.kernels.support import TRITON
 from softspin.model import DiscreteVAE
 from softspin.parts import Part
 from softspin.samplers import Sampler
