@@ -1,0 +1,86 @@
+"""A measurement of a few seconds that compares a machine with the one of the benchmark."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+
+from softspin.kernels import gibbs_sweeps, init_rng_state
+from softspin.kernels.matmul import product
+
+ROUNDS = 7
+"""Repetitions of each measurement. The fastest counts, because other programs can only slow it down."""
+LAUNCHES = 200
+"""Small operations in a round."""
+
+
+class Probes(NamedTuple):
+    """Seconds of four kinds of work, of which a training step consists."""
+
+    latency: float
+    """A small operation."""
+    products: float
+    """A matrix product with the rows of a step at K = 25, for 2 replicas."""
+    traffic: float
+    """An element-wise function of a million numbers."""
+    sampler: float
+    """40 Gibbs sweeps of 1,000 chains of an RBM of 200 + 200 units, for 2 replicas."""
+
+
+@torch.no_grad()
+def measure(device: torch.device) -> Probes:
+    """Measure the machine.
+
+    Args:
+        device: Device of training.
+
+    Returns:
+        Seconds of each kind of work.
+    """
+    generator = torch.Generator().manual_seed(0)
+    small = torch.zeros(1, device=device)
+    rows, weight = (torch.rand(2, many, 400, generator=generator).to(device) for many in (2500, 400))
+    numbers, out = torch.rand(2, 1 << 20, generator=generator).to(device)
+    z = (torch.rand(2, 1000, 400, generator=generator) < 0.5).float().to(device)
+    bias, coupling = torch.zeros(2, 400, device=device), torch.zeros(2, 200, 200, device=device)
+    rng_state = init_rng_state(0, 2).to(device)
+    seconds = _on_gpu if device.type == "cuda" else _on_cpu
+    return Probes(
+        latency=seconds(lambda: small.add_(1), LAUNCHES),
+        products=seconds(lambda: product(rows, weight), 4),
+        traffic=seconds(lambda: torch.tanh(numbers, out=out), 4),
+        sampler=seconds(lambda: gibbs_sweeps(z, bias, coupling, rng_state, 40), 1),
+    )
+
+
+def _on_cpu(work: Callable[[], object], times: int) -> float:
+    work()
+    found = []
+    for _ in range(ROUNDS):
+        start = time.perf_counter()
+        for _ in range(times):
+            work()
+        found.append(time.perf_counter() - start)
+    return min(found) / times
+
+
+def _on_gpu(work: Callable[[], object], times: int) -> float:
+    """Seconds within a CUDA graph, as in training: the host does not count."""
+    work()  # compiles
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(times):
+            work()
+    found = []
+    for _ in range(ROUNDS):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        found.append(start.elapsed_time(end) / 1000)
+    return min(found) / times
