@@ -4,8 +4,8 @@
     python benchmarks/step_times.py --fit
 
 Every case runs in its own process. The processes of a wave compile and warm up at the same time; when all of them are
-ready, they are measured one after another, while the others wait. So every case has the GPU to itself. On a CPU, cases
-run one by one on one thread, and processor time is measured.
+ready, they are measured one after another, while the others wait. So every case has the GPU to itself. On a CPU, each
+case runs on one thread, and processor time is measured.
 
 A case that this commit has already measured on this device is skipped; --again measures it again. The file is written
 after each case. --fit writes the coefficients of the model (src/softspin/timing/coefficients.json), and the estimates
@@ -27,6 +27,7 @@ from typing import Any
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "step_times.json"
 CHECK = HERE / "results" / "step_times_check.json"
+COEFFICIENTS = HERE.parent / "src" / "softspin" / "timing" / "coefficients.json"
 IMAGES = 10_000
 
 # Structure, K, replicas, method, sampler, other settings. The first wave alone gives a rough fit.
@@ -95,7 +96,7 @@ EVALUATED = (*FIT[:6], *CHECKED[2:3], *FIT_CPU[:3], FIT_CPU[-2])
 """Cases whose validation is measured too; it depends on neither K nor method."""
 
 
-def settings(case: str) -> dict[str, Any]:
+def settings(case: str) -> dict[str, str]:
     """Settings of a case, as text of the command line."""
     structure, k, replicas, method, sampler, *others = case.split()
     seeds = "0" if replicas == "r1" else f"0-{int(replicas[1:]) - 1}"
@@ -149,7 +150,12 @@ def measure_case(case: str, device_name: str) -> None:
     for _ in range(10 if gpu else 2):
         engine.step()
     clock()
-    row: dict[str, Any] = {"case": case, "start_s": round(time.perf_counter() - started, 1)}
+    row: dict[str, Any] = {
+        "case": case,
+        "role": "check" if case in CHECKED + CHECKED_CPU else "fit",
+        "settings": settings(case),
+        "start_s": round(time.perf_counter() - started, 1),
+    }
     if case in EVALUATED:
         validate()
     print("READY", flush=True)
@@ -178,7 +184,7 @@ def measure_probes(device_name: str) -> dict[str, Any]:
 
     if device_name == "cpu":
         torch.set_num_threads(1)
-    found = measure(torch.device(device_name))._asdict()
+    found = measure(torch.device(device_name), time.process_time)._asdict()
     return {"case": "probes", "seconds": {name: float(f"{value:.4g}") for name, value in found.items()}}
 
 
@@ -218,10 +224,12 @@ def run(options: argparse.Namespace) -> None:
     import torch
 
     from softspin.provenance import provenance
+    from softspin.timing.machine import machine_name
 
-    origin = provenance(torch.device(options.device))
-    device = str(origin.device) if options.device == "cuda" else f"{origin.device}, 1 thread of {_processor()}"
-    where = {"device": device, "commit": origin.commit, "torch": origin.torch}
+    if options.device == "cpu":
+        torch.set_num_threads(1)
+    origin, device = provenance(torch.device(options.device)), machine_name(torch.device(options.device))
+    where = {"kind": options.device, "device": device, "commit": origin.commit, "torch": origin.torch}
     where["date"] = datetime.datetime.now(datetime.UTC).date().isoformat()
     rows = json.loads(options.out.read_text()) if options.out.exists() else []
     done = {row["case"] for row in rows if (row["device"], row["commit"]) == (device, origin.commit)}
@@ -238,18 +246,27 @@ def run(options: argparse.Namespace) -> None:
 
     if options.again or "probes" not in done:
         keep(measure_probes(options.device))
-    size = options.parallel if options.device == "cuda" else 1
-    for first in range(0, len(cases), size):
-        started = time.perf_counter()
-        for row in measure_wave(cases[first : first + size], options.device):
+    for first in range(0, len(cases), options.parallel):
+        started, wave = time.perf_counter(), cases[first : first + options.parallel]
+        for row in measure_wave(wave, options.device):
             keep(row)
-        print(f"wave of {len(cases[first : first + size])}: {time.perf_counter() - started:.0f} s", flush=True)
+        print(f"wave of {len(wave)}: {time.perf_counter() - started:.0f} s", flush=True)
 
 
-def _processor() -> str:
-    from softspin.timing.machine import processor
+def fit(path: Path) -> None:
+    """Write the coefficients and the check, and print the check."""
+    from softspin.timing.fitting import check_model, fit_model
 
-    return processor()
+    rows = json.loads(path.read_text())
+    kinds = sorted({row["kind"] for row in rows})
+    models = {kind: fit_model([row for row in rows if row["kind"] == kind]) for kind in kinds}
+    COEFFICIENTS.write_text(json.dumps({kind: model.to_json() for kind, model in models.items()}, indent=1) + "\n")
+    checked = [one for row in rows if (one := check_model(models[row["kind"]], row))]
+    CHECK.write_text("[\n" + ",\n".join(json.dumps(one) for one in checked) + "\n]\n")
+    for one in checked:
+        print(f"{one['ratio']:.2f}  {one['measured_ms']:9.3f} ms  {one['device']}: {one['case']}")
+    for kind, model in models.items():
+        print(f"{kind}: spread {model.spread:.2f}, {model.source}")
 
 
 def main() -> None:
@@ -265,6 +282,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.case:
         measure_case(options.case, options.device)
+    elif options.fit:
+        fit(options.out)
     else:
         run(options)
 

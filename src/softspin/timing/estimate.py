@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from dataclasses import dataclass
 
@@ -35,7 +36,16 @@ class Estimate:
         return Estimate(self.seconds + other.seconds, self.low + other.low, self.high + other.high)
 
     def __str__(self) -> str:
-        return f"about {duration(self.seconds)}, {duration(self.low)} to {duration(self.high)}"
+        return f"about {duration(self.seconds)}, {self.interval}"
+
+    @property
+    def interval(self) -> str:
+        """The interval as text."""
+        return f"{duration(self.low)} to {duration(self.high)}"
+
+    def to_json(self) -> dict[str, float]:
+        """Rounded to seconds."""
+        return {name: round(value) for name, value in dataclasses.asdict(self).items()}
 
 
 class Estimator:

@@ -28,6 +28,8 @@ class TimeModel:
 
     device: str
     """Device of the measurements."""
+    source: str
+    """Number of cases, commit and date of the measurements."""
     probes: Probes
     """Times of this device in :func:`softspin.timing.probes.measure`."""
     side_stream: bool
