@@ -69,7 +69,7 @@ class Estimator:
         """The machine that estimates are for."""
         self._spread = self._model.spread * (1.0 if own == self._model.device else SCALED_SPREAD)
         if probes is not None:
-            self._model = self._model.scaled(probes)
+            self._model = dataclasses.replace(self._model, probes=probes)
 
     def run(self, config: Config, data: DataSizes | None = None, step: int = 0) -> Estimate | None:
         """Estimate the time of a run.

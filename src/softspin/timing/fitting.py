@@ -14,6 +14,7 @@ from softspin.config import Config
 from softspin.timing.model import TimeModel
 from softspin.timing.probes import Probes
 from softspin.timing.work import (
+    PROBES,
     Amounts,
     DataSizes,
     StepWork,
@@ -26,8 +27,10 @@ from softspin.timing.work import (
 _DATA = DataSizes(784, 10_000, 10_000, 10_000)
 """Sizes of the random images of the benchmark."""
 Array = NDArray[np.float64]
-ROUNDS = 50
-"""Most rounds in which cases change between a sampler that is hidden and one that is not."""
+ROUNDS = 20
+"""Most rounds of the fit of steps with a side stream."""
+PULL = 1e-3
+"""Weight of (factor - 1)^2 relative to a squared relative error."""
 
 
 def nnls(matrix: Array, wanted: Array) -> Array:
@@ -65,70 +68,57 @@ def nnls(matrix: Array, wanted: Array) -> Array:
     return x / scale
 
 
-def fit_amounts(works: Sequence[Amounts], seconds: Sequence[float]) -> dict[str, float]:
-    """Fit seconds per unit of amounts that add up.
+def fit_amounts(works: Sequence[Amounts], seconds: Sequence[float], probes: Probes) -> dict[str, float]:
+    """Fit the factors of amounts that add up.
 
     Args:
         works: Amounts of each case.
         seconds: Measured time of each case.
+        probes: Seconds per unit.
 
     Returns:
-        Seconds per unit of each amount that occurs.
+        The factor of each amount that occurs, see :class:`TimeModel`.
     """
     names = sorted({name for work in works for name, amount in work.items() if amount})
+    unit = probes._asdict()
+    units = np.array([unit.get(PROBES[name], 1.0) for name in names])
     matrix = np.array([[work.get(name, 0.0) for name in names] for work in works], dtype=float)
-    times = np.array(seconds, dtype=float)
-    found = nnls(matrix / times[:, None], np.ones(len(times)))
+    matrix = matrix * units / np.array(seconds)[:, None]
+    # Amounts that grow together cannot be separated by a few cases. A weak pull towards 1 shares the time among them.
+    pull = math.sqrt(PULL) * np.eye(len(names))
+    found = nnls(np.vstack([matrix, pull]), np.concatenate([np.ones(len(matrix)), pull.sum(1)]))
     return dict(zip(names, found.tolist(), strict=True))
 
 
-def fit_steps(works: Sequence[StepWork], seconds: Sequence[float], *, side_stream: bool) -> dict[str, float]:
-    """Fit seconds per unit to the times of steps, see :class:`softspin.timing.model.TimeModel`.
+def fit_steps(
+    works: Sequence[StepWork], seconds: Sequence[float], probes: Probes, *, side_stream: bool
+) -> dict[str, float]:
+    """Fit the factors to the times of steps, see :class:`TimeModel`.
 
-    Which of the two sequences is the longer one in a case follows from the fit before, until that no longer changes.
+    Which of the two sequences is the longer one in a case follows from the fit before, and at first from the probes.
 
     Args:
         works: Work of each case.
         seconds: Measured time of a step of each case.
+        probes: Seconds per unit.
         side_stream: Whether the sampler runs beside the rest.
 
     Returns:
-        Seconds per unit of each amount that occurs.
+        The factor of each amount that occurs.
     """
     if not side_stream:
-        return fit_amounts([{**work.main, **work.sampler, **work.shared} for work in works], seconds)
-    order = np.argsort([-_total(work.sampler) / _total(work.main) for work in works], kind="stable")
-    best: tuple[float, dict[str, float]] = (np.inf, {})
-    for visible in range(len(works) // 2):  # the search is local, so it starts from several guesses
-        hidden = np.ones(len(works), dtype=bool)
-        hidden[order[:visible]] = False
-        best = min(best, _fit_from(works, seconds, hidden), key=lambda one: one[0])
-    return best[1]
-
-
-def _fit_from(
-    works: Sequence[StepWork], seconds: Sequence[float], hidden: NDArray[np.bool_]
-) -> tuple[float, dict[str, float]]:
-    """Loss and fit, from a guess of the cases in which the sampler is hidden."""
-    best: tuple[float, dict[str, float]] = (np.inf, {})
+        return fit_amounts([{**work.main, **work.sampler, **work.shared} for work in works], seconds, probes)
+    model = TimeModel(device="", source="", probes=probes, side_stream=True, factors={}, spread=1.0)
+    best = np.inf, model
     for _ in range(ROUNDS):
-        chosen = [{**(work.main if h else work.sampler), **work.shared} for work, h in zip(works, hidden, strict=True)]
-        found = fit_amounts(chosen, seconds)
-        main, sampler, shared = (np.array([_time(found, part) for part in parts]) for parts in zip(*works, strict=True))
-        loss = float(np.square((np.maximum(main, sampler) + shared) / seconds - 1).sum())
-        best = min(best, (loss, found), key=lambda one: one[0])
-        if (hidden == (main >= sampler)).all():
+        parts = [{**max(work.main, work.sampler, key=model.time), **work.shared} for work in works]
+        model = dataclasses.replace(model, factors=fit_amounts(parts, seconds, probes))
+        errors = [model.step(work) / measured - 1 for work, measured in zip(works, seconds, strict=True)]
+        loss = float(np.square(errors).sum())
+        if loss >= best[0]:
             break
-        hidden = main >= sampler
-    return best
-
-
-def _total(amounts: Amounts) -> float:
-    return sum(amounts.values())
-
-
-def _time(seconds: Mapping[str, float], amounts: Amounts) -> float:
-    return sum(seconds.get(name, 0.0) * amount for name, amount in amounts.items())
+        best = loss, model
+    return dict(best[1].factors)
 
 
 # Rows of the benchmark ----------------------------------------------------------------------------
@@ -149,29 +139,29 @@ def fit_model(rows: Sequence[Mapping[str, Any]]) -> TimeModel:
     configs = [_config(row) for row in rows]
     steps = [step_work(config, _DATA) for config in configs]
     times = [row["ms"]["median"] / 1000 for row in rows]
-    seconds = fit_steps(steps, times, side_stream=side_stream)
-    seconds |= fit_amounts([start_work(config) for config in configs], [row["start_s"] for row in rows])
+    factors = fit_steps(steps, times, probes, side_stream=side_stream)
+    factors |= fit_amounts([start_work(config) for config in configs], [row["start_s"] for row in rows], probes)
     evaluated = [(config, row) for config, row in zip(configs, rows, strict=True) if "log_z_s" in row]
     anneals = [(anneal_work(config, 1000, 1024), row["log_z_s"]) for config, row in evaluated]
     anneals += [(anneal_work(config, 200, 256), row["report_s"]) for config, row in evaluated]
-    seconds |= fit_amounts(*zip(*anneals, strict=True))
+    factors |= fit_amounts(*zip(*anneals, strict=True), probes)
     likelihoods = [
         (evaluation_work(config, _DATA, row["images"], config.validation_samples), row["evaluation_s"])
         for config, row in evaluated
     ]
-    seconds |= fit_amounts(*zip(*likelihoods, strict=True))
+    factors |= fit_amounts(*zip(*likelihoods, strict=True), probes)
     model = TimeModel(
         device=rows[0]["device"],
         source=f"{len(rows)} cases at commit {rows[0]['commit']}, {rows[0]['date']}",
         probes=probes,
         side_stream=side_stream,
-        seconds={name: float(f"{value:.4g}") for name, value in seconds.items()},
+        factors={name: float(f"{value:.4g}") for name, value in factors.items()},
         spread=1.0,
     )
     errors = []
     for left_out in range(len(rows)):
         works, others = (one[:left_out] + one[left_out + 1 :] for one in (steps, times))
-        without = dataclasses.replace(model, seconds=fit_steps(works, others, side_stream=side_stream))
+        without = dataclasses.replace(model, factors=fit_steps(works, others, probes, side_stream=side_stream))
         errors.append(abs(math.log(without.step(steps[left_out]) / times[left_out])))
     return dataclasses.replace(model, spread=round(math.exp(float(np.quantile(errors, 0.9))), 3))
 

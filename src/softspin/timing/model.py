@@ -18,7 +18,7 @@ COEFFICIENTS = "coefficients.json"
 
 @dataclass(frozen=True, kw_only=True)
 class TimeModel:
-    """Seconds per unit of work on a device.
+    """The time of work on a device: amounts, times the seconds per unit by a probe, times a fitted factor.
 
         seconds of a step = max(main, sampler) + shared,
 
@@ -31,36 +31,24 @@ class TimeModel:
     source: str
     """Number of cases, commit and date of the measurements."""
     probes: Probes
-    """Times of this device in :func:`softspin.timing.probes.measure`."""
+    """Seconds per unit. Those of another machine give the model of that machine."""
     side_stream: bool
     """Whether the sampler runs beside the rest."""
-    seconds: Mapping[str, float]
-    """Seconds per unit of each amount."""
+    factors: Mapping[str, float]
+    """Fitted factor of each amount: about 1 if the probe is typical of it, 0 if other amounts represent it, and 1 if no
+    case depended on it."""
     spread: float
-    """Factor by which a measured time is above or below the estimate in at most 10% of the cases, each left out of the
-    fit in turn."""
+    """Factor within which 90% of the cases lie, each left out of the fit in turn."""
 
     def time(self, amounts: Amounts) -> float:
         """Seconds of amounts of work in sequence."""
-        return sum(self.seconds.get(name, 0.0) * amount for name, amount in amounts.items())
+        unit = self.probes._asdict()
+        return sum(self.factors.get(name, 1.0) * unit.get(PROBES[name], 1.0) * amounts[name] for name in amounts)
 
     def step(self, work: StepWork) -> float:
         """Seconds of a training step."""
         main, sampler, shared = (self.time(part) for part in work)
         return (max(main, sampler) if self.side_stream else main + sampler) + shared
-
-    def scaled(self, probes: Probes) -> TimeModel:
-        """The model of another machine.
-
-        Args:
-            probes: Its measurement.
-
-        Returns:
-            The model, each time multiplied by the ratio of the probe that stands for it.
-        """
-        ratios = {name: value / getattr(self.probes, name) for name, value in probes._asdict().items()}
-        seconds = {name: value * ratios.get(PROBES[name], 1.0) for name, value in self.seconds.items()}
-        return dataclasses.replace(self, probes=probes, seconds=seconds)
 
     def to_json(self) -> dict[str, Any]:
         """The model as JSON."""

@@ -19,16 +19,16 @@ LAUNCHES = 200
 
 
 class Probes(NamedTuple):
-    """Seconds of four kinds of work, of which a training step consists."""
+    """Seconds per unit of four kinds of work, of which a training step consists."""
 
     latency: float
-    """A small operation."""
+    """Of a small operation."""
     products: float
-    """A matrix product with the rows of a step at K = 25, for 2 replicas."""
+    """Of a floating-point operation in a matrix product with the rows of a step at K = 25, for 2 replicas."""
     traffic: float
-    """An element-wise function of a million numbers."""
+    """Of an element in an element-wise function of a million."""
     sampler: float
-    """40 Gibbs sweeps of 1,000 chains of an RBM of 200 + 200 units, for 2 replicas."""
+    """Of a floating-point operation in 40 Gibbs sweeps of 1,000 chains of an RBM of 200 + 200 units, for 2 replicas."""
 
 
 @torch.no_grad()
@@ -40,7 +40,7 @@ def measure(device: torch.device, clock: Callable[[], float] = time.perf_counter
         clock: Clock in seconds, for a CPU.
 
     Returns:
-        Seconds of each kind of work.
+        Seconds per unit of each kind of work.
     """
     generator = torch.Generator().manual_seed(0)
     small = torch.zeros(1, device=device)
@@ -52,9 +52,9 @@ def measure(device: torch.device, clock: Callable[[], float] = time.perf_counter
     seconds = _on_gpu if device.type == "cuda" else functools.partial(_on_cpu, clock)
     return Probes(
         latency=seconds(lambda: small.add_(1), LAUNCHES),
-        products=seconds(lambda: product(rows, weight), 4),
-        traffic=seconds(lambda: torch.tanh(numbers, out=out), 4),
-        sampler=seconds(lambda: gibbs_sweeps(z, bias, coupling, rng_state, 40), 1),
+        products=seconds(lambda: product(rows, weight), 4) / (2 * 2 * 2500 * 400 * 400),
+        traffic=seconds(lambda: torch.tanh(numbers, out=out), 4) / len(numbers),
+        sampler=seconds(lambda: gibbs_sweeps(z, bias, coupling, rng_state, 40), 1) / (2 * 40 * 1000 * 4 * 200**2),
     )
 
 

@@ -1,6 +1,7 @@
 """Amounts of work in a training step, in a log Z and in an evaluation, from the settings of a run.
 
-Each amount is a feature of the time model; it has the same time per unit in all configurations of a device.
+An amount counts small operations, floating-point operations or elements, the units of :class:`Probes`. Counts of small
+operations and of passes over elements are rough; the fit corrects them by a factor for each amount.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ PROBES = {
     "start": "host",
     "start_layers": "host",
 }
-"""The probe that scales each amount to another machine; the host is not scaled."""
+"""The unit of each amount. Work of the host is in seconds."""
 
 
 class StepWork(NamedTuple):
@@ -86,8 +87,9 @@ def step_work(config: Config, data: DataSizes) -> StepWork:
     units, method = shape.units, METHODS.get(config.method)
     images = replicas * min(config.batch_size, data.train)
     rows = images * config.importance_samples
+    nets = _nets(config, data.pixels)
     products = activations = 0.0
-    for net in _nets(config, data.pixels):
+    for net in nets:
         # Each product has two more in the backward pass, but images need no gradient.
         products += 4 * images * net.image_weights + 6 * (rows if net.per_sample else images) * net.weights
         activations += (rows if net.per_sample else images) * net.activations
@@ -96,18 +98,21 @@ def step_work(config: Config, data: DataSizes) -> StepWork:
     iterations = 2 * config.mean_field_steps if overlap else 4 if integral else 0
     return StepWork(
         main={
-            "step": 1,
-            "layers": len(_nets(config, data.pixels)) * (shape.layers + 1),
-            "mean_field": config.mean_field_steps * overlap,
-            "gaussian_integral": units * integral,
+            "step": 40,
+            "layers": 12 * len(nets) * (shape.layers + 1),
+            "mean_field": 4 * config.mean_field_steps * overlap,
+            "gaussian_integral": units / 4 * integral,
         },
-        sampler={"sweeps": config.sweeps * units, "population": float(config.sampler == "pa")},
+        sampler={
+            "sweeps": 4 * 1000 * config.sweeps * couplings,
+            "population": 40 * (config.sampler == "pa"),
+        },
         shared={
             "tf32_products" if config.tf32 else "products": products,
             "prior_products": 2 * rows * couplings * iterations,
-            "activations": activations,
-            "soft_bits": rows * units,
-            "parameters": replicas * (sum(net.parameters for net in _nets(config, data.pixels)) + couplings),
+            "activations": 10 * activations,
+            "soft_bits": 30 * rows * units,
+            "parameters": 8 * replicas * (sum(net.parameters for net in nets) + couplings),
             "chain_sweeps": 4 * replicas * config.chains * config.sweeps * couplings,
         },
     )
@@ -117,8 +122,8 @@ def anneal_work(config: Config, temperatures: int, chains: int) -> Amounts:
     """Work of forward AIS for all replicas."""
     replicas, units = len(config.replicas), config.shape.units
     return {
-        "anneals": replicas,
-        "temperatures": replicas * temperatures * units,
+        "anneals": 40 * replicas,
+        "temperatures": 1000 * replicas * temperatures * units**2,
         "chain_temperatures": replicas * temperatures * chains * units**2,
     }
 
@@ -138,14 +143,14 @@ def evaluation_work(config: Config, data: DataSizes, images: int, samples: int) 
     nets = _nets(config, data.pixels)
     weights = sum(net.weights for net in nets if net.per_sample)
     return {
-        "image_layers": images * len(nets) * (config.shape.layers + 1),  # images are processed a few hundred at a time
+        "image_layers": images / 16 * len(nets) * (config.shape.layers + 1),  # images come a few hundred at a time
         "forward_products": 2 * len(config.replicas) * images * samples * weights,
     }
 
 
 def start_work(config: Config) -> Amounts:
-    """Work until the first step: compilation and capture."""
-    return {"start": 1, "start_layers": (config.shape.groups + 1) * (config.shape.layers + 1)}
+    """Seconds until the first step: compilation and capture."""
+    return {"start": 5, "start_layers": (config.shape.groups + 1) * (config.shape.layers + 1)}
 
 
 class _Net(NamedTuple):
