@@ -66,17 +66,14 @@ def test_the_interval_contains_the_estimate_and_adds_up() -> None:
     assert str(total) == "about 2 h 11 min, 1 h 50 min to 2 h 42 min"
     assert total.to_json() == {"seconds": 7860, "low": 6630, "high": 9720}
     assert [duration(value) for value in (0.4, 59.6, 200, 601, 3599, 360_000)] == [
-        "0 s", "1 min 0 s", "3 min 20 s", "10 min", "1 h 0 min", "100 h 0 min",
+        "0 s", "1 min 0 s", "3 min 20 s", "10 min", "59 min", "100 h",
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{"sampler": "pt"}, {"graph": "0:1,1:2"}, {"compile": "on"}],
-    ids=str,
-)
-def test_other_parts_are_unknown(changes: dict[str, str]) -> None:
-    assert Estimator(CPU).run(Config(data="mnist").with_settings([f"{k}={v}" for k, v in changes.items()])) is None
+@pytest.mark.parametrize("setting", ["sampler=pt", "prior=graph", "compile=on"])
+def test_other_parts_are_unknown(setting: str) -> None:
+    settings = ["structure=1-linear", "bits_per_group=3", "graph=0:1,1:2"] if setting == "prior=graph" else [setting]
+    assert Estimator(CPU).run(Config(data="mnist").with_settings(settings)) is None
 
 
 def test_sizes_of_data() -> None:
@@ -126,5 +123,5 @@ def test_the_machine_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probes, "ROUNDS", 1)
     found = probes.measure(CPU)
     assert all(value > 0 for value in found)
-    assert found.latency < min(found.products, found.traffic, found.sampler)
+    assert found.latency > max(found.products, found.traffic, found.sampler)
     assert "thread" in machine.machine_name(CPU)

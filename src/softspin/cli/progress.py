@@ -127,8 +127,9 @@ class FirstSteps:
         self.seen += 1
         if self.seen == WARM_UP_STEPS:
             self.start = step, time.monotonic()
-        if self.start is not None and (took := time.monotonic() - self.start[1]) > MEASURED_SECONDS:
-            made = step - self.start[0]
+        if self.start is None or (made := step - self.start[0]) == 0:
+            return
+        if (took := time.monotonic() - self.start[1]) > MEASURED_SECONDS:
             left = duration(took / made * (self.last - step))
             say(f"time    about {left} left for the steps, by the last {made:,} of them")
             self.start = None

@@ -63,11 +63,13 @@ class Estimator:
         self._device_type = device.type
         probes = measure_machine(device) if measure else known_machine(device)
         own = machine_name(device)
-        self.is_measured = probes is not None or own == self._model.device
+        # The name of a CPU says little about its speed, so only a GPU is recognized as that of the benchmark.
+        is_same = device.type == "cuda" and own == self._model.device
+        self.is_measured = probes is not None or is_same
         """Whether estimates are for this device; otherwise they are for that of the benchmark."""
         self.machine = own if self.is_measured else self._model.device
         """The machine that estimates are for."""
-        self._spread = self._model.spread * (1.0 if own == self._model.device else SCALED_SPREAD)
+        self._spread = self._model.spread * (1.0 if is_same else SCALED_SPREAD)
         if probes is not None:
             self._model = dataclasses.replace(self._model, probes=probes)
 
@@ -133,10 +135,13 @@ def sizes_of(data: datasets.Dataset) -> DataSizes:
 def duration(seconds: float) -> str:
     """Seconds as text.
 
-    >>> duration(7), duration(605), duration(7500)
-    ('7 s', '10 min', '2 h 5 min')
+    >>> duration(7), duration(605), duration(7500), duration(10**7)
+    ('7 s', '10 min', '2 h 5 min', '2,778 h')
     """
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 10:
-        return f"{minutes} min {rest} s" if minutes else f"{rest} s"
-    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
+    hours, rest = divmod(round(seconds), 3600)
+    minutes, rest = divmod(rest, 60)
+    if hours >= 24:
+        return f"{round(seconds / 3600):,} h"
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min" if minutes >= 10 else f"{minutes} min {rest} s" if minutes else f"{rest} s"

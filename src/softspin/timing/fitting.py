@@ -111,7 +111,8 @@ def fit_steps(
     model = TimeModel(device="", source="", probes=probes, side_stream=True, factors={}, spread=1.0)
     best = np.inf, model
     for _ in range(ROUNDS):
-        parts = [{**max(work.main, work.sampler, key=model.time), **work.shared} for work in works]
+        longer: list[Amounts] = [max(work.main, work.sampler, key=model.time) for work in works]
+        parts = [{**sequence, **work.shared} for sequence, work in zip(longer, works, strict=True)]
         model = dataclasses.replace(model, factors=fit_amounts(parts, seconds, probes))
         errors = [model.step(work) / measured - 1 for work, measured in zip(works, seconds, strict=True)]
         loss = float(np.square(errors).sum())
@@ -141,15 +142,16 @@ def fit_model(rows: Sequence[Mapping[str, Any]]) -> TimeModel:
     times = [row["ms"]["median"] / 1000 for row in rows]
     factors = fit_steps(steps, times, probes, side_stream=side_stream)
     factors |= fit_amounts([start_work(config) for config in configs], [row["start_s"] for row in rows], probes)
-    evaluated = [(config, row) for config, row in zip(configs, rows, strict=True) if "log_z_s" in row]
-    anneals = [(anneal_work(config, 1000, 1024), row["log_z_s"]) for config, row in evaluated]
-    anneals += [(anneal_work(config, 200, 256), row["report_s"]) for config, row in evaluated]
-    factors |= fit_amounts(*zip(*anneals, strict=True), probes)
-    likelihoods = [
-        (evaluation_work(config, _DATA, row["images"], config.validation_samples), row["evaluation_s"])
-        for config, row in evaluated
-    ]
-    factors |= fit_amounts(*zip(*likelihoods, strict=True), probes)
+    anneals: list[tuple[Amounts, float]] = []
+    likelihoods: list[tuple[Amounts, float]] = []
+    for config, row in zip(configs, rows, strict=True):
+        if "log_z_s" in row:
+            anneals += [(anneal_work(config, 1000, 1024), row["log_z_s"])]
+            anneals += [(anneal_work(config, 200, 256), row["report_s"])]
+            work = evaluation_work(config, _DATA, row["images"], config.validation_samples)
+            likelihoods += [(work, row["evaluation_s"])]
+    for pairs in (anneals, likelihoods):
+        factors |= fit_amounts([work for work, _ in pairs], [took for _, took in pairs], probes)
     model = TimeModel(
         device=rows[0]["device"],
         source=f"{len(rows)} cases at commit {rows[0]['commit']}, {rows[0]['date']}",

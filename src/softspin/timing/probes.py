@@ -49,7 +49,8 @@ def measure(device: torch.device, clock: Callable[[], float] = time.perf_counter
     z = (torch.rand(2, 1000, 400, generator=generator) < 0.5).float().to(device)
     bias, coupling = torch.zeros(2, 400, device=device), torch.zeros(2, 200, 200, device=device)
     rng_state = init_rng_state(0, 2).to(device)
-    seconds = _on_gpu if device.type == "cuda" else functools.partial(_on_cpu, clock)
+    on_gpu = device.type == "cuda"
+    seconds = functools.partial(_on_gpu, device) if on_gpu else functools.partial(_on_cpu, clock)
     return Probes(
         latency=seconds(lambda: small.add_(1), LAUNCHES),
         products=seconds(lambda: product(rows, weight), 4) / (2 * 2 * 2500 * 400 * 400),
@@ -69,8 +70,13 @@ def _on_cpu(clock: Callable[[], float], work: Callable[[], object], times: int) 
     return min(found) / times
 
 
-def _on_gpu(work: Callable[[], object], times: int) -> float:
+def _on_gpu(device: torch.device, work: Callable[[], object], times: int) -> float:
     """Seconds within a CUDA graph, as in training: the host does not count."""
+    with torch.cuda.device(device):
+        return _in_graph(work, times)
+
+
+def _in_graph(work: Callable[[], object], times: int) -> float:
     work()  # compiles
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()

@@ -41,6 +41,11 @@ PROBES = {
 }
 """The unit of each amount. Work of the host is in seconds."""
 
+STEP_OPERATIONS, LAYER_OPERATIONS = 40, 12
+"""Small operations of a step and of each layer in it, forward and backward."""
+ACTIVATION_PASSES, SOFT_BIT_PASSES, PARAMETER_PASSES = 10, 30, 8
+"""Passes over the elements of activations, soft bits and parameters in a step."""
+
 
 class StepWork(NamedTuple):
     """Work of one training step of all replicas."""
@@ -68,8 +73,7 @@ def is_modelled(config: Config, device: str) -> bool:
         (config.net, config.likelihood, config.prior) == ("mlp", "bernoulli", "rbm")
         and config.sampler in ("pa", "pcd")
         and issubclass(METHODS.get(config.method), DiscreteKL | GaussianIntegral | Overlap)
-        and config.compile == "auto"
-        and device in ("cuda", "cpu")
+        and config.compile in ("auto", "on" if device == "cuda" else "off")
     )
 
 
@@ -98,8 +102,8 @@ def step_work(config: Config, data: DataSizes) -> StepWork:
     iterations = 2 * config.mean_field_steps if overlap else 4 if integral else 0
     return StepWork(
         main={
-            "step": 40,
-            "layers": 12 * len(nets) * (shape.layers + 1),
+            "step": STEP_OPERATIONS,
+            "layers": LAYER_OPERATIONS * len(nets) * (shape.layers + 1),
             "mean_field": 4 * config.mean_field_steps * overlap,
             "gaussian_integral": units / 4 * integral,
         },
@@ -110,9 +114,9 @@ def step_work(config: Config, data: DataSizes) -> StepWork:
         shared={
             "tf32_products" if config.tf32 else "products": products,
             "prior_products": 2 * rows * couplings * iterations,
-            "activations": 10 * activations,
-            "soft_bits": 30 * rows * units,
-            "parameters": 8 * replicas * (sum(net.parameters for net in nets) + couplings),
+            "activations": ACTIVATION_PASSES * activations,
+            "soft_bits": SOFT_BIT_PASSES * rows * units,
+            "parameters": PARAMETER_PASSES * replicas * (sum(net.parameters for net in nets) + couplings),
             "chain_sweeps": 4 * replicas * config.chains * config.sweeps * couplings,
         },
     )
