@@ -83,7 +83,6 @@ CHECKED_CPU = (
     "2-nonlinear k25 r1 dvae#-power pcd",
     "1-nonlinear k1 r2 dvae#-exp pa",
     "4-nonlinear k5 r1 dvae-spike_exp pa chains=300",
-    "1-linear k5 r3 dvae#-un_exp pa",
 )
 EVALUATED = (*FIT[:3], *FIT[5:8], *FIT_CPU[:3], FIT_CPU[-2])
 """Cases whose validation is measured too; it depends on neither K nor method."""

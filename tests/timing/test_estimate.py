@@ -120,7 +120,7 @@ def test_without_a_cache_folder_the_machine_is_measured_each_time(
 
 
 def test_the_machine_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probes, "ROUNDS", 1)
+    monkeypatch.setattr(probes, "SECONDS", 0.0)
     found = probes.measure(CPU)
     assert all(value > 0 for value in found)
     assert found.latency > max(found.products, found.traffic, found.sampler)
