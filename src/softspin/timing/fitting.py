@@ -29,7 +29,7 @@ _DATA = DataSizes(784, 10_000, 10_000, 10_000)
 Array = NDArray[np.float64]
 ROUNDS = 20
 """Most rounds of the fit of steps with a side stream."""
-PULL = 1e-3
+PULL = 3e-3
 """Weight of (factor - 1)^2 relative to a squared relative error."""
 
 
@@ -135,26 +135,25 @@ def fit_model(rows: Sequence[Mapping[str, Any]]) -> TimeModel:
         The model. Its spread comes from fits that leave out each case in turn.
     """
     probes = Probes(**next(row["seconds"] for row in rows if row["case"] == "probes"))
+    evaluations = [(_config(row), row) for row in rows if row.get("role") == "evaluation"]
     rows = [row for row in rows if row.get("role") == "fit"]
     side_stream = rows[0]["kind"] == "cuda"
     configs = [_config(row) for row in rows]
     steps = [step_work(config, _DATA) for config in configs]
     times = [row["ms"]["median"] / 1000 for row in rows]
     factors = fit_steps(steps, times, probes, side_stream=side_stream)
-    factors |= fit_amounts([start_work(config) for config in configs], [row["start_s"] for row in rows], probes)
-    anneals: list[tuple[Amounts, float]] = []
-    likelihoods: list[tuple[Amounts, float]] = []
-    for config, row in zip(configs, rows, strict=True):
-        if "log_z_s" in row:
-            anneals += [(anneal_work(config, 1000, 1024), row["log_z_s"])]
-            anneals += [(anneal_work(config, 200, 256), row["report_s"])]
-            work = evaluation_work(config, _DATA, row["images"], config.validation_samples)
-            likelihoods += [(work, row["evaluation_s"])]
-    for pairs in (anneals, likelihoods):
+    starts = [(start_work(config), row["start_s"]) for config, row in zip(configs, rows, strict=True)]
+    anneals = [(anneal_work(config, 1000, 1024), row["log_z_s"]) for config, row in evaluations]
+    anneals += [(anneal_work(config, 200, 256), row["report_s"]) for config, row in evaluations]
+    likelihoods = [
+        (evaluation_work(config, _DATA, row["images"], config.validation_samples), row["evaluation_s"])
+        for config, row in evaluations
+    ]
+    for pairs in (starts, anneals, likelihoods):
         factors |= fit_amounts([work for work, _ in pairs], [took for _, took in pairs], probes)
     model = TimeModel(
         device=rows[0]["device"],
-        source=f"{len(rows)} cases at commit {rows[0]['commit']}, {rows[0]['date']}",
+        source=f"{len(rows)} cases; commit {', '.join(sorted({str(row['commit']) for row in rows}))}",
         probes=probes,
         side_stream=side_stream,
         factors={name: float(f"{value:.4g}") for name, value in factors.items()},
