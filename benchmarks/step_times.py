@@ -8,8 +8,8 @@ ready, they are measured one after another, while the others wait. So every case
 are not ready after --patience seconds are halted while the others are measured. On a CPU, each case runs on one thread,
 and processor time is measured.
 
-A case that this commit has already measured on this device is skipped; --again measures it again. The file is written
-after each case. --fit writes the coefficients of the model (src/softspin/timing/coefficients.json), and the estimates
+A case that this commit has already measured on this device is skipped; --again measures it again. Rows of the same kind
+of device (GPU or CPU) that are of another commit or device are replaced. The file is written after each case. --fit writes the coefficients of the model (src/softspin/timing/coefficients.json), and the estimates
 of the cases that are not used for the fit (benchmarks/results/step_times_check.json).
 """
 
@@ -290,7 +290,13 @@ def run(options: argparse.Namespace) -> None:
     where = {"kind": options.device, "device": device, "commit": origin.commit, "torch": origin.torch}
     where["date"] = datetime.datetime.now(datetime.UTC).date().isoformat()
     rows = json.loads(options.out.read_text()) if options.out.exists() else []
-    done = {row["case"] for row in rows if (row["device"], row["commit"]) == (device, origin.commit)}
+    old = [
+        row
+        for row in rows
+        if row["kind"] == options.device and (row["device"], row["commit"]) != (device, origin.commit)
+    ]
+    rows = [row for row in rows if row not in old]
+    done = {row["case"] for row in rows if row["kind"] == options.device}
     cases = [case for case in CASES[options.device] if all(word in case.split() for word in options.only.split())]
     cases = [case for case in cases if options.again or case not in done][: options.limit]
     for first in range(0, len(cases), options.parallel):

@@ -138,18 +138,17 @@ def fit_model(rows: Sequence[Mapping[str, Any]]) -> TimeModel:
     evaluations = [(_config(row), row) for row in rows if row.get("role") == "evaluation"]
     rows = [row for row in rows if row.get("role") == "fit"]
     side_stream = rows[0]["kind"] == "cuda"
-    configs = [_config(row) for row in rows]
-    steps = [step_work(config, _DATA) for config in configs]
+    steps = [step_work(_config(row), _DATA) for row in rows]
     times = [row["ms"]["median"] / 1000 for row in rows]
     factors = fit_steps(steps, times, probes, side_stream=side_stream)
-    starts = [(start_work(config), row["start_s"]) for config, row in zip(configs, rows, strict=True)]
+    starts = [(start_work(_config(row)), row["start_s"]) for row in rows if "start_s" in row]
     anneals = [(anneal_work(config, 1000, 1024), row["log_z_s"]) for config, row in evaluations]
     anneals += [(anneal_work(config, 200, 256), row["report_s"]) for config, row in evaluations]
     likelihoods = [
         (evaluation_work(config, _DATA, row["images"], config.validation_samples), row["evaluation_s"])
         for config, row in evaluations
     ]
-    for pairs in (starts, anneals, likelihoods):
+    for pairs in filter(None, (starts, anneals, likelihoods)):
         factors |= fit_amounts([work for work, _ in pairs], [took for _, took in pairs], probes)
     model = TimeModel(
         device=rows[0]["device"],

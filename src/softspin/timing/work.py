@@ -154,7 +154,7 @@ def evaluation_work(config: Config, data: DataSizes, images: int, samples: int) 
 
 def start_work(config: Config) -> Amounts:
     """Seconds until the first step: compilation and capture."""
-    return {"start": 5, "start_layers": (config.shape.groups + 1) * (config.shape.layers + 1)}
+    return {"start": 20, "start_layers": 3 * (config.shape.groups + 1) * (config.shape.layers + 1)}
 
 
 class _Net(NamedTuple):
