@@ -9,8 +9,10 @@ are not ready after --patience seconds are halted while the others are measured.
 and processor time is measured.
 
 A case that this commit has already measured on this device is skipped; --again measures it again. Rows of the same kind
-of device (GPU or CPU) that are of another commit or device are replaced. The file is written after each case. --fit writes the coefficients of the model (src/softspin/timing/coefficients.json), and the estimates
-of the cases that are not used for the fit (benchmarks/results/step_times_check.json).
+of device (GPU or CPU) that are of another commit or device are replaced. The file is written after each case.
+
+--fit writes the coefficients of the model (src/softspin/timing/coefficients.json), and the estimates of the cases that
+are not used for the fit (benchmarks/results/step_times_check.json).
 """
 
 from __future__ import annotations
