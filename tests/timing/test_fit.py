@@ -90,12 +90,13 @@ def test_every_amount_has_a_probe() -> None:
 
 def test_non_negative_least_squares_is_the_best_over_all_supports() -> None:
     generator = np.random.default_rng(0)
-    for _ in range(30):
-        matrix, wanted = generator.normal(size=(8, 4)), generator.normal(size=8)
+    for _ in range(100):
+        matrix = generator.normal(size=(8, 1)) + 0.5 * generator.normal(size=(8, 5))  # amounts grow together
+        wanted = generator.normal(size=8)
         best = np.inf
-        for size in range(5):
-            for support in itertools.combinations(range(4), size):
-                x = np.zeros(4)
+        for size in range(6):
+            for support in itertools.combinations(range(5), size):
+                x = np.zeros(5)
                 if support:
                     x[list(support)] = np.linalg.lstsq(matrix[:, support], wanted, rcond=None)[0]
                 if (x >= 0).all():
