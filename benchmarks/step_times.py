@@ -162,15 +162,21 @@ def _evaluation(case: str, device: Any) -> Iterator[dict[str, Any]]:
 
     value = log_z(1000, 1024)
 
-    def likelihood() -> object:
-        return evaluate(model, images, log_z=value, samples=config.validation_samples, seed=config.seeds)
+    def likelihood(samples: int) -> object:
+        return evaluate(model, images, log_z=value, samples=samples, seed=config.seeds)
 
-    work = {"report_s": lambda: log_z(200, 256), "log_z_s": lambda: log_z(1000, 1024), "evaluation_s": likelihood}
-    for one in work.values():
-        one()
+    def fastest(work: Callable[[], object]) -> float:
+        return round(min(_seconds(work, device) for _ in range(2)), 5)
+
+    log_z(200, 256), likelihood(100)
     yield {}
-    found = {name: round(min(_seconds(one, device) for _ in range(2)), 5) for name, one in work.items()}
-    yield {"role": "evaluation", "settings": named, "images": len(images)} | found
+    sizes = [{"temperatures": 200, "chains": 256}, {"temperatures": 1000, "chains": 1024}]
+    yield {
+        "role": "evaluation",
+        "settings": named,
+        "log_z": [size | {"seconds": fastest(lambda size=size: log_z(**size))} for size in sizes],
+        "likelihood": [{"images": len(images), "samples": 100, "seconds": fastest(lambda: likelihood(100))}],
+    }
 
 
 def _step(case: str, device: Any) -> Iterator[dict[str, Any]]:

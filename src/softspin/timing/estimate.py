@@ -70,7 +70,7 @@ class Estimator:
         self.machine = own if self.is_measured else self._model.device
         """The machine that estimates are for."""
         self._spread = self._model.spread * (1.0 if is_same else SCALED_SPREAD)
-        if probes is not None:
+        if probes is not None and not is_same:
             self._model = dataclasses.replace(self._model, probes=probes)
 
     def run(self, config: Config, data: DataSizes | None = None, step: int = 0) -> Estimate | None:

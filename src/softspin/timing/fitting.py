@@ -142,11 +142,15 @@ def fit_model(rows: Sequence[Mapping[str, Any]]) -> TimeModel:
     times = [row["ms"]["median"] / 1000 for row in rows]
     factors = fit_steps(steps, times, probes, side_stream=side_stream)
     starts = [(start_work(_config(row)), row["start_s"]) for row in rows if "start_s" in row]
-    anneals = [(anneal_work(config, 1000, 1024), row["log_z_s"]) for config, row in evaluations]
-    anneals += [(anneal_work(config, 200, 256), row["report_s"]) for config, row in evaluations]
-    likelihoods = [
-        (evaluation_work(config, _DATA, row["images"], config.validation_samples), row["evaluation_s"])
+    anneals = [
+        (anneal_work(config, one["temperatures"], one["chains"]), one["seconds"])
         for config, row in evaluations
+        for one in row["log_z"]
+    ]
+    likelihoods = [
+        (evaluation_work(config, _DATA, one["images"], one["samples"]), one["seconds"])
+        for config, row in evaluations
+        for one in row["likelihood"]
     ]
     for pairs in filter(None, (starts, anneals, likelihoods)):
         factors |= fit_amounts([work for work, _ in pairs], [took for _, took in pairs], probes)
