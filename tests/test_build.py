@@ -52,8 +52,8 @@ def test_wheel_and_sdist_record_the_commit(tmp_path: Path) -> None:
     commit = git(clone, "rev-parse", "--short=12", "HEAD")
     found = build_wheel(clone, tmp_path / "first")
     assert json.loads(found["softspin/_build.json"]) == {"commit": commit, "dirty": False}
-    for name in ("tables/table1.toml", "tables/table2.toml", "figures/stored/fig1.npz"):
-        assert f"softspin/experiments/{name}" in found
+    for name in ("experiments/tables/table1.toml", "experiments/figures/stored/fig1.npz", "timing/coefficients.json"):
+        assert f"softspin/{name}" in found
     assert {name.split("/")[0] for name in found} == {"softspin", f"softspin-{softspin.__version__}.dist-info"}
 
     (packed,) = sdist.SdistBuilder(str(clone)).build(directory=str(tmp_path / "sdist"))

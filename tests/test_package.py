@@ -35,6 +35,7 @@ LAYERS = [
     {"model"},
     {"evaluation"},
     {"training"},
+    {"timing"},
     {"sharing"},
     {"trained"},
     {"api"},

@@ -65,29 +65,52 @@ def test_missing_cells_are_trained_once(call: Call) -> None:
     assert [(row.cell, row.seed) for row in rows()[2:]] == [(EXP, 0), (EXP, 1)]
 
 
-def test_a_dry_run_prints_the_plan_and_writes_nothing(call: Call) -> None:
+def test_a_dry_run_prints_the_plan_and_writes_nothing(
+    call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     words = both()
-    ended = call(*words, "--dry-run")
-    assert ended.out.splitlines() == [
-        "cell                                                beta  published     seeds to run  time   ",
-        f"{POWER}  30    5.10 +- 0.25  0-1           unknown",
-        f"{EXP}   10    -             0-1           unknown",
-        "missing rows: 4; runs to train: 2; estimated time: unknown for 2 of 2 cells",
-    ]
+    head, power, exponential, total, source = call(*words, "--dry-run").out.splitlines()
+    assert head.split() == ["cell", "beta", "published", "seeds", "to", "run", "time"]
+    time = r"\d+ s to \d+ s"
+    assert re.fullmatch(rf"{POWER}  30    5\.10 \+- 0\.25  0-1           {time} *", power)
+    assert re.fullmatch(rf"{EXP}   10    -             0-1           {time} *", exponential)
+    assert re.fullmatch(rf"missing rows: 4; runs to train: 2; estimated time: about \d+ s, {time}", total)
+    assert re.fullmatch(r"times are those of .*; --measure scales them to this machine \(takes seconds, once\)", source)
     assert sorted(path.name for path in Path().rglob("*")) == ["experiments", "own.toml"]
+    before = call(*words, "--dry-run", "--seeds", "2-3", "--json").json
     assert call(*words, "--only", "power").code == 0
-    took = rows()[0].training_seconds
     first, second = call(*words, "--dry-run", "--seeds", "0-3", "--json").json
-    assert (first["missing"], first["seconds"], first["exact_match"]) == ([2, 3], took, True)
-    assert first["measured_on"] == rows()[0].provenance.device
-    assert (second["missing"], second["seconds"]) == ([0, 1, 2, 3], None)
-    (first,) = call(*words, "--dry-run", "--seeds", "0-5", "--steps", "80", "--only", "power", "--json").json
-    assert (first["seconds"], first["exact_match"]) == (pytest.approx((took or 0.0) * 3 * 10), False)
-    *_, total, source, high = call(*words, "--dry-run", "--seeds", "0-5", "--steps", "80").out.splitlines()
-    expected = r"\d+ (s|min \d+ s) \+ unknown for 1 of 2 cells"
-    assert re.fullmatch(f"missing rows: 12; runs to train: 2; estimated time: {expected}", total)
-    assert source == f"times exclude the final test and were measured on {rows()[0].provenance.device}"
-    assert high.startswith("~: scaled from other methods")
+    assert (first["missing"], second["missing"]) == ([2, 3], [0, 1, 2, 3])
+    assert first["time"] == before[0]["time"]  # a result row, which may have shared its device, changes no estimate
+    assert first["time"]["low"] <= first["time"]["seconds"] <= first["time"]["high"]
+    (longer,) = call(*words, "--dry-run", "--steps", "800000", "--only", "power", "--json").json
+    assert longer["time"]["seconds"] > 100
+    (unknown,) = call(*words, "--dry-run", "--set", "sampler=pt", "--only", "power", "--json").json
+    assert unknown["time"] is None
+    assert "estimated time: unknown for 2 of 2 cells" in call(*words, "--dry-run", "--set", "sampler=pt").out
+
+
+def test_a_measurement_of_the_machine_is_remembered(
+    call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    words = both()
+    assert call(*words, "--measure").code == 2
+    for options in (["--measure"], []):
+        *_, source = call(*words, "--dry-run", *options).out.splitlines()
+        assert re.fullmatch(r"times are those of .*threads?, one run at a time and no other program", source)
+
+
+def test_the_times_of_table_1_add_up(call: Call, tmp_path: Path) -> None:
+    words = ["grid", "table1", "--rows", tmp_path / "rows.jsonl", "--folder", tmp_path, "--dry-run", "--device", "cpu"]
+    plans = call(*words, "--json").json
+    assert len(plans) == 192
+    *_, total, _ = call(*words).out.splitlines()
+    hours = sum(plan["time"]["seconds"] for plan in plans) / 3600
+    found = re.search(r"estimated time: about ([\d,]+) h, [\d,]+ h to [\d,]+ h$", total)
+    assert found is not None
+    assert int(found[1].replace(",", "")) == pytest.approx(hours, abs=1.1)
 
 
 def test_a_time_limit_exits_with_75_and_the_next_call_resumes(call: Call) -> None:

@@ -15,6 +15,8 @@ import pytest
 from cli.command import TINY, Call
 
 from softspin.cli import demo as demo_command
+from softspin.cli import progress
+from softspin.cli import train as train_command
 from softspin.cli.settings import QUICK, make_config
 from softspin.config import Config
 from softspin.training.process import STOPPING
@@ -58,6 +60,29 @@ def test_json_output_is_pure_and_plots_change_no_result(
     for one, other in zip(with_pictures[1:-1], without[1:-1], strict=True):
         assert {**one, "seconds": 0} == {**other, "seconds": 0}
     assert with_pictures[-1]["rows"][0]["nll"] == without[-1]["rows"][0]["nll"]
+
+
+def test_the_estimated_time_is_printed(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    lines = call("train", tmp_path / "a", *TINY).out.splitlines()
+    (time,) = (line for line in lines if line.startswith("time "))
+    assert re.fullmatch(r"time    about \d+ s, \d+ s to \d+ s, on .+", time)
+    assert not (tmp_path / "cache").exists()  # a run this short is not worth a measurement
+    monkeypatch.setattr(train_command, "LONG_SECONDS", 0.0)
+    start = json.loads(call("train", tmp_path / "b", *TINY, "--json").out.splitlines()[0])
+    assert start["time"].keys() == {"seconds", "low", "high", "machine"}
+    assert "thread" in start["time"]["machine"]
+    assert (tmp_path / "cache").exists()
+
+
+def test_parts_that_the_estimate_does_not_cover_are_timed(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "MEASURED_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "WARM_UP_STEPS", 2)
+    lines = call("train", tmp_path / "run", *TINY, "--sampler", "pt").out.splitlines()
+    (time,) = (line for line in lines if line.startswith("time "))
+    assert re.fullmatch(r"time    about \d+ s left for the steps, by the last 1 of them", time)
 
 
 def test_settings_reach_the_config(tmp_path: Path) -> None:

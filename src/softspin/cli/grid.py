@@ -34,9 +34,10 @@ from softspin.experiments.scheduler import (
     RunStarted,
     Scheduler,
 )
-from softspin.experiments.times import BENCHMARK, measured
 from softspin.formatting import result_line
+from softspin.provenance import find_device
 from softspin.report.results import rejection_reason
+from softspin.timing import Estimator
 
 EXIT_CODES = {"done": 0, "failed": 1, "unfinished": NOT_FINISHED}
 
@@ -65,6 +66,12 @@ def grid(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the plan and its estimated time, and train nothing.")
     ] = False,
+    measure: Annotated[
+        bool,
+        typer.Option(
+            "--measure", help="With --dry-run: first measure this machine for a few seconds, and remember the result."
+        ),
+    ] = False,
     minutes: Annotated[
         float | None,
         typer.Option(
@@ -90,6 +97,8 @@ def grid(
     training; run the command again.
     """
     started = time.monotonic()
+    if measure and not dry_run:
+        raise typer.BadParameter("it needs --dry-run", param_hint="--measure")
     path = find_table(table)
     cells = choose(read_cells(path), only or [])
     check_settings(sets or [])
@@ -99,8 +108,7 @@ def grid(
     configs = [cell.config(settings=settings) for cell in cells]
     ours = path.parent == PAPER_TABLES
     file = rows if rows is not None else find_rows() if ours else path.with_name("rows.jsonl")
-    known = read_rows(file, warn)
-    existing_rows = latest(known)
+    existing_rows = latest(read_rows(file, warn))
     plans = [plan_cell(*pair, existing_rows, folder, retry=retry) for pair in zip(cells, configs, strict=True)]
     by_id = {cell.id: cell for cell in cells}
     done = [(row, by_id[key.cell]) for key, row in existing_rows.items() if row.ok and key.cell in by_id]
@@ -113,7 +121,7 @@ def grid(
     if outdated := sum(len(one.outdated) for one in plans):
         warn(f"{outdated} results in {file} are marked as outdated and will be rerun")
     if dry_run:
-        show_plan(plans, measured(known, BENCHMARK if ours else path.parent.parent / BENCHMARK), device, json)
+        show_plan(plans, Estimator(find_device(device), measure=measure), json)
         return
     deadline = None if minutes is None else started + 60 * minutes
     progress = _Progress(sum(spec.config.steps - spec.step for plan in plans for spec in plan.runs), json)

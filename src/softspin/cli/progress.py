@@ -11,12 +11,18 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeRemainingColumn
 
 from softspin.cli.console import say, say_json
+from softspin.timing.estimate import duration
 from softspin.training.trainer import Callback
 
 REFRESH_SECONDS = 0.1
 """Seconds between updates of the bar: a GPU makes thousands of steps a second."""
 SECONDS_PER_LINE = 30.0
 """Seconds between lines, except for validations."""
+
+WARM_UP_STEPS = 5
+"""Steps that are not timed: the first ones compile, and a CUDA graph is captured after three."""
+MEASURED_SECONDS = 10.0
+"""Seconds of steps from which the time of all steps is estimated."""
 
 
 class Callbacks:
@@ -104,6 +110,29 @@ class Bar:
     def stop(self) -> None:
         """Stop updating the bar."""
         self.progress.stop()
+
+
+class FirstSteps:
+    """Says how long the steps will take, from the first ones. For models whose time is not known before."""
+
+    def __init__(self, last: int) -> None:
+        self.last = last
+        self.seen = 0
+        self.start: tuple[int, float] | None = None
+
+    def report(self, line: Mapping[str, Any]) -> None:
+        pass
+
+    def step(self, step: int) -> None:
+        self.seen += 1
+        if self.seen == WARM_UP_STEPS:
+            self.start = step, time.monotonic()
+        if self.start is None or (made := step - self.start[0]) == 0:
+            return
+        if (took := time.monotonic() - self.start[1]) > MEASURED_SECONDS:
+            left = duration(took / made * (self.last - step))
+            say(f"time    about {left} left for the steps, by the last {made:,} of them")
+            self.start = None
 
 
 @contextlib.contextmanager

@@ -13,16 +13,20 @@ from softspin import api
 from softspin.cli.console import say, say_json
 from softspin.cli.options import NO_FLAGS, Flags, Json, takes_settings
 from softspin.cli.plots import PlotCallback
-from softspin.cli.progress import Bar, Callbacks, JsonLines, Lines
+from softspin.cli.progress import Bar, Callbacks, FirstSteps, JsonLines, Lines
 from softspin.cli.runs import RUNS, check_run, free_folder
 from softspin.cli.settings import default_folder, make_config, resumed_config
 from softspin.config import Config
 from softspin.errors import RunError
 from softspin.formatting import replica_name, result_line
 from softspin.records import ResultRow
+from softspin.timing import Estimate, Estimator, sizes_of
 from softspin.training import checkpoint
 from softspin.training.results import RESULT, RUN
-from softspin.training.trainer import Trainer
+from softspin.training.trainer import Callback, Trainer
+
+LONG_SECONDS = 60.0
+"""Runs above this are worth a measurement of the machine, which takes seconds."""
 
 
 @takes_settings
@@ -88,14 +92,21 @@ def run_training(
     dataset = api.load_data(config)
     trainer = Trainer(config, dataset, folder, tensorboard=tensorboard)
     start = _saved_step(folder) if resume else 0
+    estimator, time = _estimate(trainer, start)
     if json:
-        say_json({"kind": "start", "folder": folder, "step": start, "config": config.to_dict()})
+        told = None if time is None else time.to_json() | {"machine": estimator.machine}
+        say_json({"kind": "start", "folder": folder, "step": start, "config": config.to_dict(), "time": told})
     else:
         _introduce(trainer, quick or [], start)
+        if time is not None:
+            say(f"time    {time}, on {estimator.machine}")
     plots = PlotCallback(trainer)
     console = Console(highlight=False)
     bar = Bar(console, config.steps) if console.is_terminal and not json else None
-    trainer.callback = Callbacks([JsonLines() if json else bar or Lines(config.steps), plots])
+    shown: list[Callback] = [JsonLines() if json else bar or Lines(config.steps)]
+    if time is None and not json:
+        shown.append(FirstSteps(config.steps))
+    trainer.callback = Callbacks([*shown, plots])
     try:
         try:
             rows = trainer.train(resume=resume)
@@ -142,6 +153,17 @@ def _introduce(trainer: Trainer, quick: list[str], start: int) -> None:
     if quick:
         say(f"short   {' '.join(quick)} (--recipe uses the published settings)")
     say(f"folder  {trainer.folder}" + (f", from step {start:,}" if start else ""))
+
+
+def _estimate(trainer: Trainer, start: int) -> tuple[Estimator, Estimate | None]:
+    """The time that is left. A machine that was never measured is measured first if the run is long."""
+    config, data = trainer.config, sizes_of(trainer.data)
+    estimator = Estimator(trainer.device)
+    time = estimator.run(config, data, start)
+    if time is not None and not estimator.is_measured and time.seconds > LONG_SECONDS:
+        estimator = Estimator(trainer.device, measure=True)
+        time = estimator.run(config, data, start)
+    return estimator, time
 
 
 def _saved_step(folder: Path) -> int:

@@ -1,0 +1,147 @@
+"""The estimated time of a run: start, steps, reports, validations and the final test, with an interval."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from dataclasses import dataclass
+
+import torch
+
+from softspin import data as datasets
+from softspin.config import Config
+from softspin.errors import SoftspinError
+from softspin.evaluation.partition import EXACT
+from softspin.timing.machine import known_machine, machine_name, measure_machine
+from softspin.timing.model import load_model
+from softspin.timing.work import DataSizes, anneal_work, evaluation_work, is_modelled, start_work, step_work
+from softspin.training.trainer import AIS_REPORT_INTERVAL, REPORT_AIS
+
+SCALED_SPREAD = 1.2
+"""Factor on the spread of an estimate that is scaled to another machine."""
+PAPER_SIZES = {"mnist": DataSizes(784, 50_000, 10_000, 10_000), "omniglot": DataSizes(784, 23_000, 1_345, 8_070)}
+"""Sizes of the data sets of the paper, which need not be loaded for an estimate."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Seconds with an interval."""
+
+    seconds: float
+    low: float
+    high: float
+
+    def __add__(self, other: Estimate) -> Estimate:
+        """The sum. Its interval is the sum of the intervals, because the errors of similar runs are similar."""
+        return Estimate(self.seconds + other.seconds, self.low + other.low, self.high + other.high)
+
+    def __str__(self) -> str:
+        return f"about {duration(self.seconds)}, {self.interval}"
+
+    @property
+    def interval(self) -> str:
+        """The interval as text."""
+        return f"{duration(self.low)} to {duration(self.high)}"
+
+    def to_json(self) -> dict[str, float]:
+        """Rounded to seconds."""
+        return {name: round(value) for name, value in dataclasses.asdict(self).items()}
+
+
+class Estimator:
+    """Estimates training times on one device.
+
+    The times are those of the benchmark, scaled by a measurement of the device if there is one.
+
+    Args:
+        device: Device of training.
+        measure: Whether to measure the device now, which takes seconds.
+    """
+
+    def __init__(self, device: torch.device, *, measure: bool = False) -> None:
+        self._model = load_model(device.type)
+        self._device_type = device.type
+        probes = measure_machine(device) if measure else known_machine(device)
+        own = machine_name(device)
+        # The name of a CPU says little about its speed, so only a GPU is recognized as that of the benchmark.
+        is_same = device.type == "cuda" and own == self._model.device
+        self.is_measured = probes is not None or is_same
+        """Whether estimates are for this device; otherwise they are for that of the benchmark."""
+        self.machine = own if self.is_measured else self._model.device
+        """The machine that estimates are for."""
+        self._spread = self._model.spread * (1.0 if is_same else SCALED_SPREAD)
+        if probes is not None and not is_same:
+            self._model = dataclasses.replace(self._model, probes=probes)
+
+    def run(self, config: Config, data: DataSizes | None = None, step: int = 0) -> Estimate | None:
+        """Estimate the time of a run.
+
+        Args:
+            config: Settings of the run.
+            data: Sizes of the data; None for the data set that the config names.
+            step: Number of steps made before.
+
+        Returns:
+            The estimate; None if the model does not cover a part of the config, or the data cannot be loaded.
+        """
+        data = data or data_sizes(config.data)
+        if data is None or not is_modelled(config, self._device_type):
+            return None
+        left, every = config.steps - step, config.intervals
+        reports = (left - 1) // every.report + 1 if every.report >= AIS_REPORT_INTERVAL else 0
+        validations = (left - 1) // every.evaluate + 1 if left else 0
+        seconds = (
+            self._model.time(start_work(config))
+            + left * self._model.step(step_work(config, data))
+            + reports * self._log_z(config, **REPORT_AIS)
+            + validations * self._log_z(config, config.validation_temperatures, config.validation_chains)
+            + validations * self._likelihood(config, data, data.valid, config.validation_samples)
+            + 2 * self._log_z(config, config.test_temperatures, config.test_chains)
+            + self._likelihood(config, data, data.test, config.test_samples)
+        )
+        return Estimate(seconds, seconds / self._spread, seconds * self._spread)
+
+    def _log_z(self, config: Config, temperatures: int, chains: int) -> float:
+        exact = config.shape.units // 2 <= EXACT
+        return 0.0 if exact else self._model.time(anneal_work(config, temperatures, chains))
+
+    def _likelihood(self, config: Config, data: DataSizes, images: int, samples: int) -> float:
+        return self._model.time(evaluation_work(config, data, images, samples))
+
+
+@functools.cache
+def data_sizes(name: str) -> DataSizes | None:
+    """Sizes of a data set.
+
+    Args:
+        name: Name or path, as in a config.
+
+    Returns:
+        The sizes; None if the data cannot be loaded. Nothing is downloaded.
+    """
+    if name in PAPER_SIZES:
+        return PAPER_SIZES[name]
+    try:
+        return sizes_of(datasets.load(name, download=False))
+    except SoftspinError:
+        return None
+
+
+def sizes_of(data: datasets.Dataset) -> DataSizes:
+    """Sizes of a loaded data set."""
+    return DataSizes(data.pixels, len(data.train), len(data.valid), len(data.test))
+
+
+def duration(seconds: float) -> str:
+    """Seconds as text.
+
+    >>> duration(7), duration(605), duration(7500), duration(10**7)
+    ('7 s', '10 min', '2 h 5 min', '2,778 h')
+    """
+    hours, rest = divmod(round(seconds), 3600)
+    minutes, rest = divmod(rest, 60)
+    if hours >= 24:
+        return f"{round(seconds / 3600):,} h"
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min" if minutes >= 10 else f"{minutes} min {rest} s" if minutes else f"{rest} s"
