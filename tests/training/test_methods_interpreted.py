@@ -49,9 +49,7 @@ def gradients(model: DiscreteVAE, x: Tensor, uniforms: Tensor, kl_weight: Tensor
 
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("method", METHODS)
-def test_the_bound_with_kernels_equals_the_plain_one(
-    method: str, groups: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_bound_with_kernels_equals_the_plain_one(method: str, groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two replicas of two samples, against float64; every kernel of the method is called."""
     config = small(
         method=method, groups=groups, bits_per_group=4, layers=2, importance_samples=2, seeds=(0, 1), beta=None

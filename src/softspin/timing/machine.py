@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from softspin import __version__, files
-from softspin.data.fetch import cache_folder
+from softspin.files import cache_folder
 from softspin.timing import probes
 from softspin.timing.probes import Probes
 
