@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -11,11 +13,12 @@ from kernels.test_gpu import INTERPRETED
 from torch import Tensor
 from training.runs import bars, small
 
-from softspin.kernels import adam, bernoulli, draw, log_det, mean_field, support
+from softspin.kernels import bernoulli, draw, log_det, mean_field, support
 from softspin.methods.gaussian_integral import GaussianIntegral
 from softspin.model import DiscreteVAE, build
 from softspin.paper import METHODS
 from softspin.samplers.gibbs import Gibbs
+from softspin.training import adam
 from softspin.training.update import Update
 
 pytestmark = [
@@ -25,7 +28,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning"),
 ]
 
-USED = {
+USED: dict[str, list[str]] = {
     "dvae-spike_exp": [],
     "dvae++-exp": ["draw_soft_bits"],
     "dvae++-power": ["draw_soft_bits"],
@@ -36,6 +39,17 @@ USED = {
     "dvae#-gauss_int": ["log_det_and_inverse"],
 }
 """Operators that each method uses, besides that of the pixels."""
+
+
+def count_calls(monkeypatch: pytest.MonkeyPatch, called: list[str], module: ModuleType, name: str) -> None:
+    """Append the name to `called` at each call of an operator."""
+    operator = getattr(module, name)
+
+    def counted(*given: Any) -> Any:
+        called.append(name)
+        return operator(*given)
+
+    monkeypatch.setattr(module, name, counted)
 
 
 def gradients(model: DiscreteVAE, x: Tensor, uniforms: Tensor, kl_weight: Tensor) -> list[Tensor]:
@@ -67,26 +81,25 @@ def test_the_bound_with_kernels_equals_the_plain_one(method: str, groups: int, m
             one.method.before_step(0, one.prior)
     kl_weight = torch.tensor(0.7)
     expected = gradients(twin, x.double(), uniforms.double(), kl_weight.double())
-    called = []
-    for module in (draw, mean_field, log_det, bernoulli):
-        for name in {"draw_soft_bits", "mean_field", "log_det_and_inverse", "forward"} & vars(module).keys():
-            monkeypatch.setattr(
-                module, name, lambda *given, name=name, op=vars(module)[name]: (called.append(name), op(*given))[1]
-            )
+    called: list[str] = []
+    count_calls(monkeypatch, called, draw, "draw_soft_bits")
+    count_calls(monkeypatch, called, mean_field, "mean_field")
+    count_calls(monkeypatch, called, log_det, "log_det_and_inverse")
+    count_calls(monkeypatch, called, bernoulli, "forward")
     monkeypatch.setattr(support, "DEVICES", {"cpu"})
     monkeypatch.setattr(mean_field, "_shared_memory", lambda _: 232448)
     found = gradients(model, x, uniforms, kl_weight)
     assert sorted(set(called)) == sorted(["forward", *USED[method]])
-    for one, other in zip(found, expected, strict=True):
-        assert (one - other).abs().max() < 2e-4 * (1 + other.abs().max())
+    for got, want in zip(found, expected, strict=True):
+        assert (got - want).abs().max() < 2e-4 * (1 + want.abs().max())
 
 
 def test_updates_with_kernels_follow_the_plain_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three updates, with Adam's kernel and those of the bound."""
     config = small(bits_per_group=4, layers=2, importance_samples=2, seeds=(0, 1), sampler="pcd")
-    made, calls = {}, []
-    step = adam.adam_step
-    monkeypatch.setattr("softspin.training.adam.adam_step", lambda *given: (calls.append(1), step(*given))[1])
+    made: dict[bool, dict[str, Tensor]] = {}
+    called: list[str] = []
+    count_calls(monkeypatch, called, adam, "adam_step")
     for devices in ({"cuda"}, {"cpu"}):
         monkeypatch.setattr(support, "DEVICES", devices)
         monkeypatch.setattr(mean_field, "_shared_memory", lambda _: 232448)
@@ -96,6 +109,6 @@ def test_updates_with_kernels_follow_the_plain_ones(monkeypatch: pytest.MonkeyPa
         for _ in range(3):
             update.run(update.stages)
         made["cpu" in devices] = update.state()
-    assert len(calls) == 3
+    assert called == ["adam_step"] * 3
     for name, one in made[True].items():
         torch.testing.assert_close(one, made[False][name], rtol=1e-3, atol=1e-4, msg=name)
