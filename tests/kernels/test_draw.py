@@ -68,7 +68,8 @@ def test_the_kernels_equal_the_distribution(family: str, shared: bool, shape: tu
     on = [x.to(DEVICE) for x in (logits, uniforms, beta, *gradients)]
     epsilon, number = 0.05, FAMILIES.index(family)
     zeta, odds, nears, ratio = gpu_draw.launch(on[0], on[1][:, 0], on[1][:, 1], on[2], epsilon, number)
-    each = gpu_draw.launch_backward(on[0], nears, on[2], *on[3:], epsilon, number)
+    wide = [torch.cat([g, g], dim=-1)[..., : g.shape[-1]] for g in on[3:5]]  # rows that are not adjacent
+    each = gpu_draw.launch_backward(on[0], nears, on[2], *wide, on[5], epsilon, number)
     check((zeta, odds, ratio, each.sum_to_size(logits.shape)), want)
     assert ((zeta >= 0) & (zeta <= 1)).all()
 

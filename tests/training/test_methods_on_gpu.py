@@ -84,8 +84,8 @@ def test_the_compiled_bound_and_its_gradient_equal_those_of_the_cpu(method: str,
         if other.grad is None:
             assert one.grad is None or not one.grad.any(), name
             continue
-        assert one.grad is not None, name
-        assert (one.grad.cpu() - other.grad).abs().max() < 1e-3 * (1 + other.grad.abs().max()), name
+        found = torch.zeros_like(one) if one.grad is None else one.grad  # biases under batch norm have none
+        assert (found.cpu() - other.grad).abs().max() < 1e-3 * (1 + other.grad.abs().max()), name
 
 
 @needs_gpu

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor, library
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
-from softspin.kernels.matmul import latency_bound, tf32_allowed
+from softspin.kernels.matmul import latency_bound, ordered_sum, tf32_allowed
 
 LOW, UNIT = 2048.0, 8
 """Factor of the low halves, and the number of float16 numbers in a load of 16 bytes."""
@@ -57,11 +56,6 @@ def _padded(x: Tensor, value: float = 0.0) -> Tensor:
     return pad(x, (0, missing), value=value) if missing else x
 
 
-def _sum(parts: Tensor) -> Tensor:
-    """Add the parts in order. In a sum over a dimension, the order could depend on the number of replicas."""
-    return functools.reduce(torch.add, parts.unbind())
-
-
 class _LogProb(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -69,7 +63,7 @@ class _LogProb(torch.autograd.Function):
         parts, *residual = forward(halves(_padded(hidden)), weights, _padded(bias, OFF), _padded(x))
         ctx.save_for_backward(*residual, *weights, hidden)
         ctx.pixels = weight.shape[-1]
-        return _sum(parts)
+        return ordered_sum(parts)
 
     @staticmethod
     @once_differentiable
@@ -82,8 +76,8 @@ class _LogProb(torch.autograd.Function):
         # The bias is the weight of a hidden unit that is always 1. At least one is added.
         scaled = halves(pad(hidden, (0, UNIT - width % UNIT), value=1.0) * relative)
         grad_hidden, parts = backward(saved[:2], saved[2:], scaled, grad)
-        grad_weight = _sum(parts[:, :, :width, :pixels]) * largest
-        grad_bias = _sum(parts[:, :, width, :pixels]) * largest[..., 0]
+        grad_weight = ordered_sum(parts[:, :, :width, :pixels]) * largest
+        grad_bias = ordered_sum(parts[:, :, width, :pixels]) * largest[..., 0]
         return None, grad_hidden[..., :width], grad_weight, grad_bias
 
 

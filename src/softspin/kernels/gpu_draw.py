@@ -135,8 +135,8 @@ def draw(
 @triton.jit
 def draw_backward(
     logits, nears, betas, to_zeta, to_odds, to_ratio, out, rows, columns, shared_rows,
-    logit_replica, logit_row, epsilon, FAMILY: tl.constexpr, FAST: tl.constexpr,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    logit_replica, logit_row, zeta_replica, zeta_row, odds_replica, odds_row, epsilon,
+    FAMILY: tl.constexpr, FAST: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradient of the logits (R, rows, columns) from those of zeta, log odds and log ratios."""
     replica = tl.program_id(1).to(tl.int64)
@@ -147,6 +147,7 @@ def draw_backward(
     first, at = replica * rows * columns, row[:, None] * columns + column
     logits += replica * logit_replica
     logit = tl.load(logits + (row % shared_rows)[:, None] * logit_row + column, mask=inside, other=0.0)
+    at_zeta, at_odds = row[:, None] * zeta_row + column, row[:, None] * odds_row + column
     near = tl.load(nears + first + at, mask=inside, other=-1.0)
     one = near > 0
     near = -tl.abs(near)
@@ -157,8 +158,8 @@ def draw_backward(
     toward = sign * logit
     g_ratio = tl.load(to_ratio + replica * rows + row, mask=row < rows, other=0.0)[:, None]
     across, tail = tl.sigmoid(-toward), tl.sigmoid(-tl.minimum(toward + size, 80.0))  # e^80 is finite
-    g_size = sign * tl.load(to_odds + first + at, mask=inside, other=0.0) - tail * g_ratio
-    g_near = g_size * slope - sign * d * tl.load(to_zeta + first + at, mask=inside, other=0.0)
+    g_size = sign * tl.load(to_odds + odds_replica * replica + at_odds, mask=inside, other=0.0) - tail * g_ratio
+    g_near = g_size * slope - sign * d * tl.load(to_zeta + zeta_replica * replica + at_zeta, mask=inside, other=0.0)
     moved = across * tl.sigmoid(toward + size) * flow(d, near, far, beta, epsilon, FAMILY)
     tl.store(out + first + at, sign * (g_ratio * (across - tail) - g_near * moved), mask=inside)
 
@@ -190,12 +191,13 @@ def launch_backward(
     epsilon: float, family: int,
 ) -> Tensor:  # fmt: skip
     """Compute the gradient of the logits for every sample, `(R, K, batch, bits)`."""
-    logits = _rows(logits)
+    logits, to_zeta, to_odds = _rows(logits), _rows(to_zeta), _rows(to_odds)
     replicas, samples, batch, columns = nears.shape
     out = torch.empty_like(nears)
     draw_backward[(triton.cdiv(samples * batch, ROWS), replicas)](
-        logits, nears, beta.contiguous(), to_zeta.contiguous(), to_odds.contiguous(), to_ratio.contiguous(), out,
-        samples * batch, columns, logits.shape[1] * batch, logits.stride(0), logits.stride(2), epsilon,
+        logits, nears, beta.contiguous(), to_zeta, to_odds, to_ratio.contiguous(), out,
+        samples * batch, columns, logits.shape[1] * batch, logits.stride(0), logits.stride(2),
+        to_zeta.stride(0), to_zeta.stride(2), to_odds.stride(0), to_odds.stride(2), epsilon,
         FAMILY=family, FAST=FAST, ROWS=ROWS, COLUMNS=triton.next_power_of_2(columns),
     )  # fmt: skip
     return out

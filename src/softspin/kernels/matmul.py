@@ -60,18 +60,18 @@ class _Product(torch.autograd.Function):
 
 def joined(a: Tensor, b: Tensor) -> Tensor:
     """Compute the product by the kernel. The sum over its parts can be fused by torch.compile."""
-    return _sum(partial_products(a, b))
+    return ordered_sum(partial_products(a, b))
 
 
 def matmul_pair(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
     """Compute a @ b and c @ d in one launch, because most launches of a training step are too small to fill a GPU."""
     one, two = two_partial_products(a, b, c, d)
-    return _sum(one), _sum(two)
+    return ordered_sum(one), ordered_sum(two)
 
 
-def _sum(parts: Tensor) -> Tensor:
+def ordered_sum(parts: Tensor) -> Tensor:
     """Add the parts in order. The order of `Tensor.sum` can depend on the number of replicas."""
-    return functools.reduce(torch.add, parts.unbind())
+    return parts.squeeze(0) if len(parts) == 1 else functools.reduce(torch.add, parts.unbind())
 
 
 @library.custom_op("softspin::partial_products", mutates_args=())

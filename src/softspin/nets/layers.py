@@ -39,11 +39,12 @@ class Linear(nn.Module):
         self.weight = nn.Parameter(torch.stack(kernels))
         self.bias = nn.Parameter(torch.zeros(len(kernels), outputs))
 
-    def forward(self, *parts: Tensor) -> Tensor:
+    def forward(self, *parts: Tensor, trained_bias: bool = True) -> Tensor:
         """Apply the layer.
 
         Args:
             *parts: Inputs `(R, ..., features)`, whose features add up to `inputs` and whose other dimensions broadcast.
+            trained_bias: Whether the bias gets a gradient.
 
         Returns:
             Outputs, `(R, ..., outputs)`.
@@ -56,7 +57,7 @@ class Linear(nn.Module):
             raise ShapeError(
                 f"inputs of {sizes} features for a layer of {self.weight.shape[1]}; they must add up to it"
             )
-        out = align(self.bias, parts[0].ndim)
+        out = align(self.bias if trained_bias else self.bias.detach(), parts[0].ndim)
         for part, rows in zip(parts, self.weight.split(sizes, dim=1), strict=True):
             out = out + replica_matmul(part, rows, product)
         return out

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from softspin.kernels.support import has_kernels
 from softspin.nets.base import Affine, Net, NetSpec
 from softspin.nets.layers import BatchNorm, Linear
 
@@ -76,8 +77,10 @@ class MLP(Net):
     def _hidden(self, *parts: Tensor) -> Sequence[Tensor]:
         """Inputs of the last layer: one tensor, or all inputs of a net without hidden layers."""
         hidden: Sequence[Tensor] = parts
+        # In training, batch norm subtracts the bias with the mean, so its gradient is 0. A GPU need not sum it up.
+        trained_bias = not (self.training and has_kernels(parts[0]))
         for linear, norm in zip(self.linears, self.norms, strict=False):
-            hidden = (torch.tanh(norm(linear(*hidden))),)
+            hidden = (torch.tanh(norm(linear(*hidden, trained_bias=trained_bias))),)
         return hidden
 
     def split_last(self, *parts: Tensor) -> tuple[Tensor, Linear] | None:
