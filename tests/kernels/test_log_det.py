@@ -12,7 +12,7 @@ from softspin.kernels import log_det
 
 gpu_log_det = pytest.importorskip("softspin.kernels.gpu_log_det", reason="Triton is not installed")
 
-SIZES = [1, 3, 17, 100, 130, 200]
+SIZES = [1, 3, 17, 100, 130, pytest.param(200, marks=pytest.mark.slow)]
 
 
 def positive_definite(replicas: int, n: int, lowest: float = 0.05, scale: float = 1.0) -> Tensor:
@@ -44,7 +44,9 @@ def test_nearly_singular_matrices(n: int) -> None:
     check(positive_definite(2, n, lowest=1e-4), 3e-3)
 
 
-@pytest.mark.parametrize("n", [1, 17, 100, 130])
+@pytest.mark.parametrize(
+    "n", [1, 17, pytest.param(100, marks=pytest.mark.slow), pytest.param(130, marks=pytest.mark.slow)]
+)
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning", "ignore:divide by zero:RuntimeWarning")  # NumPy's
 def test_a_matrix_that_is_not_positive_definite_gives_nan_in_its_replica_alone(n: int) -> None:
     matrix = positive_definite(5, n)
@@ -60,7 +62,7 @@ def test_a_matrix_that_is_not_positive_definite_gives_nan_in_its_replica_alone(n
         assert torch.equal(found[own], inverse[own])
 
 
-@pytest.mark.parametrize("n", [17, 130])
+@pytest.mark.parametrize("n", [17, pytest.param(130, marks=pytest.mark.slow)])
 def test_a_replica_does_not_depend_on_the_others(n: int) -> None:
     matrix = positive_definite(3, n)
     value, inverse = gpu_log_det.launch(matrix)
