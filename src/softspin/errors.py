@@ -30,6 +30,10 @@ class TooLargeError(SoftspinError, ValueError):
     """A Boltzmann machine that is too large for exact enumeration or for a kernel."""
 
 
+class NoClosedFormError(SoftspinError, NotImplementedError):
+    """A quantity of a distribution that has no closed form. The message names what to use instead."""
+
+
 class DeviceError(SoftspinError, RuntimeError):
     """A device that is not available, or tensors on the wrong device."""
 

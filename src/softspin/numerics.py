@@ -15,7 +15,38 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import logsigmoid
 
+from softspin.errors import SupportError
+
 LOG_HALF = -0.6931471805599453
+
+
+def real_tensor(name: str, value: Any) -> Tensor:
+    """Convert an array, a list or a number to a floating-point tensor. Such a tensor is returned as it is.
+
+    Args:
+        name: Name of the value in the error message.
+        value: Tensor, NumPy array, number, or nested list of numbers.
+
+    Returns:
+        A tensor. Integers and booleans get torch's default type.
+
+    Raises:
+        SupportError: The value does not consist of real numbers.
+
+    Example:
+        >>> real_tensor("bias", [0, 1])
+        tensor([0., 1.])
+    """
+    try:
+        tensor = value if isinstance(value, Tensor) else torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        what = " ".join(str(error).split())
+        raise SupportError(
+            f"{name} is a {type(value).__name__} that is no tensor, array or list of numbers: {what}"
+        ) from None
+    if tensor.is_complex():
+        raise SupportError(f"{name} holds complex numbers; it must be real")
+    return tensor if tensor.is_floating_point() else tensor.to(torch.get_default_dtype())
 
 
 def log1mexp(x: Tensor) -> Tensor:

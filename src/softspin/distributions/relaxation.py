@@ -7,7 +7,8 @@ from typing import Literal
 
 from torch import Tensor
 
-from softspin.distributions.boltzmann import Boltzmann, check_shape
+from softspin.distributions.boltzmann import Boltzmann
+from softspin.distributions.checks import check_shape
 from softspin.numerics import align
 from softspin.smoothing import SoftBits
 

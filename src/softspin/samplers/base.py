@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,12 @@ class Sampler(Part):
             The sampler.
         """
         return cls()
+
+    def __repr__(self) -> str:
+        """The class and its options."""
+        options = inspect.signature(type(self)).parameters
+        shown = [f"{name}={value!r}" for name, value in vars(self).items() if name in options]
+        return f"{type(self).__name__}({', '.join(shown)})"
 
     @abstractmethod
     def init(self, boltzmann: Boltzmann, chains: int, seed: int) -> State:

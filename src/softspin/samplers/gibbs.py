@@ -81,6 +81,7 @@ def init(boltzmann: Boltzmann, chains: int, seed: int, start: Tensor | None = No
         return GibbsState(
             independent_draw(boltzmann, torch.zeros_like(boltzmann.bias), rng_state, (chains,)), rng_state
         )
+    start = boltzmann.as_states("the initial chains", start)
     check_chains(start, boltzmann, what="the initial chains")
     if start.shape[-2] != chains:
         raise ShapeError(f"start has {start.shape[-2]} chains; it must have {chains}, as requested by chains")

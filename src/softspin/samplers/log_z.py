@@ -174,6 +174,7 @@ def reverse_ais(
         Carlo, arXiv:1511.02543.
     """
     check_boltzmann(boltzmann)
+    samples = boltzmann.as_states("the samples", samples)
     check_chains(samples, boltzmann, what="the samples")
     biases = base_biases(boltzmann, base)
     steps = check_schedule(linear_schedule(temperatures) if schedule is None else schedule)
@@ -338,6 +339,7 @@ def estimate(
     base_biases(boltzmann, base)
     check_implementation(boltzmann, implementation)
     if samples is not None:
+        samples = boltzmann.as_states("the samples", samples)
         check_chains(samples, boltzmann, what="the samples")
     if method == "exact" or (method == "auto" and boltzmann.enumerated_units <= LARGEST):
         return exact(boltzmann)

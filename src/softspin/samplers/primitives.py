@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from softspin.distributions import Boltzmann
-from softspin.distributions.boltzmann import check_finite
+from softspin.distributions.checks import check_finite, check_is_boltzmann
 from softspin.errors import DeviceError, ShapeError, SupportError, unknown_name
 from softspin.kernels import Implementation, choose, gibbs_sweeps
 from softspin.kernels import anneal as anneal_bipartite
@@ -183,7 +183,8 @@ def worst_replica(badness: Tensor) -> tuple[tuple[int, ...], str]:
 
 
 def check_boltzmann(boltzmann: Boltzmann) -> None:
-    """Raise SupportError unless all parameters are finite."""
+    """Raise SupportError unless it is a Boltzmann distribution and all its parameters are finite."""
+    check_is_boltzmann(boltzmann)
     check_finite(bias=boltzmann.bias, weight=boltzmann.couplings.detach())
 
 
@@ -220,6 +221,8 @@ def check_chains(z: Tensor, boltzmann: Boltzmann, chain_dims: int | None = 1, wh
 
     If the Boltzmann machine validates, z must be bits. Chains have `chain_dims` dimensions; None allows any number.
     """
+    if not isinstance(z, Tensor):
+        raise SupportError(f"{what} are a {type(z).__name__}; give a tensor of {boltzmann.bias.dtype}")
     replicas, shape = tuple(boltzmann.batch_shape), tuple(z.shape)
     between = len(shape) - len(replicas) - 1
     fits = between >= 0 if chain_dims is None else between == chain_dims
