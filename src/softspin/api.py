@@ -6,17 +6,17 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from softspin import data as datasets
 from softspin.config import CUSTOM, Config
 from softspin.data import Dataset
 from softspin.data.dataset import DataSpec
 from softspin.deprecation import renamed_arguments
-from softspin.errors import ConfigError, ShapeError
+from softspin.errors import ConfigError
 from softspin.evaluation.running import evaluating
 from softspin.model import DiscreteVAE, build
+from softspin.nets.custom import check_net
 from softspin.samplers import Sampler
 from softspin.sharing.metadata import describe_checkpoint
 from softspin.trained import Model, load
@@ -138,16 +138,6 @@ def with_nets(
     outputs = own.bits_per_group * own.method.outputs_per_bit
     with evaluating(own):
         for group, net in enumerate(own.encoder):
-            _check_net(f"the encoder of group {group + 1}", net, data.features + group * own.bits_per_group, outputs)
-        _check_net("the decoder", own.decoder, own.units, own.likelihood.outputs)
+            check_net(f"the encoder of group {group + 1}", net, data.features + group * own.bits_per_group, outputs)
+        check_net("the decoder", own.decoder, own.units, own.likelihood.outputs)
     return own
-
-
-def _check_net(what: str, net: nn.Module, inputs: int, outputs: int) -> None:
-    """Raise unless a network maps rows of `inputs` numbers to rows of `outputs`."""
-    try:
-        out: Tensor = net(torch.zeros(1, 1, 2, inputs))
-    except (RuntimeError, ValueError, TypeError) as error:
-        raise ShapeError(f"{what} failed on an input with {inputs} features: {error}") from error
-    if out.shape != (1, 1, 2, outputs):
-        raise ShapeError(f"{what} maps {inputs} features to {out.shape[-1]}; expected {outputs}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any, Protocol
@@ -108,8 +109,41 @@ def log_z_interval(value: float | None, low: float | None, high: float | None) -
     """
     if low is not None and low == high:
         return f"log Z = {number(value)} (exact)"
-    ends = ["-inf" if low is None else f"{low:.2f}", "inf" if high is None else f"{high:.2f}"]
-    return f"log Z in [{', '.join(ends)}]"
+    return f"log Z in {interval_text(-math.inf if low is None else low, math.inf if high is None else high)}"
+
+
+def interval_text(low: float, high: float) -> str:
+    """Format an interval with two decimals, or with as many more as it takes to tell its ends apart.
+
+    >>> interval_text(21.5, 22.25), interval_text(22.19301, 22.19342)
+    ('[21.50, 22.25]', '[22.1930, 22.1934]')
+    """
+    return f"[{', '.join(distinct(low, high))}]"
+
+
+def distinct(*values: float) -> list[str]:
+    """Format numbers with two decimals, or with as many more (up to nine) as it takes to tell them apart.
+
+    >>> distinct(22.1934, 22.1938), distinct(1.0, 1.0)
+    (['22.193', '22.194'], ['1.00', '1.00'])
+    """
+    for digits in range(2, 10):
+        texts = [f"{value:.{digits}f}" for value in values]
+        if len(set(texts)) == len(set(values)):
+            return texts
+    return [f"{value:.2f}" for value in values]
+
+
+def with_error(value: float, error: float) -> str:
+    """Format a number with its standard error: two decimals, or more if the error would be 0.00.
+
+    >>> with_error(84.2, 0.05), with_error(22.193, 0.00031), with_error(1.0, 0.0)
+    ('84.20 +- 0.05', '22.19300 +- 0.00031', '1.00 +- 0')
+    """
+    if not math.isfinite(error) or error == 0:
+        return f"{value:.2f} +- {error:g}"
+    digits = 2 if error >= 0.005 else min(9, 1 - math.floor(math.log10(error)))
+    return f"{value:.{digits}f} +- {error:.{digits}f}"
 
 
 def detail_lines(row: ResultRow) -> list[str]:

@@ -10,7 +10,7 @@ import contextlib
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Generic, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,36 +20,38 @@ from softspin.distributions import Boltzmann
 from softspin.errors import ShapeError
 from softspin.evaluation.draws import check_room, replica_keys, uniforms, word_offsets
 from softspin.evaluation.running import Running, check_images, evaluating, image_batches
+from softspin.formatting import with_error
 from softspin.model import DiscreteVAE
 from softspin.samplers import LogZ
 from softspin.samplers.primitives import check_count
+from softspin.samplers.result import Number
 
 ACTIVE = 0.01
 """A bit is active if the variance of its posterior mean over images is above this."""
 
 
-class Likelihood(NamedTuple):
-    """Averages over images in nats; tensors `(R,)`, float64. elbo = reconstruction - kl <= -nll."""
+class Likelihood(NamedTuple, Generic[Number]):
+    """Averages over images in nats: tensors `(R,)`, float64, or floats for one model. elbo = reconstruction - kl."""
 
-    nll: Tensor
+    nll: Number
     """-log p(x) with `log_z.value`: an upper bound in expectation, tighter with more importance samples."""
-    standard_error: Tensor
+    standard_error: Number
     """Standard error of `nll` over images; NaN for a single image. The error of log Z is not included."""
-    lower: Tensor
+    lower: Number
     """`nll` with `log_z.lower`."""
-    upper: Tensor
+    upper: Number
     """`nll` with `log_z.upper`: infinite if that is, as for forward AIS alone."""
-    elbo: Tensor
+    elbo: Number
     """E_q log w, the bound with a single sample."""
-    kl: Tensor
+    kl: Number
     """E_q [log q(z|x) - log p(z)]."""
-    reconstruction: Tensor
+    reconstruction: Number
     """E_q log p(x|z)."""
-    effective_sample_size: Tensor
+    effective_sample_size: Number
     """(sum w)^2 / sum w^2, from 1 to `samples`, averaged over images."""
-    smallest_effective_sample_size: Tensor
+    smallest_effective_sample_size: Number
     """The smallest over images."""
-    active_bits: Tensor
+    active_bits: Number
     """Number of bits whose posterior mean E_q[z|x] has a variance above 0.01 over images.
 
     The means are estimated from the samples; the variance that this sampling adds is estimated and subtracted. NaN for
@@ -57,9 +59,24 @@ class Likelihood(NamedTuple):
     """
     images: int
     samples: int
-    log_z: LogZ
+    log_z: LogZ[Number]
     log_likelihood: Tensor | None
-    """log p(x) of every image `(R, images)`, with `per_image`."""
+    """log p(x) of every image `(R, images)`, with `per_image`; `(images,)` for one model."""
+
+    @property
+    def nll_per_image(self) -> Tensor | None:
+        """-log p(x) of every image, in the shape of `log_likelihood`."""
+        return None if self.log_likelihood is None else -self.log_likelihood
+
+    def __repr__(self) -> str:
+        pairs = zip(
+            *(torch.as_tensor(each).flatten().tolist() for each in (self.nll, self.standard_error)), strict=True
+        )
+        texts = [with_error(*pair) for pair in pairs]
+        shown = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+        return (
+            f"Likelihood(NLL {shown} nats, {self.images:,} images, {self.samples:,} importance samples, {self.log_z})"
+        )
 
 
 class _Sums(NamedTuple):

@@ -41,7 +41,7 @@ def page(model: Model, images: Tensor, *, replica: int = 0, count: int = 24, uns
         SupportError: There is no such replica, or the page does not support the model.
         ConfigError: The page does not support the networks.
     """
-    model.check_replica(replica)
+    model.choose_replica(replica)
     some = images[list(spread(len(images), count))]
     data = {**payload(model, some, replica), "unseen": unseen}
     parts = {

@@ -17,6 +17,7 @@ from softspin.deprecation import renamed_arguments
 from softspin.distributions import Boltzmann
 from softspin.distributions.enumeration import LARGEST
 from softspin.errors import SupportError, unknown_name
+from softspin.formatting import distinct
 from softspin.kernels import Implementation
 from softspin.numerics import softplus
 from softspin.random import DrawDomain, KeyDomain, one_uniform
@@ -256,9 +257,10 @@ def sandwich(
     crossed = reverse.upper < forward.lower - ROUNDING * (1 + forward.value.abs())
     if bool(crossed.any()):
         worst, name = worst_replica(forward.lower - reverse.upper)
+        below, above = distinct(reverse.upper[worst].item(), forward.lower[worst].item())
         warnings.warn(
-            f"{name}reverse AIS gives log Z below {reverse.upper[worst].item():.2f}, forward AIS above "
-            f"{forward.lower[worst].item():.2f}; the samples are not from this Boltzmann machine, or there are too few",
+            f"{name}reverse AIS gives log Z below {below}, forward AIS above {above}; the samples are not from this "
+            "Boltzmann machine, or there are too few",
             SandwichWarning,
             stacklevel=3,
         )

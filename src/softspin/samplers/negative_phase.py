@@ -106,5 +106,5 @@ def log_z_with_gradient(boltzmann: Boltzmann, value: Tensor, z: Tensor) -> Tenso
     Returns:
         log Z, `(*replicas,)`.
     """
-    warn_renamed("log_z_with_gradient(boltzmann, value, z)", "with_negative_phase(boltzmann, z, value).log_z")
+    warn_renamed("log_z_with_gradient", "with_negative_phase")
     return with_negative_phase(boltzmann, z, value).log_z
