@@ -34,7 +34,6 @@ def main(steps: int = 3000, seed: int = 0, bits: int = 32, samples: int = 5, bat
         state, _ = sampler.step(state, prior.detach(), sweeps=10)
         prior = with_negative_phase(prior, sampler.samples(state), sampler.log_z(state))  # log Z with its gradient
         relaxed = softspin.OverlapRelaxation(prior)  # p(zeta)
-
         posterior = softspin.SmoothedBernoulli(encoder(x - mean), softspin.smoothing.Power(beta=10.0))  # q(zeta|x)
         soft = posterior.draw((samples,))  # reparameterized, (samples, batch, bits)
         logits = decoder(soft.zeta) + base
@@ -42,7 +41,6 @@ def main(steps: int = 3000, seed: int = 0, bits: int = 32, samples: int = 5, bat
         kl_weight = min(1.0, step / (0.3 * steps))  # warm-up
         w = log_weights(-pixels.sum(-1), relaxed.log_ratio(soft), posterior.log_ratio(soft).sum(-1), kl_weight)
         loss = -importance_bound(w).mean()
-
         adam.zero_grad()
         loss.backward()
         adam.step()

@@ -54,13 +54,13 @@ def test_the_page_computes_what_pytorch_does(browser: Browser, tmp_path: Path, m
         close([row[: net.bits_per_group] for row in shift], first.shift[REPLICA, 0])
         width = 0.05 + (0.2 * net.method.get_parameter("width")[REPLICA]).abs()
         close(browser("return Array.from(softspin.model.smoothing.width)"), width)
-    close(pixels, model.decode(z, replica=REPLICA))
+    close(pixels, model.decode(z, replica=REPLICA).flatten(1))
     boltzmann = BipartiteBoltzmann(net.prior_parameters.bias[REPLICA], net.prior_parameters.weight[REPLICA])
     close(fields, boltzmann.field(z.float()))
     close(energy, boltzmann.energy(z.float())[:, None])
     on, off = z.clone(), z.clone()
     on[:, 2], off[:, 2] = 1, 0
-    close(effect, model.decode(on, replica=REPLICA) - model.decode(off, replica=REPLICA))
+    close(effect, (model.decode(on, replica=REPLICA) - model.decode(off, replica=REPLICA)).flatten(1))
     assert browser("return softspin.largestDifference()") < 1e-5
     assert "agrees with PyTorch" in browser.find("#check").text
 

@@ -33,7 +33,7 @@ def test_a_test_image_shows_its_bits_and_its_picture(shown: Browser) -> None:
         shown.find(f".thumb[aria-label='Test image {index + 1}']").click()
         expected = most_likely(IMAGES[index])
         shown.wait(f"JSON.stringify({BITS}) === '{json.dumps(expected, separators=(',', ':'))}'")
-        picture = random_model().decode(torch.tensor([expected]), replica=REPLICA)
+        picture = random_model().decode(torch.tensor([expected]), replica=REPLICA).flatten(1)
         close([shown("return Array.from(softspin.state.pixels)")], picture)
         assert shown("return Array.from(softspin.state.image)") == IMAGES[index].tolist()
 

@@ -105,7 +105,7 @@ def test_the_example_in_it_runs(made: Model, tmp_path: Path) -> None:
     code = text.partition("```python\n")[2].partition("```")[0]
     scope: dict[str, Any] = {}
     exec(code.replace('"PATH"', repr(str(tmp_path / "m"))), scope)
-    assert scope["images"].shape == (16, 9)
+    assert scope["images"].shape == (16, 3, 3)
 
 
 def test_the_card_of_an_unevaluated_model(made: Model, tmp_path: Path) -> None:

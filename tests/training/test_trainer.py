@@ -689,7 +689,7 @@ def test_custom_networks_train_resume_and_keep_their_best(tmp_path: Path) -> Non
     assert meta["best"][0]["step"] == 10, "the last step is the best here"
     for name, value in best.items():
         assert torch.equal(value, last[f"model.{name}"]), name
-    assert model.nll(bars().test, samples=8).nll.shape == (1,)
+    assert isinstance(model.nll(bars().test, samples=8).nll, float)
     with pytest.raises(Killed):
         softspin.fit(config, bars(), tmp_path / "broken", callback=Stop(8, kill), **nets())
     softspin.fit(config, bars(), tmp_path / "broken", resume=True, **nets())
@@ -724,7 +724,7 @@ def test_load_reads_the_best_and_the_last(tmp_path: Path) -> None:
     fitted = softspin.fit(config, load("bars-and-stripes-3x3"), tmp_path)
     best = softspin.load(tmp_path, device="cpu")
     x = bars().test
-    assert torch.equal(best.nll(x, samples=16).nll, fitted.nll(x, samples=16).nll)
+    assert best.nll(x, samples=16).nll == fitted.nll(x, samples=16).nll
     assert best.result is not None
     assert best.config == config
     assert best.shape == (3, 3)

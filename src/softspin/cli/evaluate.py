@@ -10,8 +10,9 @@ import typer
 from softspin.cli.console import say, say_json
 from softspin.cli.options import Chains, Data, Device, Json, Run, Temperatures, Which
 from softspin.cli.progress import counting
-from softspin.cli.runs import check_split, open_data, open_model
+from softspin.cli.runs import check_split, mark_best, open_data, open_model
 from softspin.errors import ConfigError
+from softspin.evaluation import log_z_for
 from softspin.formatting import detail_lines, replica_name, result_line
 from softspin.training.results import exact_result_rows, result_rows
 
@@ -43,7 +44,8 @@ def evaluate(
         images = dataclasses.replace(images, test=images.valid)
     config = model.config.with_settings(f"test_{name}={value}" for name, value in given.items())
     if exact:
-        rows = exact_result_rows(model.net, images, config, model.log_z())
+        log_z = log_z_for(model.net, temperatures=config.test_temperatures, chains=config.test_chains)
+        rows = exact_result_rows(model.net, images, config, log_z)
     else:
         with counting(len(images.test)) as progress:
             rows = result_rows(model.net, images, config, progress)
@@ -51,8 +53,10 @@ def evaluate(
         how = {"split": split, "checkpoint": which, "exact": exact}
         say_json([{**how, **row.to_json()} for row in rows])
         return
-    for row in rows:
-        say((f"{replica_name(row)}: " if len(rows) > 1 else "") + result_line(row, split))
+    valid = () if model.metadata is None else model.metadata.valid_nll
+    for number, row in enumerate(rows):
+        name = f"{replica_name(row)}{mark_best(valid, config.betas, number)}: " if len(rows) > 1 else ""
+        say(name + result_line(row, split))
         if not exact:
             for line in detail_lines(row):
                 say(f"  {line}")

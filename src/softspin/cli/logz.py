@@ -7,7 +7,8 @@ from typing import Any
 from softspin.cli.console import say, say_json
 from softspin.cli.options import Chains, Device, Json, Run, Seed, Temperatures, Which
 from softspin.cli.runs import open_model
-from softspin.formatting import log_z_interval, replica_name
+from softspin.evaluation import log_z_for
+from softspin.formatting import log_z_interval, replica_name, with_error
 
 
 def logz(
@@ -21,7 +22,13 @@ def logz(
 ) -> None:
     """Estimate log Z of a run's prior: exact for small priors, else by AIS in both directions."""
     model = open_model(run, which, device)
-    found = model.log_z(temperatures=temperatures, chains=chains, seed=seed)
+    config = model.config
+    found = log_z_for(
+        model.net,
+        temperatures=config.test_temperatures if temperatures is None else temperatures,
+        chains=config.test_chains if chains is None else chains,
+        seed=seed,
+    )
     rows: list[dict[str, Any]] = [
         {
             **replica._asdict(),
@@ -33,14 +40,14 @@ def logz(
             "method": found.method,
             "kind": found.kind,
         }
-        for i, replica in enumerate(model.config.replicas)
+        for i, replica in enumerate(config.replicas)
     ]
     if json:
         say_json(rows)
         return
-    for row, replica in zip(rows, model.config.replicas, strict=True):
+    for row, replica in zip(rows, config.replicas, strict=True):
         name = f"{replica_name(replica)}: " if len(rows) > 1 else ""
         interval = log_z_interval(row["log_z"], row["log_z_low"], row["log_z_high"])
         exact = "exact" in interval
-        value = "" if exact else f"log Z {row['log_z']:.3f} +- {row['standard_error']:.3f}, "
+        value = "" if exact else f"log Z {with_error(row['log_z'], row['standard_error'])}, "
         say(f"{name}{value}{interval}" + ("" if exact else f", by {row['method']}"))

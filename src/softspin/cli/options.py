@@ -22,7 +22,13 @@ Run = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
 Device = Annotated[str, typer.Option(help="Run on auto (a GPU if there is one), cpu, cuda or cuda:N.")]
 Seed = Annotated[int, typer.Option(help="Set the random seed.", min=0, max=2**31 - 1)]
-Replica = Annotated[int, typer.Option(help="Choose a replica of the run, counted from 0.", min=0)]
+Replica = Annotated[
+    str | None,
+    typer.Option(
+        help="Choose a replica of the run: a number from 0, or best (by validation NLL).",
+        show_default="the best of a grid of beta, else 0",
+    ),
+]
 Which = Annotated[str, typer.Option(help="Choose the checkpoint: best (by validation NLL) or last.")]
 Split = Annotated[str, typer.Option(help="Choose the split: train, valid, test, or all (in the order of the file).")]
 Data = Annotated[

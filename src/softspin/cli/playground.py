@@ -9,7 +9,7 @@ import typer
 
 from softspin.cli.console import say, say_json
 from softspin.cli.options import Data, Json, Replica, Run
-from softspin.cli.runs import check_ending, open_data, open_model, place_in, write_text
+from softspin.cli.runs import check_ending, choose_replica, open_data, open_model, place_in, write_text
 from softspin.playground.page import page
 
 IMAGES = 24
@@ -23,7 +23,7 @@ def playground(
     ] = None,
     images: Annotated[int, typer.Option(help="Include this many test images.", min=1, max=200)] = IMAGES,
     data: Data = None,
-    replica: Replica = 0,
+    replica: Replica = None,
     json: Json = False,
 ) -> None:
     """Write an HTML page that runs the model in a browser: draw, flip bits, sample. It needs no server or network.
@@ -32,19 +32,22 @@ def playground(
     """
     out = out or place_in(run, "playground.html")
     check_ending(out, (".html",))
-    size = write_page(run, out, images, data, replica)
+    size, number = write_page(run, out, images, data, replica)
     if json:
-        say_json({"written": out, "bytes": size, "replica": replica})
+        say_json({"written": out, "bytes": size, "replica": number})
     else:
         say(f"{size / 1e6:.1f} MB: {out}; open it in a browser")
 
 
-def write_page(run: Path, out: Path, images: int = IMAGES, data: str | None = None, replica: int = 0) -> int:
-    """The page of a run's model; how many bytes it has."""
+def write_page(
+    run: Path, out: Path, images: int = IMAGES, data: str | None = None, replica: str | None = None
+) -> tuple[int, int]:
+    """Write the page of a run's model; returns how many bytes it has, and the replica."""
     model = open_model(run, device="cpu")
     shown = open_data(model, data)
     assert model.metadata is not None
     unseen = shown.fingerprint == model.metadata.data.fingerprint  # only then is it the test set of this training
-    text = page(model, shown.test, replica=replica, count=images, unseen=unseen)
+    number = choose_replica(model, replica)
+    text = page(model, shown.test, replica=number, count=images, unseen=unseen)
     write_text(out, text)
-    return len(text.encode())
+    return len(text.encode()), number

@@ -45,7 +45,7 @@ class PlotCallback:
     def finish(self, model: Model) -> None:
         """Plot the best model, with fresh samples by annealing."""
         try:
-            z = model.sample_bits(SAMPLES)
+            z = model.sample_bits(SAMPLES, replica=0, seed=0)  # plots show the first replica
         except Exception as error:
             self._complain(error)
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,11 @@ import torch
 from torch import Tensor
 
 from softspin import api, files
+from softspin.cli.console import warn
 from softspin.data import Dataset
-from softspin.errors import DataError, RunError, ShapeError, UnknownNameError, unknown_name
+from softspin.errors import ConfigError, DataError, RunError, ShapeError, UnknownNameError, unknown_name
+from softspin.formatting import replica_name
+from softspin.sharing.choice import best_replica
 from softspin.sharing.files import is_shared
 from softspin.training.results import RUN
 
@@ -56,9 +60,35 @@ def open_model(run: Path, which: str = "best", device: str = "auto") -> api.Mode
     return api.load(run, which, device=device)
 
 
+def choose_replica(model: api.Model, wanted: str | None) -> int:
+    """The replica of an option. The default of a grid of beta is the best one, which is said on stderr."""
+    if wanted is not None and wanted != "best" and not wanted.isdecimal():
+        raise ConfigError(f"--replica {wanted} is not possible; it must be a number from 0, or best")
+    number = model.choose_replica(int(wanted) if wanted is not None and wanted.isdecimal() else wanted and "best")
+    if wanted is None and number == model.best_replica and len(model.config.betas) > 1:
+        name = replica_name(model.config.replicas[number])
+        warn(
+            f"using replica {number} ({name}): it has the lowest validation NLL of {model.net.replicas}; "
+            "--replica chooses another"
+        )
+    return number
+
+
+def mark_best(valid_nll: Sequence[float | None], betas: Sequence[float], number: int) -> str:
+    """A remark for the best replica of a grid of beta.
+
+    >>> mark_best([84.2, 83.9], (20.0, 30.0), 1), mark_best([84.2, 83.9], (20.0, 30.0), 0)
+    (' (lowest validation NLL)', '')
+    """
+    return " (lowest validation NLL)" if len(betas) > 1 and number == best_replica(valid_nll) else ""
+
+
 def place_in(run: Path, name: str) -> Path:
-    """Default path of a picture: in the run directory, or next to a shared model's file."""
-    return (run.parent if run.is_file() else run) / name
+    """Default path of a picture: in the run directory, but next to a shared model, which holds only what is shared."""
+    if (run / RUN).exists():
+        return run / name
+    run = run.resolve()
+    return run.parent / (name if run.is_file() else f"{run.name}-{name}")
 
 
 def open_data(model: api.Model, other: str | None = None) -> Dataset:

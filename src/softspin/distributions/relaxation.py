@@ -9,6 +9,7 @@ from torch import Tensor
 
 from softspin.distributions.boltzmann import Boltzmann
 from softspin.distributions.checks import check_shape
+from softspin.errors import SupportError
 from softspin.numerics import align
 from softspin.smoothing import SoftBits
 
@@ -32,6 +33,7 @@ class Relaxation(ABC):
         Returns:
             Log densities, `(*replicas, ...)`.
         """
+        bits = self.as_soft_bits(bits)
         return self.log_ratio(bits) + bits.log_base.sum(-1)
 
     def log_ratio(self, bits: SoftBits) -> Tensor:
@@ -46,9 +48,36 @@ class Relaxation(ABC):
         Returns:
             Log densities relative to the base, `(*replicas, ...)`.
         """
+        bits = self.as_soft_bits(bits)
         check_shape("soft bits", bits.zeta, self.boltzmann)
         value = self.log_unnormalized(bits)
         return value - align(self.boltzmann.log_z, value.ndim, event_dims=0)
+
+    def as_soft_bits(self, bits: SoftBits) -> SoftBits:
+        """Check that soft bits are such, and convert them to the type of the Boltzmann machine.
+
+        Args:
+            bits: Soft bits.
+
+        Returns:
+            The soft bits.
+
+        Raises:
+            SupportError: They are something else, such as zeta alone.
+        """
+        if not isinstance(bits, SoftBits):
+            raise SupportError(
+                f"a relaxation takes SoftBits, not a {type(bits).__name__}: zeta alone does not determine the log "
+                "densities; use posterior.draw(), posterior.soft_bits(zeta) or smoothing.to_soft_bits(location)"
+            )
+        dtype = self.boltzmann.bias.dtype
+        return bits if bits.zeta.dtype == dtype else SoftBits(*(part.to(dtype) for part in bits))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join([repr(self.boltzmann), *self._options(), self.kind])})"
+
+    def _options(self) -> list[str]:
+        return []
 
     @abstractmethod
     def log_unnormalized(self, bits: SoftBits) -> Tensor:

@@ -89,13 +89,29 @@ def reconstructions(
         z, _ = model.sample_posterior(x.expand(model.replicas, *x.shape), u)
         decoded = model.likelihood.mean(model.decode(z))[replica, 0]
     columns = min(columns, len(x))
+    title = f"Reconstructions: image above, pixel probabilities from its bits below{_name(model, replica)}"
+    return _save(_mosaic(_stacked((x, decoded), columns), shape, columns, title), path)
+
+
+def inpainted(
+    x: Tensor, missing: Tensor, filled: Tensor, shape: tuple[int, int], path: StrPath, *, columns: int = 10
+) -> Path:
+    """Images `(n, pixels)`, below each its observed pixels, and below these the image with missing ones filled in."""
+    columns = min(columns, len(x))
+    x = x.to(filled)
+    observed = x.masked_fill(missing.to(x.device), torch.nan)
+    title = "Missing pixels: image, observed pixels, one draw of the missing ones given these"
+    return _save(_mosaic(_stacked((x, observed, filled), columns), shape, columns, title), path)
+
+
+def _stacked(tables: Sequence[Tensor], columns: int) -> Tensor:
+    """Rows of a mosaic with the images of several tables `(n, pixels)` below each other; NaN where there is none."""
     rows: list[Tensor] = []
-    for start in range(0, len(x), columns):
-        for images in (x, decoded):
+    for start in range(0, len(tables[0]), columns):
+        for images in tables:
             some = images[start : start + columns]
             rows.append(torch.cat([some, some.new_full((columns - len(some), some.shape[1]), torch.nan)]))
-    title = f"Reconstructions: image above, pixel probabilities from its bits below{_name(model, replica)}"
-    return _save(_mosaic(torch.cat(rows), shape, columns, title), path)
+    return torch.cat(rows)
 
 
 def curves(

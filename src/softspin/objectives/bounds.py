@@ -40,7 +40,7 @@ def log_weights(
             f"log likelihood {tuple(log_likelihood.shape)}, log prior {tuple(log_prior.shape)} and "
             f"log posterior {tuple(log_posterior.shape)} must have one shape; sum over the bits first"
         )
-    if isinstance(warmup, float) and not 0 <= warmup <= 1:
+    if isinstance(warmup, int | float) and not 0 <= warmup <= 1:
         raise SupportError(f"warmup = {warmup:g}; the coefficient of the KL term must lie in [0, 1]")
     return log_likelihood + warmup * (log_prior - log_posterior)
 

@@ -43,9 +43,10 @@ ROUNDING = 1e-6
 
 
 class SandwichWarning(UserWarning):
-    """The reverse estimate is clearly below the forward one: the samples are not from the Boltzmann machine.
+    """The reverse estimate is below the forward one by more than their errors.
 
-    The absence of this warning does not prove that they are, see :func:`reverse_ais`.
+    Most likely the samples are not from the Boltzmann machine. It can also happen by chance, see :func:`sandwich`. The
+    absence of this warning does not prove that they are, see :func:`reverse_ais`.
     """
 
 
@@ -215,8 +216,11 @@ def sandwich(
     `samples` a second forward run makes them: its chains are resampled by their weights, and the error of the reverse
     run accounts for their families. Given `samples` are taken to be independent.
 
-    If the reverse value is clearly below the forward one, the samples cannot be from the Boltzmann machine. Then it
-    warns, and the interval covers both. This detects bad samples only if annealing finds states that they lack.
+    If the upper limit of the reverse value is below the lower limit of the forward one, the samples are probably not
+    from the Boltzmann machine. Then it warns, and the interval covers both. Both limits are at 1.96 standard errors, so
+    with good samples the warning can come by chance: in 0.3% of all runs if the two errors are equal, in 2.5% if one is
+    much larger, and more often if few chains dominate the weights, whose errors are then estimated poorly. It detects
+    bad samples only if annealing finds states that they lack.
 
     >>> from softspin.distributions import BipartiteBoltzmann
     >>> boltzmann = BipartiteBoltzmann(torch.zeros(5), torch.ones(2, 3))
