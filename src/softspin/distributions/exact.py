@@ -117,7 +117,7 @@ class Enumerable(Distribution, ABC):
             torch.Size([4, 5])
         """
         self._check_enumerable(
-            "exact sample", "use softspin.samplers.anneal_population(boltzmann, n, seed) or softspin.samplers.gibbs"
+            "sample", "use softspin.samplers.anneal_population(boltzmann, n, seed) or softspin.samplers.gibbs"
         )
         shape = torch.Size((sample_shape,) if isinstance(sample_shape, int) else sample_shape)
         with torch.no_grad():

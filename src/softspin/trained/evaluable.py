@@ -11,7 +11,7 @@ from softspin.distributions import Boltzmann
 from softspin.errors import ShapeError
 from softspin.evaluation import Likelihood, evaluate, log_z_for
 from softspin.samplers import LogZ
-from softspin.trained.arguments import read_log_z, read_seed, single
+from softspin.trained.arguments import read_log_z, read_mask, read_seed, single
 from softspin.trained.shareable import Shareable
 
 
@@ -92,10 +92,13 @@ class Evaluable(Shareable):
         self._log_z = now, self._estimate_log_z(None, None, seed)
         return self._log_z[1]
 
-    def _images(self, x: Tensor) -> Tensor:
+    def _images(self, x: Tensor, missing: Any = None) -> Tensor:
+        """Images of a user as `(N, pixels)`, checked; values of missing pixels are replaced by 0 and not checked."""
         given = torch.as_tensor(x)
         rows = given.flatten(1) if given.ndim > 2 else given
         if rows.ndim != 2 or rows.shape[1] != len(self.net.mean) or not len(rows):
             raise ShapeError(f"images have shape {tuple(given.shape)}; expected (N, {len(self.net.mean)}) with N >= 1")
+        if missing is not None:
+            rows = rows.masked_fill(read_mask(missing, len(rows), self.shape).to(rows.device), 0)
         self.net.likelihood.check_data(rows)
         return rows.to(self.net.mean)

@@ -285,12 +285,11 @@ class Model(Evaluable):
         check_count("steps", steps)
         check_count("candidates", candidates)
         replica = self.choose_replica(replica)
-        given = real_tensor("images", x)
-        missing = read_mask(mask, len(given) if given.ndim else 0, self.shape)
-        rows = self._images(given.masked_fill(missing.reshape(given.shape), 0))
+        rows = self._images(x, mask)
+        missing = read_mask(mask, len(rows), self.shape).to(rows.device)
         generator = torch.Generator(rows.device).manual_seed(read_seed(seed))
         with evaluating(self.net):
-            drawn, means = fill_in(self.net, rows, missing.to(rows.device), replica, steps, candidates, generator)
+            drawn, means = fill_in(self.net, rows, missing, replica, steps, candidates, generator)
         return (drawn if sample else means).reshape(len(rows), *self.shape)
 
     def _each_image(

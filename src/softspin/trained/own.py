@@ -33,15 +33,8 @@ def net_of_parts(
     groups, units = len(encoder), prior.units
     if not groups or units % groups:
         raise ConfigError(f"{units} units do not divide into {groups} groups; give one network for each group")
-    half = units // 2
-    row, column = (side.tolist() for side in prior.edges())
-    halves = tuple(prior.couplings.shape[-2:]) == (half, half)  # the RBM that a config describes without a graph
     config = Config(
-        data=data,
-        method=method,
-        groups=groups,
-        bits_per_group=units // groups,
-        graph=None if halves else tuple(zip(row, column, strict=True)),
+        data=data, method=method, groups=groups, bits_per_group=units // groups, graph=_graph_setting(prior)
     )
     parts = LIKELIHOODS.get(config.likelihood)(config, spec), METHODS.get(config.method)(config)
     own = copy.deepcopy((list(encoder), decoder))
@@ -52,3 +45,15 @@ def net_of_parts(
             check_net(f"the encoder of group {group + 1}", one, inputs, net.bits_per_group * net.method.outputs_per_bit)
         check_net("the decoder", net.decoder, net.units, net.likelihood.outputs)
     return net, config
+
+
+def _graph_setting(prior: Boltzmann) -> tuple[tuple[int, int], ...] | None:
+    """The setting `graph` that describes a prior; None for an RBM of two equal sides."""
+    if 2 * prior.couplings.shape[-1] == 2 * prior.couplings.shape[-2] == prior.units:
+        return None
+    row, column = (side.tolist() for side in prior.edges())
+    pairs = set(zip(row, column, strict=True))
+    # A config requires an edge at every unit. That of a unit without couplings has the weight 0.
+    for unit in {*range(prior.units)} - {*row, *column}:
+        pairs.add((unit - 1, unit) if unit else (0, 1))
+    return tuple(sorted(pairs))
