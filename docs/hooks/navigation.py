@@ -25,6 +25,8 @@ TREE: dict[str, list[str]] = {
     "howto/index": [
         "own-data",
         "own-encoder",
+        "own-loop",
+        "conditional",
         "choose-beta",
         "diagnostics",
         "add-a-part",

@@ -66,9 +66,7 @@ def read_region(text: str, shape: tuple[int, ...]) -> Tensor:
         bounds = [int(number) for number in found.groups()]
     top, bottom, left, right = bounds
     if not (0 <= top < bottom <= height and 0 <= left < right <= width):
-        raise ConfigError(
-            f"--mask {text} has no pixels of an image of {height} x {width}; rows and columns count from 0"
-        )
+        raise ConfigError(f"--mask {text} has no pixels of an image of {height} x {width}, or pixels outside of it")
     mask = torch.zeros(height, width, dtype=torch.bool)
     mask[top:bottom, left:right] = True
     return mask
