@@ -42,7 +42,7 @@ def real_tensor(name: str, value: Any) -> Tensor:
     except (TypeError, ValueError, RuntimeError) as error:
         what = " ".join(str(error).split())
         raise SupportError(
-            f"{name} is a {type(value).__name__} that is no tensor, array or list of numbers: {what}"
+            f"{name} must be a tensor, an array or a list of numbers, not {type(value).__name__}: {what}"
         ) from None
     if tensor.is_complex():
         raise SupportError(f"{name} holds complex numbers; it must be real")

@@ -62,8 +62,8 @@ def test_replicas_are_conditioned_alone_and_gradients_reach_the_parameters() -> 
         ({-1: 1}, "no unit -1 to clamp; there are 5, counted from 0"),
         ({"a": 1}, "no unit 'a' to clamp"),
         ({0: 0.5}, "unit 0 cannot be clamped to 0.5; units are 0 or 1"),
-        ({0: "x"}, "the value of unit 0 is a str that is no tensor, array or list of numbers"),
-        ([0, 1], r"clamp is a list; give the values by unit, such as clamp=\{3: 1, 17: 0\}"),
+        ({0: "x"}, "the value of unit 0 must be a tensor, an array or a list of numbers, not str"),
+        ([0, 1], r"clamp must have values by unit, such as clamp=\{3: 1, 17: 0\}, not list"),
         (dict.fromkeys(range(5), 1), "all 5 units are clamped; leave at least one free"),
     ],
 )
@@ -142,7 +142,7 @@ def test_arrays_lists_and_numbers_are_converted() -> None:
 
 def test_wrong_parameters_are_named() -> None:
     cases: list[tuple[object, object, type[Exception], str]] = [
-        ("ab", [[1.0]], SupportError, "bias is a str that is no tensor, array or list of numbers"),
+        ("ab", [[1.0]], SupportError, "bias must be a tensor, an array or a list of numbers, not str"),
         ([0.0, 0.0], [[1j]], SupportError, "weight holds complex numbers; it must be real"),
         (0.0, [[1.0]], ShapeError, r"bias \(\) and weight \(1, 1\) do not fit"),
         (torch.zeros(2, device="meta"), [[1.0]], DeviceError, "bias is on meta, weight on cpu; move one of them"),

@@ -153,5 +153,5 @@ def test_samples_may_be_arrays_lists_or_of_another_type() -> None:
         found = negative_phase(boltzmann, given)  # type: ignore[arg-type]
         assert torch.equal(found.mean, truth.mean)
         assert torch.equal(found.pair, truth.pair)
-    with pytest.raises(SupportError, match="a RandomState is not a Boltzmann machine"):
+    with pytest.raises(SupportError, match="expected a BipartiteBoltzmann or a GraphBoltzmann, not RandomState"):
         negative_phase(np.random.RandomState(0), z)  # type: ignore[arg-type]

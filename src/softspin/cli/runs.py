@@ -62,9 +62,12 @@ def open_model(run: Path, which: str = "best", device: str = "auto") -> api.Mode
 
 def choose_replica(model: api.Model, wanted: str | None) -> int:
     """The replica of an option. The default of a grid of beta is the best one, which is said on stderr."""
-    if wanted is not None and wanted != "best" and not wanted.isdecimal():
+    if wanted is None or wanted == "best":
+        number = model.choose_replica(None if wanted is None else "best")
+    elif wanted.isdecimal():
+        number = model.choose_replica(int(wanted))
+    else:
         raise ConfigError(f"--replica {wanted} is not possible; it must be a number from 0, or best")
-    number = model.choose_replica(int(wanted) if wanted is not None and wanted.isdecimal() else wanted and "best")
     if wanted is None and number == model.best_replica and len(model.config.betas) > 1:
         name = replica_name(model.config.replicas[number])
         warn(

@@ -48,14 +48,7 @@ class Boltzmann(Enumerable):
     def __init__(self, bias: Tensor, log_z: Tensor | float | None, validate_args: bool | None) -> None:
         self.bias = bias
         super().__init__(bias.shape[:-1], bias.shape[-1:], validate_args=validate_args)
-        self._log_z = None if log_z is None else real_tensor("log_z", log_z).to(bias)
-        if self._log_z is not None and self._log_z.shape != self.batch_shape:
-            raise ShapeError(
-                f"log_z of shape {tuple(self._log_z.shape)} for replicas {tuple(self.batch_shape)}; "
-                "give one log Z per replica"
-            )
-        if self.validates and self._log_z is not None and bool(torch.isnan(self._log_z).any()):
-            raise SupportError("log_z is NaN; give a number, or None for the exact value")
+        self._set_log_z(log_z)
 
     # Abstract methods --------------------------------------------------------------------------------
 
@@ -238,7 +231,20 @@ class Boltzmann(Enumerable):
             ShapeError: log_z does not have one value per replica.
             SupportError: log_z is NaN.
         """
-        return type(self)(self.bias, self.couplings, log_z, validate_args=self.validates)  # type: ignore[call-arg]
+        same = self.from_parameters(self.bias, self.couplings)
+        same._validate_args = self.validates
+        same._set_log_z(log_z)
+        return same
+
+    def _set_log_z(self, log_z: Tensor | float | None) -> None:
+        self._log_z = None if log_z is None else real_tensor("log_z", log_z).to(self.bias)
+        if self._log_z is not None and self._log_z.shape != self.batch_shape:
+            raise ShapeError(
+                f"log_z of shape {tuple(self._log_z.shape)} for replicas {tuple(self.batch_shape)}; "
+                "give one log Z per replica"
+            )
+        if self.validates and self._log_z is not None and bool(torch.isnan(self._log_z).any()):
+            raise SupportError("log_z is NaN; give a number, or None for the exact value")
 
     def detach(self) -> Self:
         """The same distribution without gradients, for a sampler.

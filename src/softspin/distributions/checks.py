@@ -43,9 +43,7 @@ def check_is_boltzmann(value: object) -> None:
     """Raise a SupportError unless a value is a Boltzmann distribution."""
     if not hasattr(value, "couplings"):
         hint = "; use model.prior()" if type(value).__name__ == "Model" else ""
-        raise SupportError(
-            f"a {type(value).__name__} is not a Boltzmann machine; give a BipartiteBoltzmann or a GraphBoltzmann{hint}"
-        )
+        raise SupportError(f"expected a BipartiteBoltzmann or a GraphBoltzmann, not {type(value).__name__}{hint}")
 
 
 def check_finite(**parameters: Tensor) -> None:

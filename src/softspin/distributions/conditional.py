@@ -76,7 +76,8 @@ def read_clamp(clamp: Any, units: int) -> dict[int, float]:
         {0: 0.0, 3: 1.0}
     """
     if not isinstance(clamp, Mapping):
-        raise SupportError(f"clamp is a {type(clamp).__name__}; give the values by unit, such as clamp={{3: 1, 17: 0}}")
+        name = type(clamp).__name__
+        raise SupportError(f"clamp must have values by unit, such as clamp={{3: 1, 17: 0}}, not {name}")
     found: dict[int, float] = {}
     for unit, value in clamp.items():
         if not isinstance(unit, Integral) or not 0 <= int(unit) < units:

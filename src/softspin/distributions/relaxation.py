@@ -67,7 +67,7 @@ class Relaxation(ABC):
         """
         if not isinstance(bits, SoftBits):
             raise SupportError(
-                f"a relaxation takes SoftBits, not a {type(bits).__name__}: zeta alone does not determine the log "
+                f"a relaxation takes SoftBits, not {type(bits).__name__}: zeta alone does not determine the log "
                 "densities; use posterior.draw(), posterior.soft_bits(zeta) or smoothing.to_soft_bits(location)"
             )
         dtype = self.boltzmann.bias.dtype

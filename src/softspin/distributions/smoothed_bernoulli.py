@@ -89,7 +89,7 @@ class SmoothedBernoulli(Distribution):
         logits = real_tensor("logits", logits)
         if not isinstance(smoothing, Smoothing):
             raise SupportError(
-                f"smoothing is {smoothing!r:.60}; give a smoothing, such as softspin.smoothing.Power(beta=30.0)"
+                f"smoothing must be one such as softspin.smoothing.Power(beta=30.0), not {smoothing!r:.60}"
             )
         self.logits = logits
         self.smoothing = smoothing

@@ -135,8 +135,7 @@ def check_reads(sampler: Sampler) -> None:
     """Raise SupportError unless it is a sampler that takes a number of reads."""
     if not isinstance(sampler, Sampler):
         raise SupportError(
-            f"sampler is {sampler!r:.60}; give a dimod sampler, such as softspin.dwave.GibbsSampler() or "
-            "dimod.reference.samplers.ExactSolver()"
+            f"sampler must be a dimod sampler, such as softspin.dwave.GibbsSampler(), not {sampler!r:.60}"
         )
     if "num_reads" not in sampler.parameters:
         raise SupportError(

@@ -62,7 +62,9 @@ def discrete_kl(
     for what, kind, each in (("posterior", SmoothedBernoulli, posterior), ("bits", SoftBits, bits)):
         for one in each:
             if not isinstance(one, kind):
-                raise ShapeError(f"{what} has a {type(one).__name__}; give one {kind.__name__} for each group of bits")
+                raise ShapeError(
+                    f"{what} must have one {kind.__name__} for each group of bits, not {type(one).__name__}"
+                )
     logits = _aligned([group.logits for group in posterior], boltzmann)
     if len(bits) != len(posterior):
         raise ShapeError(f"{len(posterior)} groups in the posterior and {len(bits)} of soft bits; give one for each")

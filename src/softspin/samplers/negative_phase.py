@@ -96,7 +96,7 @@ def with_negative_phase(boltzmann: Boltzmann, samples: Tensor, log_z: Tensor | f
 
 
 def log_z_with_gradient(boltzmann: Boltzmann, value: Tensor, z: Tensor) -> Tensor:
-    """Deprecated: log Z of :func:`with_negative_phase`, for a second Boltzmann machine with the same parameters.
+    """Deprecated name of :func:`with_negative_phase`, with other arguments; it returned log Z alone.
 
     Args:
         boltzmann: Boltzmann machine whose parameters receive the gradient.

@@ -222,7 +222,7 @@ def check_chains(z: Tensor, boltzmann: Boltzmann, chain_dims: int | None = 1, wh
     If the Boltzmann machine validates, z must be bits. Chains have `chain_dims` dimensions; None allows any number.
     """
     if not isinstance(z, Tensor):
-        raise SupportError(f"{what} are a {type(z).__name__}; give a tensor of {boltzmann.bias.dtype}")
+        raise SupportError(f"{what} must be a tensor of {boltzmann.bias.dtype}, not {type(z).__name__}")
     replicas, shape = tuple(boltzmann.batch_shape), tuple(z.shape)
     between = len(shape) - len(replicas) - 1
     fits = between >= 0 if chain_dims is None else between == chain_dims

@@ -46,8 +46,9 @@ class LogZ(NamedTuple, Generic[Number]):
         return f"LogZ({shown}, {how})"
 
 
-def _floats(number: Tensor | float) -> list[float]:
-    return torch.as_tensor(number, dtype=torch.float64).flatten().tolist()
+def _floats(number: object) -> list[float]:
+    values: list[float] = torch.as_tensor(number, dtype=torch.float64).flatten().tolist()
+    return values
 
 
 def _log_z_text(value: float, error: float, lower: float, upper: float) -> str:

@@ -68,8 +68,8 @@ def read_log_z(log_z: Any, replicas: int) -> LogZ:
     """
     if not isinstance(log_z, LogZ):
         raise SupportError(
-            f"log_z is a {type(log_z).__name__}; give a LogZ, such as model.log_z() or "
-            "softspin.samplers.log_z.exact(model.prior())"
+            "log_z must be a LogZ, such as model.log_z() or softspin.samplers.log_z.exact(model.prior()), not "
+            f"{type(log_z).__name__}"
         )
     tensors = [torch.as_tensor(value, dtype=torch.float64) for value in log_z[:5]]
     shape = tuple(tensors[0].shape)

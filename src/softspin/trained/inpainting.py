@@ -57,8 +57,7 @@ def fill_in(
             filled = draw_pixels(net, known, gap, z, generator)
         means = torch.where(gap, net.likelihood.mean(net.decode(z))[:, 0], known)
         parts.append((filled[replica], means[replica]))
-    drawn, means = zip(*parts, strict=True)
-    return torch.cat(drawn), torch.cat(means)
+    return torch.cat([drawn for drawn, _ in parts]), torch.cat([mean for _, mean in parts])
 
 
 def draw_bits(

@@ -27,7 +27,7 @@ def net_of_parts(
     if isinstance(encoder, nn.Module) or not all(isinstance(net, nn.Module) for net in encoder):
         raise ConfigError("encoder must be a list of networks, one for each group of bits, such as encoder=[net]")
     if not isinstance(decoder, nn.Module):
-        raise ConfigError(f"decoder is a {type(decoder).__name__}; give a torch.nn.Module")
+        raise ConfigError(f"decoder must be a torch.nn.Module, not {type(decoder).__name__}")
     if prior.batch_shape.numel() != 1:
         raise ShapeError(f"the prior has replicas {tuple(prior.batch_shape)}; give the prior of one model")
     groups, units = len(encoder), prior.units
