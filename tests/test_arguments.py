@@ -11,10 +11,16 @@ import torch
 from samplers.laws import small_rbm, states
 
 import softspin
-from softspin.distributions import BipartiteBoltzmann, GaussianIntegralRelaxation, OverlapRelaxation, SmoothedBernoulli
-from softspin.errors import NoClosedFormError, ShapeError, SoftspinError, SupportError
+from softspin.distributions import (
+    BipartiteBoltzmann,
+    GaussianIntegralRelaxation,
+    OverlapRelaxation,
+    SmoothedBernoulli,
+    safe_beta,
+)
+from softspin.errors import NoClosedFormError, RunError, ShapeError, SoftspinError, SupportError
 from softspin.formatting import distinct, interval_text, with_error
-from softspin.objectives import discrete_kl
+from softspin.objectives import discrete_kl, elbo, importance_bound, log_weights
 from softspin.samplers import Gibbs, LogZ, ParallelTempering, PopulationAnnealing, anneal_population, gibbs
 from softspin.samplers.log_z import ais, estimate, exact, reverse_ais, sandwich
 from softspin.smoothing import Gaussian, Power, Smoothing, SpikeExponential
@@ -53,6 +59,38 @@ MISTAKES: list[tuple[Callable[[Any], object], object, type[SoftspinError], str]]
     (lambda v: gibbs.init(v, 3, 0), ZETA, SupportError, f"{BOLTZMANN} Tensor"),
     (lambda v: anneal_population(v, 9, 0), ZETA, SupportError, f"{BOLTZMANN} Tensor"),
     (lambda v: gibbs.step(gibbs.GibbsState(v, ZETA), RBM, 1), [0], SupportError, "must be a tensor of .*, not list"),
+    (
+        lambda v: gibbs.step(v, RBM, 1),
+        3,
+        SupportError,
+        "the state must be a GibbsState from this sampler's init, not int",
+    ),
+    (lambda v: PopulationAnnealing().step(v, RBM, 1), gibbs.init(RBM, 3, 0), SupportError, "not GibbsState"),
+    (lambda v: ParallelTempering().step(v, RBM, 1), gibbs.init(RBM, 3, 0), SupportError, "not GibbsState"),
+    (lambda v: gibbs.step(gibbs.init(RBM, 3, 0), v, 1), 3, SupportError, f"{BOLTZMANN} int"),
+    (lambda v: gibbs.init(RBM, 3, v), "a", SupportError, "seed = 'a'; it must be a whole number"),
+    (lambda v: gibbs.init(RBM, v, 0), "a", SupportError, "'a' chains; it must be a whole number"),
+    (lambda v: ais(RBM, seed=0, base=v), [0, 0], ShapeError, r"base of shape \(2,\); the biases have shape \(4,\)"),
+    (lambda v: ais(RBM, seed=0, schedule=v), [0, 2], SupportError, "a schedule starts at 0 and ends at 1"),
+    (RBM.energy, torch.zeros(2, 3), ShapeError, r"states of shape \(2, 3\); the last dimension must be the 4 units"),
+    (RBM.field, torch.zeros(2, 3), ShapeError, r"states of shape \(2, 3\); the last dimension must be the 4 units"),
+    (RBM.with_fields, [0, 1], ShapeError, r"states of shape \(2,\); the last dimension must be the 4 units"),
+    (RBM.sample, "a", ShapeError, "the shape of draws must be a number or a tuple of numbers, not 'a'"),
+    (RBM.sample, -1, ShapeError, "the shape of draws must consist of whole numbers from 0 on, not -1"),
+    (
+        POSTERIOR.draw,
+        (2, 0.5),
+        ShapeError,
+        r"the shape of draws must consist of whole numbers from 0 on, not \(2, 0.5\)",
+    ),
+    (lambda v: v.mode, RBM, NoClosedFormError, "the most probable state of a Boltzmann machine is not implemented"),
+    (POSTERIOR.log_ratio, ZETA, SupportError, "log_ratio takes SoftBits, not Tensor"),
+    (POSTERIOR.bit_logits, ZETA, SupportError, "bit_logits takes SoftBits, not Tensor"),
+    (lambda v: safe_beta(v, 3.0), 3, SupportError, f"{BOLTZMANN} int"),
+    (lambda v: safe_beta(RBM, v), "a", SupportError, f"beta {NUMBERS} str"),
+    (elbo, "a", SupportError, f"log_weights {NUMBERS} str"),
+    (lambda v: discrete_kl(RBM, v, 4), 3, ShapeError, "posterior must have one SmoothedBernoulli for each group"),
+    (softspin.load, 3, RunError, "the path of a model must be a string or a Path, not int"),
 ]
 
 
@@ -67,7 +105,7 @@ def test_a_mistake_ends_in_one_line(
 
 def test_dimod_mistakes_end_in_one_line() -> None:
     dwave = pytest.importorskip("softspin.dwave", reason="needs dimod")
-    with pytest.raises(SupportError, match=r"bqm must be a dimod.BinaryQuadraticModel, such as .*, not dict"):
+    with pytest.raises(SupportError, match=r"bqm must be a dimod.BinaryQuadraticModel, as by .*, not dict"):
         dwave.from_bqm({(0, 1): 1.0})
     with pytest.raises(SupportError, match=r"sampler must be a dimod sampler, such as .*, not 3"):
         dwave.check_temperature(3)
@@ -101,6 +139,19 @@ def test_samples_may_be_arrays() -> None:
         assert found.method == "sandwich"
     started = gibbs.init(boltzmann, 32, 0, start=z.numpy())  # type: ignore[arg-type]
     assert torch.equal(started.z, z.float())
+
+
+def test_weights_and_schedules_may_be_lists() -> None:
+    assert log_weights([1.0], [2.0], [0.5]).tolist() == [2.5]  # type: ignore[arg-type]
+    assert importance_bound([[0.0], [2.0]]).item() == pytest.approx(1.4338, abs=1e-4)  # type: ignore[arg-type]
+    truth = ais(RBM, seed=0, schedule=torch.tensor([0.0, 0.5, 1.0]), chains=9, base=torch.zeros(4)).value
+    assert ais(RBM, seed=0, schedule=[0, 0.5, 1], chains=9, base=[0] * 4).value == truth  # type: ignore[arg-type]
+
+
+def test_a_boltzmann_machine_can_be_expanded() -> None:
+    pair = RBM.expand((2,))
+    assert torch.equal(pair.log_z, RBM.log_z.expand(2))
+    assert torch.equal(RBM.with_log_z(3.0).expand((2,)).log_z, torch.full((2,), 3.0))
 
 
 def test_soft_bits_of_another_precision_are_converted() -> None:

@@ -135,11 +135,13 @@ def distinct(*values: float) -> list[str]:
 
 
 def with_error(value: float, error: float) -> str:
-    """Format a number with its standard error: two decimals, or more if the error would be 0.00.
+    """Format a number with its standard error: two decimals, or more if the error would be 0.00. NaN is no error.
 
     >>> with_error(84.2, 0.05), with_error(22.193, 0.00031), with_error(1.0, 0.0)
     ('84.20 +- 0.05', '22.19300 +- 0.00031', '1.00 +- 0')
     """
+    if math.isnan(error):
+        return f"{value:.2f}"
     if not math.isfinite(error) or error == 0:
         return f"{value:.2f} +- {error:g}"
     digits = 2 if error >= 0.005 else min(9, 1 - math.floor(math.log10(error)))

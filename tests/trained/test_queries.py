@@ -193,9 +193,9 @@ def test_wrong_replicas_are_named(replica: object) -> None:
         model().sample(1, replica=replica)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("seed", ["a", -1, 1.5])
+@pytest.mark.parametrize("seed", ["a", -1, 1.5, 2**63])
 def test_wrong_seeds_are_named(seed: object) -> None:
-    with pytest.raises(SupportError, match=f"seed = {seed!r}; it must be a whole number from 0 on, or None"):
+    with pytest.raises(SupportError, match=f"seed = {seed!r}; it must be a whole number from 0 to"):
         model().sample(1, seed=seed)  # type: ignore[arg-type]
 
 
@@ -219,6 +219,11 @@ def test_equal_seeds_have_no_best_by_default(tmp_path: Path) -> None:
     assert made.metadata is not None
     made.metadata = replace(made.metadata, valid_nll=(3.0, 2.0))
     assert (made.default_replica, made.choose_replica("best")) == (0, 1)
+
+
+def test_the_prior_checks_its_arguments() -> None:
+    with pytest.raises(SupportError, match="states of a Boltzmann machine must be 0 or 1"):
+        model().prior().log_prob(torch.full((1, 8), 0.5))
 
 
 def test_representations_say_what_it_is() -> None:

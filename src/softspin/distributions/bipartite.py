@@ -87,12 +87,12 @@ class BipartiteBoltzmann(Boltzmann):
         return align(self.bias[..., : self.left], z.ndim) + replica_matmul(z[..., self.left :], self.weight.mT, product)
 
     def energy(self, z: Tensor) -> Tensor:
-        z = self.as_states("states", z)
+        z = self._states(z)
         driven = replica_matmul(z[..., : self.left], self.weight, product)
         return -(align(self.bias, z.ndim) * z).sum(-1) - (driven * z[..., self.left :]).sum(-1)
 
     def field(self, z: Tensor) -> Tensor:
-        z = self.as_states("states", z)
+        z = self._states(z)
         return torch.cat([self.block_field(1, z), self.block_field(0, z)], dim=-1)
 
     def field_pair(self, z: Tensor, fixed: Tensor) -> tuple[Tensor, Tensor]:
@@ -105,6 +105,7 @@ class BipartiteBoltzmann(Boltzmann):
         return fields[:, 0].reshape(z.shape), fields[:, 1].reshape(z.shape)
 
     def with_fields(self, extra: Tensor) -> BipartiteBoltzmann:
+        extra = self._states(extra)
         bias = align(self.bias, extra.ndim) + extra
         weight = align(self.weight, extra.ndim + 1, event_dims=2)
         return BipartiteBoltzmann(bias, weight.expand(*bias.shape[:-1], -1, -1), validate_args=False)

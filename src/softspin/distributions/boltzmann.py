@@ -14,7 +14,7 @@ from softspin.distributions.conditional import Clamp, Conditional, condition
 from softspin.distributions.exact import Enumerable
 from softspin.errors import DeviceError, ShapeError, SupportError
 from softspin.kernels import log_det as kernel
-from softspin.numerics import align, real_tensor
+from softspin.numerics import align, real_tensor, sample_size
 
 
 class Boltzmann(Enumerable):
@@ -338,6 +338,39 @@ class Boltzmann(Enumerable):
                 f"{name} are on {z.device}, the Boltzmann machine on {self.bias.device}; move one of them"
             )
         return states.to(self.bias)
+
+    def _states(self, z: Any) -> Tensor:
+        states = self.as_states("states", z)
+        if states.shape[-1:] != self.event_shape:
+            raise ShapeError(
+                f"states of shape {tuple(states.shape)}; the last dimension must be the {self.units} units"
+            )
+        return states
+
+    def validated(self) -> Self:
+        """The same distribution, which checks the values of its arguments.
+
+        Returns:
+            The distribution.
+        """
+        same = self.with_log_z(self._log_z)
+        same._validate_args = True
+        return same
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
+        """Repeat the distribution, as in `torch.distributions`.
+
+        Args:
+            batch_shape: New replica dimensions, to which the present ones broadcast.
+
+        Returns:
+            The distribution with these replicas.
+        """
+        shape = sample_size(batch_shape)
+        bias = self.bias.expand(*shape, self.units)
+        same = self.with_parameters(bias, self.couplings.expand(*shape, *self.couplings.shape[-2:]))
+        same._validate_args = self.validates
+        return same if self._log_z is None else same.with_log_z(self._log_z.expand(shape))
 
     def __repr__(self) -> str:
         about = [self._size()]

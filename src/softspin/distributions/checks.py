@@ -10,6 +10,7 @@ from torch import Tensor
 
 from softspin.errors import DeviceError, ShapeError, SupportError
 from softspin.numerics import real_tensor
+from softspin.smoothing import SoftBits
 
 if TYPE_CHECKING:
     from softspin.distributions.boltzmann import Boltzmann
@@ -44,6 +45,15 @@ def check_is_boltzmann(value: object) -> None:
     if not hasattr(value, "couplings"):
         hint = "; use model.prior()" if type(value).__name__ == "Model" else ""
         raise SupportError(f"expected a BipartiteBoltzmann or a GraphBoltzmann, not {type(value).__name__}{hint}")
+
+
+def check_soft_bits(what: str, bits: object) -> None:
+    """Raise a SupportError, in the name of what takes them, unless a value is soft bits."""
+    if not isinstance(bits, SoftBits):
+        raise SupportError(
+            f"{what} takes SoftBits, not {type(bits).__name__}: zeta alone does not determine the log densities; use "
+            "posterior.draw(), posterior.soft_bits(zeta) or smoothing.to_soft_bits(location)"
+        )
 
 
 def check_finite(**parameters: Tensor) -> None:

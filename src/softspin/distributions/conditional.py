@@ -48,6 +48,7 @@ class Conditional(NamedTuple):
         Raises:
             ShapeError: The last dimension is not that of the free units.
         """
+        z = real_tensor("states", z)
         if z.shape[-1:] != self.free.shape:
             raise ShapeError(
                 f"states of shape {tuple(z.shape)}; the last dimension must be {len(self.free)} free units"

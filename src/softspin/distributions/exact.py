@@ -12,8 +12,8 @@ from torch.distributions import Distribution
 
 from softspin.deprecation import renamed_attribute
 from softspin.distributions.enumeration import LARGEST, Moments, exact_draws, exact_moments
-from softspin.errors import TooLargeError
-from softspin.numerics import carry_gradient
+from softspin.errors import NoClosedFormError, TooLargeError
+from softspin.numerics import carry_gradient, sample_size
 
 
 class Enumerable(Distribution, ABC):
@@ -82,6 +82,14 @@ class Enumerable(Distribution, ABC):
         """Exact variances of the units, `(*replicas, D)`, without a gradient."""
         return self.mean * (1 - self.mean)
 
+    @property
+    def mode(self) -> Tensor:
+        """Raises NoClosedFormError: the most probable state is an optimization problem of its own."""
+        raise NoClosedFormError(
+            "the most probable state of a Boltzmann machine is not implemented; take the sample of lowest energy, or a "
+            "solver of dimod (softspin.dwave.to_bqm)"
+        )
+
     def entropy(self) -> Tensor:
         """Compute the exact entropy log Z + E[E(z)], by the enumeration of :meth:`exact_log_z`.
 
@@ -119,7 +127,7 @@ class Enumerable(Distribution, ABC):
         self._check_enumerable(
             "sample", "use softspin.samplers.anneal_population(boltzmann, n, seed) or softspin.samplers.gibbs"
         )
-        shape = torch.Size((sample_shape,) if isinstance(sample_shape, int) else sample_shape)
+        shape = sample_size(sample_shape)
         with torch.no_grad():
             flat = zip(
                 self.bias.reshape(-1, self.units), self.coupling.reshape(-1, self.units, self.units), strict=True

@@ -100,5 +100,6 @@ def safe_beta(boltzmann: Boltzmann, beta: float | Tensor, margin: float = 5.0) -
         >>> safe_beta(BipartiteBoltzmann(torch.zeros(2), torch.tensor([[-7.0]])), 10.0)
         tensor(12.)
     """
+    check_is_boltzmann(boltzmann)
     lowest = margin - boltzmann.lowest_eigenvalue()
-    return torch.maximum(torch.as_tensor(beta, dtype=lowest.dtype, device=lowest.device), lowest).detach()
+    return torch.maximum(real_tensor("beta", beta).to(lowest), lowest).detach()

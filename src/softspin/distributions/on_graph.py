@@ -84,14 +84,15 @@ class GraphBoltzmann(Boltzmann):
         return align(self.bias[..., index], z.ndim) + replica_matmul(z, self._dense[..., index])
 
     def energy(self, z: Tensor) -> Tensor:
-        z = self.as_states("states", z)
+        z = self._states(z)
         return -(z * (align(self.bias, z.ndim) + 0.5 * replica_matmul(z, self._dense))).sum(-1)
 
     def field(self, z: Tensor) -> Tensor:
-        z = self.as_states("states", z)
+        z = self._states(z)
         return align(self.bias, z.ndim) + replica_matmul(z, self._dense)
 
     def with_fields(self, extra: Tensor) -> GraphBoltzmann:
+        extra = self._states(extra)
         bias = align(self.bias, extra.ndim) + extra
         coupling = align(self._dense, extra.ndim + 1, event_dims=2)
         return GraphBoltzmann(bias, coupling.expand(*bias.shape, -1), validate_args=False)

@@ -8,8 +8,7 @@ from typing import Literal
 from torch import Tensor
 
 from softspin.distributions.boltzmann import Boltzmann
-from softspin.distributions.checks import check_shape
-from softspin.errors import SupportError
+from softspin.distributions.checks import check_shape, check_soft_bits
 from softspin.numerics import align
 from softspin.smoothing import SoftBits
 
@@ -65,11 +64,7 @@ class Relaxation(ABC):
         Raises:
             SupportError: They are something else, such as zeta alone.
         """
-        if not isinstance(bits, SoftBits):
-            raise SupportError(
-                f"a relaxation takes SoftBits, not {type(bits).__name__}: zeta alone does not determine the log "
-                "densities; use posterior.draw(), posterior.soft_bits(zeta) or smoothing.to_soft_bits(location)"
-            )
+        check_soft_bits("a relaxation", bits)
         dtype = self.boltzmann.bias.dtype
         return bits if bits.zeta.dtype == dtype else SoftBits(*(part.to(dtype) for part in bits))
 

@@ -10,8 +10,9 @@ from torch.autograd.function import once_differentiable
 from torch.distributions import Distribution, constraints
 from torch.nn.functional import logsigmoid
 
+from softspin.distributions.checks import check_soft_bits
 from softspin.errors import NoClosedFormError, ShapeError, SupportError
-from softspin.numerics import binary_entropy, broadcast_shape, mixture_log_prob, open_uniform, real_tensor
+from softspin.numerics import binary_entropy, broadcast_shape, mixture_log_prob, open_uniform, real_tensor, sample_size
 from softspin.smoothing import Location, Smoothing, SoftBits
 
 
@@ -109,7 +110,7 @@ class SmoothedBernoulli(Distribution):
     def mean(self) -> Tensor:
         """E[zeta] = (1-q) E[zeta|0] + q E[zeta|1], in the batch shape. The mean of the bits is sigmoid(logits)."""
         mean0, mean1 = self.smoothing.component_means()
-        return torch.sigmoid(-self.logits) * mean0 + torch.sigmoid(self.logits) * mean1
+        return (torch.sigmoid(-self.logits) * mean0 + torch.sigmoid(self.logits) * mean1).to(self.logits.dtype)
 
     @property
     def variance(self) -> Tensor:
@@ -156,8 +157,7 @@ class SmoothedBernoulli(Distribution):
             ShapeError: The uniforms have another shape.
             SupportError: A uniform does not lie strictly between 0 and 1.
         """
-        lead = (sample_shape,) if isinstance(sample_shape, int) else tuple(sample_shape)
-        shape = lead + tuple(self.batch_shape)
+        shape = tuple(sample_size(sample_shape)) + tuple(self.batch_shape)
         if uniforms is None:
             pair = open_uniform((2, *shape), dtype=self.logits.dtype, device=self.logits.device, generator=generator)
             uniforms = pair[0], pair[1]
@@ -215,6 +215,7 @@ class SmoothedBernoulli(Distribution):
         Returns:
             Log densities relative to the base, in the broadcast shape.
         """
+        check_soft_bits("log_ratio", bits)
         base = bits.log_base
         return mixture_log_prob(self.logits, bits.log_r0 - base, bits.log_r1 - base)
 
@@ -227,6 +228,7 @@ class SmoothedBernoulli(Distribution):
         Returns:
             Log odds in the broadcast shape.
         """
+        check_soft_bits("bit_logits", bits)
         return self.logits + bits.log_odds
 
     def bit_entropy(self) -> Tensor:

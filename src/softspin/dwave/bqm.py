@@ -95,7 +95,7 @@ def from_bqm(bqm: dimod.BinaryQuadraticModel, beta: float = 1.0, *, dtype: torch
     """
     if not isinstance(bqm, dimod.BinaryQuadraticModel):
         raise SupportError(
-            "bqm must be a dimod.BinaryQuadraticModel, such as dimod.BQM.from_qubo(dict) or dimod.BQM.from_ising(h, J), "
+            "bqm must be a dimod.BinaryQuadraticModel, as by dimod.BQM.from_qubo(dict) or dimod.BQM.from_ising(h, J), "
             f"not {type(bqm).__name__}"
         )
     if not bqm.num_variables:

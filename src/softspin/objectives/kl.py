@@ -57,8 +57,8 @@ def discrete_kl(
         Transformations", arXiv:1802.04920 (overlapping). Eq. 2 of DVAE#, arXiv:1805.07445.
     """
     check_is_boltzmann(boltzmann)
-    posterior = [posterior] if isinstance(posterior, SmoothedBernoulli) else list(posterior)
-    bits = [bits] if isinstance(bits, SoftBits) else list(bits)
+    posterior = list(posterior) if isinstance(posterior, list | tuple) else [posterior]  # type: ignore[list-item]
+    bits = list(bits) if isinstance(bits, list | tuple) and not isinstance(bits, SoftBits) else [bits]  # type: ignore[list-item]
     for what, kind, each in (("posterior", SmoothedBernoulli, posterior), ("bits", SoftBits, bits)):
         for one in each:
             if not isinstance(one, kind):

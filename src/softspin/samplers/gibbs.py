@@ -20,6 +20,7 @@ from softspin.samplers.primitives import (
     check_boltzmann,
     check_chains,
     check_count,
+    check_state,
     check_step,
     independent_draw,
     replica_rng_states,
@@ -120,6 +121,7 @@ def step(
     Returns:
         The new state, and the flip rate of the step.
     """
+    check_state(state, GibbsState)
     check_step(boltzmann, state.z, sweeps)
     z, rng_state = sweep(boltzmann, state.z, state.rng_state, sweeps, implementation=implementation)
     return GibbsState(z, rng_state), GibbsInfo((compiled_flip_rate() if compiled else flip_rate)(state.z, z))

@@ -285,7 +285,7 @@ def _draws(
     implementation: Implementation,
 ) -> tuple[Tensor, Tensor]:
     """Samples `(*replicas, chains, D)` by annealing and resampling, and their mean square family size."""
-    steps = linear_schedule(temperatures) if schedule is None else schedule
+    steps = linear_schedule(temperatures) if schedule is None else check_schedule(schedule)
     rng_state = replica_rng_states(boltzmann, seed, KeyDomain.AIS_SAMPLES)
     log_weights, z = anneal(
         boltzmann, base_biases(boltzmann, base), steps, chains, rng_state, implementation=implementation

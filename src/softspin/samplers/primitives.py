@@ -20,7 +20,7 @@ from softspin.distributions.checks import check_finite, check_is_boltzmann
 from softspin.errors import DeviceError, ShapeError, SupportError, unknown_name
 from softspin.kernels import Implementation, choose, gibbs_sweeps
 from softspin.kernels import anneal as anneal_bipartite
-from softspin.numerics import align, broadcast_shape
+from softspin.numerics import align, broadcast_shape, real_tensor
 from softspin.random import DrawDomain, init_rng_state, uniforms
 from softspin.samplers.chromatic import anneal_graph, chromatic_sweeps
 
@@ -148,7 +148,8 @@ def base_biases(boltzmann: Boltzmann, base: str | Tensor) -> Tensor:
         SupportError: The given biases are not finite.
         UnknownNameError: The name is unknown.
     """
-    if isinstance(base, Tensor):
+    if not isinstance(base, str):
+        base = real_tensor("base", base)
         if (
             base.shape[-1:] != boltzmann.event_shape
             or broadcast_shape(base.shape, boltzmann.bias.shape) != boltzmann.bias.shape
@@ -192,10 +193,17 @@ def check_step(
     boltzmann: Boltzmann, z: Tensor, sweeps: int, chain_dims: int = 1, what: str = "the state's chains"
 ) -> None:
     """Checks of every step: chains of this Boltzmann machine, whole sweeps and, if it validates, finite parameters."""
+    check_is_boltzmann(boltzmann)
     check_chains(z, boltzmann, chain_dims, what)
     check_count("sweeps", sweeps)
     if boltzmann.validates:
         check_boltzmann(boltzmann)
+
+
+def check_state(state: object, kind: type) -> None:
+    """Raise SupportError unless a state is that of this sampler."""
+    if not isinstance(state, kind):
+        raise SupportError(f"the state must be a {kind.__name__} from this sampler's init, not {type(state).__name__}")
 
 
 def check_implementation(boltzmann: Boltzmann, implementation: Implementation) -> None:
@@ -211,7 +219,7 @@ def check_implementation(boltzmann: Boltzmann, implementation: Implementation) -
 def check_count(name: str, count: int, minimum: int = 1) -> None:
     """Raise SupportError unless the count is a whole number and at least `minimum`."""
     if not isinstance(count, Integral):
-        raise SupportError(f"{count} {name}; it must be a whole number")
+        raise SupportError(f"{count!r} {name}; it must be a whole number")
     if count < minimum:
         raise SupportError(f"{count} {name}; at least {minimum} {'is' if minimum == 1 else 'are'} needed")
 

@@ -25,6 +25,7 @@ from softspin.samplers.primitives import (
     base_biases,
     check_boltzmann,
     check_count,
+    check_state,
     check_step,
     independent_draw,
     replica_rng_states,
@@ -146,6 +147,7 @@ def step(
         C. J. Geyer, 1991, Markov Chain Monte Carlo Maximum Likelihood.
         K. Hukushima and K. Nemoto, 1996, Exchange Monte Carlo Method and Application to Spin Glass Simulations.
     """
+    check_state(state, TemperingState)
     check_step(boltzmann, state.z, sweeps, chain_dims=2)
     replicas, (ladders, rungs, units) = boltzmann.batch_shape, state.z.shape[-3:]
     t = state.temperatures[..., None, :].expand(*replicas, ladders, rungs)

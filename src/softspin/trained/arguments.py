@@ -30,8 +30,10 @@ def read_seed(seed: int | None) -> int:
     """
     if seed is None:
         return int(torch.randint(2**31, ()))
-    if not isinstance(seed, Integral) or seed < 0:
-        raise SupportError(f"seed = {seed!r}; it must be a whole number from 0 on, or None for a new one each time")
+    if not isinstance(seed, Integral) or not 0 <= seed < 2**63:
+        raise SupportError(
+            f"seed = {seed!r}; it must be a whole number from 0 to 2**63 - 1, or None for a new one each time"
+        )
     return int(seed)
 
 

@@ -42,6 +42,8 @@ def load(path: str | os.PathLike[str], which: str = "best", *, device: str = "au
         CheckpointError: The checkpoint is damaged, or of another format.
         SharingError: The shared model cannot be read.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise RunError(f"the path of a model must be a string or a Path, not {type(path).__name__}")
     path, device = Path(path), Config(device=device).device
     if which not in ("best", "last"):
         raise ConfigError(f"'{which}' is not a checkpoint; it must be best or last")

@@ -85,7 +85,8 @@ class Model(Evaluable):
         """
         spec = data.spec if isinstance(data, Dataset) else data
         name = data.name if isinstance(data, Dataset) else "custom"
-        return cls(*net_of_parts(encoder, decoder, prior, spec, method=method, data=name), spec.shape)
+        net, config = net_of_parts(encoder, decoder, prior, spec, method=method, data=name)
+        return cls(net, config, spec.shape)
 
     def forward(self, x: Tensor) -> Tensor:
         """The same as :meth:`reconstruct`.
@@ -110,7 +111,7 @@ class Model(Evaluable):
         Raises:
             SupportError: There is no such replica.
         """
-        return split_replicas(self.net.prior())[self.choose_replica(replica)]
+        return split_replicas(self.net.prior())[self.choose_replica(replica)].validated()
 
     def sample(
         self, n: int = 1, *, clamp: Clamp | None = None, replica: ReplicaChoice = None, seed: int | None = None

@@ -28,6 +28,8 @@ def net_of_parts(
         raise ConfigError("encoder must be a list of networks, one for each group of bits, such as encoder=[net]")
     if not isinstance(decoder, nn.Module):
         raise ConfigError(f"decoder must be a torch.nn.Module, not {type(decoder).__name__}")
+    if not isinstance(spec, DataSpec):
+        raise ConfigError(f"data must be a Dataset, such as softspin.data.load('mnist'), not {type(spec).__name__}")
     if prior.batch_shape.numel() != 1:
         raise ShapeError(f"the prior has replicas {tuple(prior.batch_shape)}; give the prior of one model")
     groups, units = len(encoder), prior.units

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import os
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -56,7 +57,11 @@ class Shareable(nn.Module):
     def __repr__(self) -> str:
         config, net = self.config, self.net
         shape = " x ".join(map(str, self.shape))
-        about = [config.method, f"{net.units} bits in {len(net.encoder)} groups", f"images of {shape}"]
+        about = [
+            config.method,
+            f"{net.units} bits in {len(net.encoder)} group{'s' if len(net.encoder) > 1 else ''}",
+            f"images of {shape}",
+        ]
         if net.replicas > 1:
             chosen = self.default_replica
             name = f"{replica_name(config.replicas[chosen])}{', lowest validation NLL' if self._has_grid else ''}"
@@ -123,12 +128,12 @@ class Shareable(nn.Module):
                     "the best replica is unknown: these parameters have no validation NLL; give its number"
                 )
             return best
-        if isinstance(replica, bool) or not isinstance(replica, int) or not 0 <= replica < self.net.replicas:
+        if isinstance(replica, bool) or not isinstance(replica, Integral) or not 0 <= replica < self.net.replicas:
             raise SupportError(
                 f"no replica {replica}; this model has {self.net.replicas}, counted from 0 ('best' is the one with the "
                 "lowest validation NLL)"
             )
-        return replica
+        return int(replica)
 
     @property
     def result(self) -> tuple[ResultRow, ...] | None:
