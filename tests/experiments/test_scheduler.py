@@ -139,7 +139,10 @@ def test_after_a_nonfinite_seed_the_others_are_next(cells: list[Cell], tmp_path:
 
 
 def test_runs_of_other_processes_are_skipped(cells: list[Cell], tmp_path: Path) -> None:
-    made, events = scheduler(cells, Instant(lambda spec: Ended(spec, "busy") if spec.cell.id == POWER else all_good(spec)), tmp_path)
+    def power_is_busy(spec: RunSpec) -> list[ResultRow] | Ended:
+        return Ended(spec, "busy") if spec.cell.id == POWER else all_good(spec)
+
+    made, events = scheduler(cells, Instant(power_is_busy), tmp_path)
     assert made.run() == "unfinished"
     assert kinds(events) == [GridStarted, RunStarted, RunBusy, RunStarted, RunEnded, RowAdded, RowAdded, GridStopped]
     last = events[-1]
@@ -221,7 +224,7 @@ def test_rows_that_arrive_while_the_grid_stops_are_kept(cells: list[Cell], tmp_p
             self.active = []
             return ended
 
-    made, events = scheduler(cells, LastMinute(workers=2), tmp_path)
+    made, _ = scheduler(cells, LastMinute(workers=2), tmp_path)
     with pytest.raises(DataError, match="no data"):
         made.run()
     assert len(read_rows(tmp_path / "rows.jsonl")) == 4

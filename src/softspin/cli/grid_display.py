@@ -97,7 +97,7 @@ class GridDisplay:
         pause = MIN_SECONDS_PER_LINE if is_validation else SECONDS_PER_LINE
         if self.live is not None:
             self.live.update(self._table(event))
-        elif not self.json and (is_last and is_validation or time.monotonic() - self.said > pause):
+        elif not self.json and ((is_last and is_validation) or time.monotonic() - self.said > pause):
             say(f"[{run.number}] {run.text()}{self._left()}")
             self.said = time.monotonic()
 
