@@ -89,7 +89,7 @@ MISTAKES: list[tuple[Callable[[Any], object], object, type[SoftspinError], str]]
     (lambda v: safe_beta(v, 3.0), 3, SupportError, f"{BOLTZMANN} int"),
     (lambda v: safe_beta(RBM, v), "a", SupportError, f"beta {NUMBERS} str"),
     (elbo, "a", SupportError, f"log_weights {NUMBERS} str"),
-    (lambda v: discrete_kl(RBM, v, 4), 3, ShapeError, "posterior must have one SmoothedBernoulli for each group"),
+    (lambda v: discrete_kl(RBM, v, v), 3, ShapeError, "posterior must have one SmoothedBernoulli for each group"),
     (softspin.load, 3, RunError, "the path of a model must be a string or a Path, not int"),
 ]
 

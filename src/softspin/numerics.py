@@ -69,7 +69,7 @@ def sample_size(shape: Any) -> torch.Size:
     sizes = (shape,) if isinstance(shape, Integral) else shape
     if isinstance(sizes, str) or not isinstance(sizes, Sequence):
         raise ShapeError(f"the shape of draws must be a number or a tuple of numbers, not {shape!r}")
-    if not all(isinstance(size, Integral) and size >= 0 for size in sizes):
+    if not all(isinstance(size, Integral) and int(size) >= 0 for size in sizes):
         raise ShapeError(f"the shape of draws must consist of whole numbers from 0 on, not {shape!r}")
     return torch.Size([int(size) for size in sizes])
 
