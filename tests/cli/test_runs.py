@@ -116,7 +116,7 @@ def test_encode(call: Call, tiny: Path, tmp_path: Path) -> None:
     own = tmp_path / "own.npy"
     np.save(own, np.eye(20, 9))
     assert call("encode", tiny, "--out", out, "--data", own, "--json").json == {
-        "written": str(out), "images": 2, "bits": 6, "split": "test",
+        "written": str(out), "images": 2, "bits": 6, "split": "test", "replica": 0,
     }  # fmt: skip
     assert call("encode", tiny, "--out", out, "--data", own, "--split", "all").code == 0
     assert np.load(out).shape == (20, 6)
