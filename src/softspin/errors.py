@@ -91,6 +91,10 @@ class OutOfTimeError(SoftspinError):
     """Training that stopped at its deadline, with a checkpoint from which it can be resumed."""
 
 
+class PeerError(SoftspinError, RuntimeError):
+    """Another process of the same data-parallel run that has ended."""
+
+
 class RowsError(SoftspinError):
     """A file of result rows that is damaged, or could not be read or written."""
 

@@ -24,7 +24,8 @@ from softspin.cli.reconstruct import reconstruct
 from softspin.cli.report import report
 from softspin.cli.sample import sample
 from softspin.cli.train import train
-from softspin.errors import SoftspinError
+from softspin.errors import RunError, SoftspinError
+from softspin.parallel import one_voice, world
 
 
 def paragraphs(command: Callable[..., None]) -> str:
@@ -62,24 +63,27 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
+    context: typer.Context,
     version: bool = typer.Option(
         False, "--version", callback=_version, is_eager=True, help="Show the version and exit."
     ),
 ) -> None:
     """Discrete variational autoencoders with relaxed Boltzmann priors."""
+    if world().size > 1 and context.invoked_subcommand != "train":
+        raise RunError(f"softspin {context.invoked_subcommand} runs in one process; torchrun is for softspin train")
 
 
 def run() -> None:
     """Run the command line. User errors, a full disk or no memory end in one line and exit code 1, not a traceback."""
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), one_voice():
             warnings.showwarning = _warn
             app()
     except (SoftspinError, OSError, MemoryError, RuntimeError) as error:
         line = _one_line(error)
         if line is None:
             raise
-        typer.secho(f"error: {line}", fg="red", err=True)
+        world().announce(lambda: typer.secho(f"error: {line}", fg="red", err=True))
         sys.exit(1)
 
 
