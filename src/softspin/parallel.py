@@ -201,6 +201,23 @@ class World:
         return content if self.leads else torch.load(io.BytesIO(box[0]), map_location="cpu", weights_only=False)
 
     @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Discard the output of all processes but the first.
+
+        Yields:
+            None.
+        """
+        if self.leads:
+            yield
+            return
+        with (
+            open(os.devnull, "w", encoding="utf-8") as nowhere,
+            contextlib.redirect_stdout(nowhere),
+            contextlib.redirect_stderr(nowhere),
+        ):
+            yield
+
+    @contextlib.contextmanager
     def guard(self) -> Iterator[None]:
         """End the other processes, too, if this one leaves the context with an error that they do not have.
 
@@ -292,19 +309,3 @@ def world() -> World:
 def _leave() -> None:
     if dist.is_initialized():
         dist.destroy_process_group()
-
-
-@contextlib.contextmanager
-def one_voice() -> Iterator[World]:
-    """Silence all processes but the first, and end together: the context of a command.
-
-    Yields:
-        The world.
-    """
-    found = world()
-    with contextlib.ExitStack() as held:
-        if not found.leads:
-            nowhere = held.enter_context(open(os.devnull, "w", encoding="utf-8"))
-            held.enter_context(contextlib.redirect_stdout(nowhere))
-            held.enter_context(contextlib.redirect_stderr(nowhere))
-        yield found

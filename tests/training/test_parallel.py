@@ -85,7 +85,6 @@ def assert_same(one: Path, two: Path) -> None:
     for part in ("model.", "adam.first", "adam.second", "log_z"):
         own, other = joined(first, part), joined(second, part)
         assert (own - other).norm() <= CLOSE * own.norm(), part
-        assert (own - other).abs().max() <= CLOSE * own.abs().max(), part
     lines = zip(journal.read(one), journal.read(two), strict=True)
     rows = zip(*([row.to_json() for row in read_result(folder) or []] for folder in (one, two)), strict=True)
     for own_line, other_line in (*lines, *rows):
@@ -161,7 +160,7 @@ def test_fit_returns_the_model_on_every_process_and_errors_are_raised_on_all(tmp
         torch.manual_seed(world().rank)
         decoder = nn.Linear(6, 9)
         model = softspin.fit(config, bars(), tmp_path / "run", decoder=decoder)
-        flat = torch.cat([value.reshape(-1) for value in model.model.state_dict().values()])
+        flat = torch.cat([value.reshape(-1) for value in model.net.state_dict().values()])
         assert torch.equal(*world().gather(flat))
         assert model.result[0].nll == read_result(tmp_path / "run")[0].nll
         with pytest.raises(RunError, match="already holds a run"):
@@ -169,6 +168,15 @@ def test_fit_returns_the_model_on_every_process_and_errors_are_raised_on_all(tmp
         softspin.fit(config, bars(), tmp_path / "run", decoder=decoder, resume=True)
 
     assert launch(fit, tmp_path) == [Ended(0, "", "")] * 2
+
+
+def test_other_data_on_one_process_is_an_error(tmp_path: Path) -> None:
+    def train() -> None:
+        with pytest.raises(RunError, match="the processes have different settings or data; give all of them the same"):
+            Trainer(small(), bars() if world().leads else gray(), tmp_path / "run").train()
+
+    assert launch(train, tmp_path) == [Ended(0, "", "")] * 2
+    assert not (tmp_path / "run").exists()
 
 
 class Stops:
@@ -227,15 +235,24 @@ def test_ctrl_c_of_one_process_stops_both_with_a_checkpoint(tmp_path: Path) -> N
     assert (first.err, second.out, second.err) == ("", "", "")
 
 
-def test_a_killed_process_ends_the_other_with_one_line_and_the_run_resumes(tmp_path: Path) -> None:
+def test_a_killed_process_ends_the_other_with_one_line_and_torchrun_resumes(tmp_path: Path) -> None:
     at = lambda: os.kill(os.getpid(), signal.SIGKILL)  # noqa: E731
     first, second = launch(command("train", tmp_path / "run", *TINY, at=at, step=4), tmp_path)
     assert (first.code, second.code) == (1, -signal.SIGKILL)
     assert first.err == "error: another process of this run has ended; its own error says why\n"
-    first, second = launch(command("train", "--resume", tmp_path / "run"), tmp_path)
-    assert (first.code, second.code) == (0, 0)
-    assert "from step 3" in first.out
+    torchrun(tmp_path, "train", "--resume", "run")
     assert [line["step"] for line in journal.read(tmp_path / "run") if line["kind"] == "valid"] == [3, 6]
+
+
+def torchrun(folder: Path, *words: str) -> None:
+    """The launcher itself: it starts Python twice, which takes longer than all else."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(softspin.__file__).parents[1])}
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*launcher, "-m", "softspin", *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [done.stdout.count(text) for text in ("2 processes", "from step 3", "test NLL", "written: ")] == [1] * 4
 
 
 @pytest.mark.parametrize(
@@ -271,6 +288,21 @@ def test_batch_norm_of_torch_is_rejected() -> None:
         Engine(config, model, bars(), torch.device("cpu"), world=World(0, 2))
 
 
+class Derived(Gibbs):
+    """A sampler whose step ignores the numbers of its chains."""
+
+    def step(self, state: Any, boltzmann: Any, sweeps: int) -> Any:
+        return super().step(state, boltzmann, sweeps)
+
+
+def test_chains_of_a_derived_sampler_are_not_shared() -> None:
+    config = small(sampler="custom")
+    for sampler, chains in ((Gibbs(), 4), (Derived(), 8)):
+        made = Engine(config, build(config, bars().spec), bars(), torch.device("cpu"), sampler, World(1, 2))
+        assert made.update.sampler_state.z.shape[1] == chains
+        assert sampler.first_chain == (0 if chains == 8 else 4)
+
+
 def test_one_process_is_not_touched() -> None:
     """No tensor is copied, and the sampler keeps its chains."""
     x = torch.ones(3)
@@ -282,17 +314,3 @@ def test_one_process_is_not_touched() -> None:
     assert sampler.first_chain == made.update.sampler.first_chain == 0
     noise = torch.ones(1, 4, 2)
     assert made.update.shards.own_noise(noise) is noise
-
-
-def test_torchrun(tmp_path: Path) -> None:
-    """The launcher itself, with the command of the docs."""
-    source = Path(softspin.__file__).parents[1]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(source)}
-    words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "softspin", "train", "run"]
-    done = subprocess.run(
-        [sys.executable, *words, *TINY], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("test NLL") == done.stdout.count("2 processes") == 1
-    assert done.stderr == ""
-    assert [line["step"] for line in journal.read(tmp_path / "run") if line["kind"] == "valid"] == [3, 6]

@@ -25,7 +25,7 @@ from softspin.cli.report import report
 from softspin.cli.sample import sample
 from softspin.cli.train import train
 from softspin.errors import RunError, SoftspinError
-from softspin.parallel import one_voice, world
+from softspin.parallel import world
 
 
 def paragraphs(command: Callable[..., None]) -> str:
@@ -76,7 +76,7 @@ def _root(
 def run() -> None:
     """Run the command line. User errors, a full disk or no memory end in one line and exit code 1, not a traceback."""
     try:
-        with warnings.catch_warnings(), one_voice():
+        with warnings.catch_warnings(), world().quiet():
             warnings.showwarning = _warn
             app()
     except (SoftspinError, OSError, MemoryError, RuntimeError) as error:

@@ -46,7 +46,7 @@ class Shards:
         self.images = world.part(batch_size)
         # Two chains share random words, so each part begins at an even number.
         is_shared = world.size > 1 and chains % (2 * world.size) == 0
-        self._fields = sampler.chain_fields if is_shared else ()
+        self._fields = _independent_fields(sampler) if is_shared else ()
         self._chains = world.part(chains)
         if self._fields:
             sampler.first_chain = self._chains.start
@@ -132,6 +132,13 @@ class Shards:
 
     def _is_shared(self, name: str) -> bool:
         return name.startswith("sampler.") and name.removeprefix("sampler.") in self._fields
+
+
+def _independent_fields(sampler: Sampler) -> tuple[str, ...]:
+    """Fields with an entry for each chain, unless a derived class has another `step`, which may not number chains."""
+    owner = next(one for one in type(sampler).__mro__ if "step" in vars(one))
+    fields: tuple[str, ...] = vars(owner).get("chain_fields", ())
+    return fields
 
 
 def _synchronize(model: DiscreteVAE, world: World) -> None:

@@ -128,7 +128,8 @@ class Trainer:
             OutOfTimeError: The deadline has passed; a checkpoint was saved.
             KeyboardInterrupt: After Ctrl-C; a checkpoint was saved.
         """
-        with self.world.guard(), contextlib.ExitStack() as held:
+        with self.world.quiet(), self.world.guard(), contextlib.ExitStack() as held:
+            self._check_same_run()
             self._load(self.world.call(lambda: self._open(resume, held)))
             with contextlib.ExitStack() as files:
                 journal = None
@@ -138,6 +139,14 @@ class Trainer:
                     files.enter_context(self._writer)
                 self._loop(journal)
             return self._finish()
+
+    def _check_same_run(self) -> None:
+        """Raise unless all processes have the same settings and data."""
+        own = self.config.to_dict(), self.data.fingerprint
+        if any(self.world.any(self.world.call(lambda: own) != own)):
+            raise self.world.shared(
+                RunError("the processes have different settings or data; give all of them the same command and files")
+            )
 
     def _open(self, resume: bool, held: contextlib.ExitStack) -> Saved | None:
         """Lock the folder, and write `run.json` or read the last checkpoint."""
