@@ -33,6 +33,7 @@ TREE: dict[str, list[str]] = {
         "dwave",
         "reproduce",
         "warm-start",
+        "torchrun",
         "faq",
     ],
     "concepts/index": [

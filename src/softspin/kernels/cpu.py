@@ -165,7 +165,8 @@ def _run(
         "good": torch.zeros(replicas * blocks, dtype=torch.bool),
     }
     values = {"replicas": replicas, "chains": chains, "n": n, "m": m, "sweeps": sweeps, "steps": len(schedule)}
-    values |= {"item": 0, "blocks": blocks, "first_chain": first_chain} | {name: array.data_ptr() for name, array in arrays.items()}
+    values |= {"item": 0, "blocks": blocks, "first_chain": first_chain}
+    values |= {name: array.data_ptr() for name, array in arrays.items()}
     job = (ctypes.c_int64 * len(values))(*[values[name] for name in jit.NAMES])
     _spread(jit.PREPARE, replicas, job)
     if not all(map(math.isfinite, arrays["size"].tolist())):

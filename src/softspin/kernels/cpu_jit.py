@@ -128,9 +128,9 @@ def sweep_all(address: int) -> None:
         r, block = item // job.blocks, item % job.blocks
         first, last = block * job.chains // job.blocks, (block + 1) * job.chains // job.blocks
         good[item] = run_block(
-            job.first_chain + first, job.sweeps, z[r, first:last], times[r, first:last], schedule, rng_state[r, 0], rng_state[r, 1],
-            unit_of(size[r]), (base[r, :n], base[r, n:]), (slope[r, :n], slope[r, n:]), (table[0][r], table[1][r]),
-            steepest[r], new[r, first:last], log_weight[r, first:last],
+            job.first_chain + first, job.sweeps, z[r, first:last], times[r, first:last], schedule, rng_state[r, 0],
+            rng_state[r, 1], unit_of(size[r]), (base[r, :n], base[r, n:]), (slope[r, :n], slope[r, n:]),
+            (table[0][r], table[1][r]), steepest[r], new[r, first:last], log_weight[r, first:last],
         )  # fmt: skip
         item = take(address)
 

@@ -180,8 +180,9 @@ def _launch(
         try:
             if wide:
                 gpu_wide.sweep[grid](
-                    z, out, parts, largest, fields, rng_state, after, n, m, first, chains, first_chain // 2, steps, **shape
-                )
+                    z, out, parts, largest, fields, rng_state, after, n, m, first, chains, first_chain // 2, steps,
+                    **shape,
+                )  # fmt: skip
             else:
                 gpu_narrow.sweep[grid](
                     z, out, parts, largest, bias, None if base is None else base.contiguous(),

@@ -138,9 +138,7 @@ class Update:
         if self.binarizes:
             whole = noise(self.rng_state, (self.batch_size, features), DrawDomain.BINARIZATION)
             binarization = self.shards.own_noise(whole)
-        posterior = noise(
-            self.rng_state, method.noise_shape(samples, self.batch_size, units), DrawDomain.POSTERIOR
-        )
+        posterior = noise(self.rng_state, method.noise_shape(samples, self.batch_size, units), DrawDomain.POSTERIOR)
         return binarization, self.shards.own_posterior_noise(posterior, method, samples, units)
 
     def next_batch(self) -> tuple[Tensor, Tensor]:
