@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -88,7 +89,7 @@ def fit(
     config = config or Config()
     if sampler is not None:
         config = config.replace(sampler=CUSTOM)
-    dataset = world().in_turn(lambda: load_data(config, data))
+    dataset = world().in_turn(functools.partial(load_data, config, data))
     if not isinstance(data, Dataset | None):
         config = config.replace(data=os.fspath(data))
     # The default beta depends on the name of the data, so both must be of the same data set.

@@ -37,10 +37,10 @@ class World:
     Args:
         rank: Number of this process.
         size: Number of processes.
-        store: Store that the processes share, to agree on who reports an error.
+        store: Store of torch.distributed that the processes share, to agree on who reports an error.
     """
 
-    def __init__(self, rank: int = 0, size: int = 1, store: dist.Store | None = None) -> None:
+    def __init__(self, rank: int = 0, size: int = 1, store: Any = None) -> None:
         self.rank, self.size, self._store = rank, size, store
         self._shared_error: BaseException | None = None
         self._first_to_fail: bool | None = None
@@ -158,7 +158,8 @@ class World:
             self._broadcast((result, error))
         if error is not None:
             raise self.shared(error)
-        return result  # type: ignore[no-any-return]
+        found: T = result
+        return found
 
     def shared(self, error: E) -> E:
         """Mark an error that is raised on every process at the same place, so that they remain connected.
@@ -298,12 +299,16 @@ def world() -> World:
         return World(dist.get_rank(), dist.get_world_size())
     if "TORCHELASTIC_RUN_ID" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return SINGLE
-    store, rank, size = next(dist.rendezvous("env://", timeout=TIMEOUT))
-    shared = dist.PrefixStore("softspin", store)
+    # Here, because a torch that was built without its distributed package does not have them.
+    from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+    from torch.distributed.rendezvous import rendezvous
+
+    store, rank, size = next(rendezvous("env://", timeout=TIMEOUT))
+    shared, errors = (PrefixStore(f"softspin/{name}", store) for name in ("run", "errors"))
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     dist.init_process_group(backend, store=shared, rank=rank, world_size=size, timeout=TIMEOUT)
     atexit.register(_leave)  # threads of gloo that still run at the exit of the interpreter would abort it
-    return World(rank, size, dist.PrefixStore("errors", shared))
+    return World(rank, size, errors)
 
 
 def _leave() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -11,7 +12,6 @@ from torch import Tensor
 from softspin import kernels
 from softspin.distributions import BipartiteBoltzmann, Boltzmann, GraphBoltzmann
 from softspin.errors import SupportError
-from softspin.kernels import plain
 from softspin.random import init_rng_state
 from softspin.samplers import Sampler
 from softspin.samplers.gibbs import Gibbs
@@ -26,32 +26,7 @@ def rbm(replicas: int, n: int, m: int) -> tuple[Tensor, Tensor]:
     return torch.randn(replicas, n + m, generator=g), torch.randn(replicas, n, m, generator=g)
 
 
-def modules() -> list[Any]:
-    found: list[Any] = [plain]
-    for name in ("cpu", "gpu"):
-        try:
-            found.append(pytest.importorskip(f"softspin.kernels.{name}"))
-        except pytest.skip.Exception:
-            continue
-    return [pytest.param(one, id=one.__name__.rpartition(".")[2]) for one in found]
-
-
-@pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
-@pytest.mark.parametrize("implementation", modules())
-@pytest.mark.parametrize("tempered", [False, True])
-@pytest.mark.parametrize("wide", [False, True])
-def test_sweeps_of_later_chains(
-    implementation: Any, tempered: bool, wide: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if implementation.__name__.endswith("gpu"):
-        from softspin.kernels import gpu
-
-        if not gpu.triton.knobs.runtime.interpret:
-            pytest.skip("tests/kernels/test_gpu.py compares on a GPU")
-        if wide and not tempered:
-            monkeypatch.setattr(gpu, "plan", lambda *sizes, **tempered: [gpu.LaunchPlan(True, 64, 4, sizes[2])])
-    elif wide:
-        pytest.skip("only GPUs have two kernels")
+def sweeps_of_later_chains(implementation: ModuleType, tempered: bool) -> None:
     bias, weight = rbm(2, 5, 9)
     rng_state = init_rng_state(3, 2)
     z = (torch.rand(2, CHAINS, 14, generator=torch.Generator().manual_seed(1)) < 0.5).float()
@@ -62,6 +37,24 @@ def test_sweeps_of_later_chains(
     others, _ = implementation.gibbs_sweeps(z[:, FIRST:], bias, weight, rng_state, 2, later_t, base)
     assert torch.equal(every[:, FIRST:], later)
     assert not torch.equal(others, later)
+
+
+@pytest.mark.parametrize("tempered", [False, True])
+@pytest.mark.parametrize("name", ["plain", "cpu"])
+def test_sweeps_of_later_chains(name: str, tempered: bool) -> None:
+    sweeps_of_later_chains(pytest.importorskip(f"softspin.kernels.{name}", exc_type=ImportError), tempered)
+
+
+@pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
+@pytest.mark.parametrize(("tempered", "wide"), [(False, False), (True, False), (False, True)])
+def test_gpu_sweeps_of_later_chains(tempered: bool, wide: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    triton = pytest.importorskip("triton")
+    if not triton.knobs.runtime.interpret:
+        pytest.skip("runs in Triton's interpreter: set TRITON_INTERPRET=1")
+    gpu = pytest.importorskip("softspin.kernels.gpu")
+    if wide:
+        monkeypatch.setattr(gpu, "plan", lambda *sizes, **_: [gpu.LaunchPlan(True, 64, 4, sizes[2])])
+    sweeps_of_later_chains(gpu, tempered)
 
 
 def boltzmanns() -> list[Boltzmann]:

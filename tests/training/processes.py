@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-import torch.distributed as dist
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from softspin import parallel
 
@@ -52,7 +52,7 @@ def launch(work: Callable[[], object], folder: Path, size: int = 2) -> list[Ende
 
 def _serve(sends: Connection) -> None:
     """The store, which an agent of torchrun keeps outside of its workers."""
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     sends.send(store.port)
     FORK.Event().wait()
 

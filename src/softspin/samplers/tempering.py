@@ -223,7 +223,7 @@ def adapted_temperatures(temperatures: Tensor, exchange_rate: Tensor) -> Tensor:
     return new.to(temperatures.dtype)
 
 
-def _decide(log_accept: Tensor, rng_state: Tensor, first_chain: int) -> Tensor:
+def _decide(log_accept: Tensor, rng_state: Tensor, first_chain: int = 0) -> Tensor:
     """Which pairs `(*replicas, ladders, K)` exchange; even and odd pairs alternate with the counter."""
     shape = first_chain + log_accept.shape[-2], log_accept.shape[-1]
     u = uniforms(rng_state.reshape(-1, 2), 0, shape, torch.float64, DrawDomain.EXCHANGE)[:, first_chain:]
