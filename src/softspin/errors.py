@@ -91,8 +91,16 @@ class OutOfTimeError(SoftspinError):
     """Training that stopped at its deadline, with a checkpoint from which it can be resumed."""
 
 
+class TerminatedError(OutOfTimeError):
+    """Training that was terminated by SIGTERM, as sent by SLURM at a time limit. It can be resumed."""
+
+
 class PeerError(SoftspinError, RuntimeError):
     """Another process of the same data-parallel run that has ended."""
+
+
+class WorkerError(SoftspinError):
+    """A worker of a grid that died, or could not be started."""
 
 
 class RowsError(SoftspinError):

@@ -234,24 +234,28 @@ class World:
                 _leave()
             raise
 
-    def announce(self, report: Callable[[], None]) -> None:
-        """Report an error on the process that failed first; the others wait until it has done so.
+    def announce(self, error: BaseException, report: Callable[[], None]) -> None:
+        """Report an error once: by the first process if all have it, else by the one that failed first.
+
+        The others wait until it is reported, because `torchrun` ends all processes when one has ended.
 
         Args:
-            report: Prints the error.
+            error: The error.
+            report: Prints it.
         """
-        if self._fails():
+        is_ours = self.leads if error is self._shared_error else self._fails()
+        if is_ours:
             report()
-            if self._store is not None:
-                self._store.set("reported", "1")
-        elif self._store is not None:
-            with contextlib.suppress(RuntimeError):  # the first one was killed, or its store is gone
-                self._store.wait(["reported"], ANNOUNCEMENT)
+        if self._store is not None:
+            with contextlib.suppress(RuntimeError):  # the other process was killed, or the store is gone
+                self._store.set("reported", "1") if is_ours else self._store.wait(["reported"], ANNOUNCEMENT)
 
     def _fails(self) -> bool:
         """Note that this process has failed; returns whether it was the first one."""
         if self._first_to_fail is None:
-            self._first_to_fail = self._store is None or self._store.add("failed", 1) == 1
+            self._first_to_fail = True
+            with contextlib.suppress(RuntimeError):  # the store is gone
+                self._first_to_fail = self._store is None or self._store.add("failed", 1) == 1
         return self._first_to_fail
 
 

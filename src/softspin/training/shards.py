@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from softspin.errors import ConfigError
+from softspin.config import Config
+from softspin.data import Dataset
+from softspin.errors import ConfigError, RunError
 from softspin.methods import Method
 from softspin.model import DiscreteVAE
 from softspin.nets.layers import BatchNorm
@@ -132,6 +134,24 @@ class Shards:
 
     def _is_shared(self, name: str) -> bool:
         return name.startswith("sampler.") and name.removeprefix("sampler.") in self._fields
+
+
+def check_same_run(world: World, config: Config, data: Dataset) -> None:
+    """Raise unless all processes have the same settings and data.
+
+    Args:
+        world: Processes of the run.
+        config: Settings of this process.
+        data: Data of this process.
+
+    Raises:
+        RunError: They differ; raised on every process.
+    """
+    own = config.to_dict(), data.fingerprint
+    if any(world.any(world.call(lambda: own) != own)):
+        raise world.shared(
+            RunError("the processes have different settings or data; give all of them the same command and files")
+        )
 
 
 def _independent_fields(sampler: Sampler) -> tuple[str, ...]:

@@ -37,10 +37,11 @@ from softspin.training.best import Best
 from softspin.training.capture import compile_errors
 from softspin.training.engine import Engine
 from softspin.training.journal import NAME, Journal, summary_writer
-from softspin.training.process import interrupts_wait, locked
+from softspin.training.process import interrupts_wait, locked, noted_by_any, stop_error, termination_raises
 from softspin.training.record import TERMS
 from softspin.training.results import RESULT, RUN, check_same, describe, read_run, result_rows, write_json
 from softspin.training.resume import Saved, read_saved
+from softspin.training.shards import check_same_run
 from softspin.training.writer import CheckpointWriter
 
 AIS_REPORT_INTERVAL = 100
@@ -126,10 +127,11 @@ class Trainer:
             CheckpointError: The checkpoint is damaged, or cannot be written.
             TrainingError: A metric became non-finite.
             OutOfTimeError: The deadline has passed; a checkpoint was saved.
+            TerminatedError: After SIGTERM; a checkpoint was saved.
             KeyboardInterrupt: After Ctrl-C; a checkpoint was saved.
         """
-        with self.world.quiet(), self.world.guard(), contextlib.ExitStack() as held:
-            self._check_same_run()
+        with self.world.quiet(), termination_raises(), self.world.guard(), contextlib.ExitStack() as held:
+            check_same_run(self.world, self.config, self.data)
             self._load(self.world.call(lambda: self._open(resume, held)))
             with contextlib.ExitStack() as files:
                 journal = None
@@ -139,14 +141,6 @@ class Trainer:
                     files.enter_context(self._writer)
                 self._loop(journal)
             return self._finish()
-
-    def _check_same_run(self) -> None:
-        """Raise unless all processes have the same settings and data."""
-        own = self.config.to_dict(), self.data.fingerprint
-        if any(self.world.any(self.world.call(lambda: own) != own)):
-            raise self.world.shared(
-                RunError("the processes have different settings or data; give all of them the same command and files")
-            )
 
     def _open(self, resume: bool, held: contextlib.ExitStack) -> Saved | None:
         """Lock the folder, and write `run.json` or read the last checkpoint."""
@@ -187,19 +181,19 @@ class Trainer:
                 if step % every.evaluate == 0 or step == last:
                     self._write(journal, self._validate())
                 late = step < last and time.monotonic() >= self.deadline
-                # Read once: a later Ctrl-C would not have a checkpoint.
-                stop, late = self.world.any(bool(waiting), late)
+                stop, late = noted_by_any(self.world, waiting, late)
                 if step % every.checkpoint == 0 or step == last or stop or late:
                     self._save()
                 if step == last or stop or late:
                     self._writer.wait()
                 if stop:
-                    raise self.world.shared(KeyboardInterrupt())
+                    raise self.world.shared(stop_error(stop, f"at step {step:,} of {last:,}"))
                 if late:
                     late_at = f"out of time at step {step:,} of {last:,}, with a checkpoint"
                     raise self.world.shared(OutOfTimeError(late_at))
-            if any(self.world.any(bool(waiting))):  # Ctrl-C after the last step
-                raise self.world.shared(KeyboardInterrupt())
+            stop, _ = noted_by_any(self.world, waiting)
+            if stop:  # a signal after the last step
+                raise self.world.shared(stop_error(stop, "after the last step"))
 
     def _step(self) -> None:
         try:
@@ -230,7 +224,7 @@ class Trainer:
             return
         at = torch.where(broken < 0, torch.iinfo(torch.int64).max, broken)
         replica, term = divmod(int(at.argmin()), len(TERMS))
-        raise self._broke(int(at.min()) + 1, f"'{TERMS[term]}'", self.seeds[replica])
+        raise self.world.shared(self._broke(int(at.min()) + 1, f"'{TERMS[term]}'", self.seeds[replica]))
 
     def _broke(self, step: int, what: str, seed: int) -> TrainingError:
         where = "there is no checkpoint yet"
@@ -266,7 +260,7 @@ class Trainer:
         self.engine.correct_log_z(log_z.value, self._log_z_set)
         for seed, value in zip(self.seeds, nll, strict=True):
             if not math.isfinite(value):
-                raise self._broke(self.engine.steps, "the validation NLL", seed)
+                raise self.world.shared(self._broke(self.engine.steps, "the validation NLL", seed))
         self.best.update(self.engine.model, self.engine.steps, nll)
         return {
             "step": self.engine.steps,
