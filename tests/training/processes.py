@@ -16,7 +16,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from softspin import parallel
 
 FORK = multiprocessing.get_context("fork")
-LIMIT = 120
+LIMIT = 600
 """Seconds after which a process counts as hanging."""
 
 

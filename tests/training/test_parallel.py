@@ -228,17 +228,29 @@ def test_one_line_tells_the_error_of_the_second_process(tmp_path: Path) -> None:
     assert second.out == ""
 
 
-def test_ctrl_c_of_one_process_stops_both_with_a_checkpoint(tmp_path: Path) -> None:
-    at = lambda: os.kill(os.getpid(), signal.SIGINT)  # noqa: E731
-    first, second = launch(command("train", tmp_path / "run", *TINY, at=at, step=1), tmp_path)
-    assert (first.code, second.code) == (130, 130)
-    assert "stopped; the checkpoint is of step 2" in first.out
-    assert (first.err, second.out, second.err) == ("", "", "")
+def kill(number: int) -> Callable[[], None]:
+    return lambda: os.kill(os.getpid(), number)
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "last_line"),
+    [
+        (signal.SIGINT, 130, None),
+        (signal.SIGTERM, 75, "terminated at step 2 of 6, with a checkpoint; run the same command to resume\n"),
+    ],
+)
+def test_a_signal_to_one_process_stops_both_with_a_checkpoint(
+    tmp_path: Path, number: int, code: int, last_line: str | None
+) -> None:
+    first, second = launch(command("train", tmp_path / "run", *TINY, at=kill(number), step=1), tmp_path)
+    assert (first.code, second.code) == (code, code)
+    assert (first.err, second.out, second.err) == (last_line or "", "", "")
+    assert last_line or "stopped; the checkpoint is of step 2" in first.out
+    assert checkpoint.load_meta(tmp_path / "run", "last")["step"] == 2
 
 
 def test_a_killed_process_ends_the_other_with_one_line_and_torchrun_resumes(tmp_path: Path) -> None:
-    at = lambda: os.kill(os.getpid(), signal.SIGKILL)  # noqa: E731
-    first, second = launch(command("train", tmp_path / "run", *TINY, at=at, step=4), tmp_path)
+    first, second = launch(command("train", tmp_path / "run", *TINY, at=kill(signal.SIGKILL), step=4), tmp_path)
     assert (first.code, second.code) == (1, -signal.SIGKILL)
     assert first.err == "error: another process of this run has ended; its own error says why\n"
     torchrun(tmp_path, "train", "--resume", "run")
@@ -255,7 +267,7 @@ def torchrun(folder: Path, *words: str) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
