@@ -199,7 +199,7 @@ def test_an_error_of_one_process_ends_the_other(tmp_path: Path) -> None:
     assert launch(fit, tmp_path) == [Ended(0, "", "")] * 2
 
 
-def command(*words: object, at: Callable[[], None] | None = None, step: int = 3) -> Callable[[], None]:
+def command(*words: object, at: Callable[[], None] | None = None, step: int = 0) -> Callable[[], None]:
     """The command line. The second process calls a function before a step."""
 
     def work() -> None:
@@ -222,7 +222,7 @@ def fail() -> None:
 
 
 def test_one_line_tells_the_error_of_the_second_process(tmp_path: Path) -> None:
-    first, second = launch(command("train", tmp_path / "run", *TINY, at=fail), tmp_path)
+    first, second = launch(command("train", tmp_path / "run", *TINY, at=fail, step=1), tmp_path)
     assert (first.code, second.code) == (1, 1)
     assert first.err + second.err == "error: a disk of the second node is broken\n"
     assert second.out == ""
