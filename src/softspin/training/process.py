@@ -91,7 +91,8 @@ def noted_by_any(world: World, waiting: Sequence[int], late: bool = False) -> tu
     Returns:
         Signals to any process, and whether any is late.
     """
-    *noted, late = world.any(*(number in waiting for number in STOP_SIGNALS), late)
+    here = tuple(waiting)
+    *noted, late = world.any(*(number in here for number in STOP_SIGNALS), late)
     return tuple(number for number, is_noted in zip(STOP_SIGNALS, noted, strict=True) if is_noted), late
 
 
