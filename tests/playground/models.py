@@ -28,9 +28,18 @@ CASES = [
 """Every method, and every structure with one and with two outputs of the encoder per bit."""
 
 
-def random_model(method: str = "dvae#-power", structure: str = "2-nonlinear", shape: tuple[int, ...] = (3, 4)) -> Model:
+GRAPH = "0:1,0:2,1:2,2:3,3:4,4:5,5:6,6:7,0:7"
+"""A graph of eight units with a triangle, so that a sweep has three blocks."""
+
+
+def random_model(
+    method: str = "dvae#-power",
+    structure: str = "2-nonlinear",
+    shape: tuple[int, ...] = (3, 4),
+    graph: str | None = None,
+) -> Model:
     """Two replicas, four bits per group, float32; statistics and parameters differ from their initial values."""
-    config = Config(method=method, structure=structure, bits_per_group=4, width=6, seeds=(0, 1))
+    config = Config(method=method, structure=structure, bits_per_group=4, width=6, seeds=(0, 1), graph=graph)
     pixels = torch.Size(shape).numel()
     net = build(config, DataSpec(shape, torch.linspace(0.0, 0.9, pixels)))
     g = torch.Generator().manual_seed(5)
