@@ -55,7 +55,7 @@ def test_a_page_of_an_unfinished_run(call: Call, tiny: Path, tmp_path: Path) -> 
     assert output == {
         "written": str(folder / "playground.html"),
         "bytes": (folder / "playground.html").stat().st_size,
-        "replicas": [0, 1],
+        "replicas": [1, 0],
     }
     data = carried(folder / "playground.html")
     for one in data["replicas"]:

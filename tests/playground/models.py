@@ -57,14 +57,24 @@ def some_bits(rows: int, columns: int, seed: int = 0) -> Tensor:
     return (torch.rand(rows, columns, generator=torch.Generator().manual_seed(seed)) < 0.5).to(torch.uint8)
 
 
-def given_bits(model: Model, x: Tensor, z: Tensor) -> Tensor:
+def given_bits(model: Model, x: Tensor, z: Tensor, replica: int = REPLICA) -> Tensor:
     """Outputs `(N, groups, out)` of PyTorch's encoder for images `(N, pixels)`, with earlier bits taken from z."""
     net = model.net
     centred = (x.to(net.mean) - net.mean).expand(net.replicas, 1, -1, -1)
     seen = z.to(net.mean).expand(net.replicas, 1, -1, -1)
     with evaluating(net):
         out = [
-            one(centred, *([seen[..., : group * net.bits_per_group]] if group else []))[REPLICA, 0]
+            one(centred, *([seen[..., : group * net.bits_per_group]] if group else []))[replica, 0]
             for group, one in enumerate(net.encoder)
         ]
     return torch.stack(out, dim=1)
+
+
+def most_likely(x: Tensor, replica: int = REPLICA) -> list[int]:
+    """The bits of an image `(pixels,)` by PyTorch, group by group, in the default random model."""
+    model = random_model()
+    z = torch.zeros(1, model.net.units)
+    for group in range(len(model.net.encoder)):
+        part = slice(group * model.net.bits_per_group, (group + 1) * model.net.bits_per_group)
+        z[:, part] = (given_bits(model, x[None], z, replica)[:, group] > 0).float()
+    return [int(one) for one in z[0]]
