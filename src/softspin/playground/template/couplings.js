@@ -3,7 +3,11 @@
 const heat = { row: 0, column: 0, rows: [], columns: [], most: 1, image: null };
 
 function startCouplings() {
-  $("order").addEventListener("change", () => { setOrder(); changed(); });
+  $("order").addEventListener("change", () => {
+    const pair = [heat.rows[heat.row], heat.columns[heat.column]];
+    setOrder();
+    frame(...pair);
+  });
   $("heat").addEventListener("pointerdown", pointAtPair);
   $("heat").addEventListener("pointermove", (event) => { if (event.pointerType === "mouse") pointAtPair(event); });
   $("heat").addEventListener("keydown", keyOnHeat);
@@ -18,20 +22,27 @@ function fillCouplings() {
   $("scale-low").textContent = `−${heat.most.toFixed(2)}`;
   $("scale-high").textContent = `+${heat.most.toFixed(2)}`;
   setOrder();
+  const strongest = strongestPairs(prior, 8);
+  if (strongest.length) frame(strongest[0].i, strongest[0].j);
   $("heat").style.aspectRatio = `${heat.columns.length} / ${heat.rows.length}`;
-  $("pairs").replaceChildren(...strongestPairs(prior, 8).map(({ i, j, coupling }) => {
+  $("pairs").replaceChildren(...strongest.map(({ i, j, coupling }) => {
     const item = document.createElement("li");
     const together = coupling > 0 ? "together" : "apart";
     const button = element("button", `${nameOf(i)} – ${nameOf(j)} ${signed(coupling)} ${together}`, "pair");
     button.type = "button";
     button.addEventListener("click", () => {
-      Object.assign(heat, { row: heat.rows.indexOf(i), column: heat.columns.indexOf(j) });
+      frame(i, j);
       tell(`The frame on the map marks ${nameOf(i)} and ${nameOf(j)}.`);
-      changed();
     });
     item.append(button);
     return item;
   }));
+}
+
+// Mark a pair of units on the map.
+function frame(i, j) {
+  Object.assign(heat, { row: heat.rows.indexOf(i), column: heat.columns.indexOf(j) });
+  changed();
 }
 
 function signed(value) {

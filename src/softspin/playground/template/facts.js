@@ -15,7 +15,7 @@ function startFacts() {
     : `The prior is a Boltzmann machine on a graph with ${prior.weight.length} couplings. Each step is a Gibbs sweep: it samples ${blocks} sets `
       + "of uncoupled bits, one after another, each given all other bits.";
   $("couplings-kind").textContent = prior.sides ? "One square for each pair of a left and a right bit."
-    : "One square for each pair of bits; each coupling is there twice, mirrored. White squares have no coupling.";
+    : "One square for each pair of bits; each coupling is there twice, mirrored. Empty squares have no coupling.";
   $("heat").setAttribute("aria-label", `Heat map of the couplings, ${prior.sides ? "left bits down, right bits across" : "all bits down and across"}; arrow keys move`);
   if (groups > 1) $("groups-words").textContent = ` The encoder computes them in ${COUNT_OF[groups] || groups} groups, each from the image and the groups before it.`;
   if (data.home) $("home").href = data.home;
@@ -45,7 +45,7 @@ function useReplica(index) {
   fillCouplings();
   showFacts();
   encodeImage(mostLikely);
-  tell(`Replica ${model.name}: your image is encoded by its networks.`);
+  tell(`Replica ${model.number} encodes your image; all panels show this replica.`);
 }
 
 // On narrow screens one panel is shown at a time.
