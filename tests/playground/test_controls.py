@@ -183,7 +183,7 @@ def test_a_phone_shows_one_panel_at_a_time_in_few_screens(browser: Browser) -> N
         browser.wait(f"JSON.stringify({VISIBLE}) === JSON.stringify(['{panel}'])")
         browser.picture()
         assert browser("return document.documentElement.scrollWidth") <= 390
-        assert browser("return document.documentElement.scrollHeight") < (2100 if panel == "bits" else 1750)
+        assert browser("return document.documentElement.scrollHeight") < (2400 if panel == "bits" else 1900)
         assert browser.find(f"#tabs [data-of={panel}]").get_dom_attribute("aria-pressed") == "true"
     assert "agrees with PyTorch" in browser.find("#check").text
     blank = "return document.getElementById(arguments[0]).toDataURL()"
