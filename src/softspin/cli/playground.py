@@ -49,7 +49,7 @@ def playground(
     out = out or (run if run.suffix == ".html" else place_in(run, "playground.html"))
     check_ending(out, (".html",))
     if run.suffix == ".html":
-        if not (images is replica is data is None):
+        if any(one is not None for one in (images, replica, data)):
             raise ConfigError("--images, --replica and --data need the run of the model; a page has its own")
         content = _read_page(run)
     else:
