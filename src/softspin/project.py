@@ -10,7 +10,7 @@ def install_command(*extras: str) -> str:
     """The command that installs extras. Before the first release on a package index, it works in a clone only.
 
     Args:
-        extras: Names of the extras.
+        extras: Names of the extras; without any, the package alone is installed.
 
     Returns:
         The command.
@@ -18,8 +18,10 @@ def install_command(*extras: str) -> str:
     Example:
         >>> print(install_command("fast", "plot"))
         pip install -e '.[fast,plot]'
+        >>> print(install_command())
+        pip install -e .
     """
-    return f"pip install -e '.[{','.join(extras)}]'"
+    return f"pip install -e '.[{','.join(extras)}]'" if extras else "pip install -e ."
 
 
 def install_hint(*extras: str) -> str:
