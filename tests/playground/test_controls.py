@@ -185,6 +185,8 @@ def test_a_phone_shows_one_panel_at_a_time_in_few_screens(browser: Browser) -> N
         assert browser("return document.documentElement.scrollWidth") <= 390
         assert browser("return document.documentElement.scrollHeight") < (2400 if panel == "bits" else 1900)
         assert browser.find(f"#tabs [data-of={panel}]").get_dom_attribute("aria-pressed") == "true"
+        browser("window.scrollTo(0, document.documentElement.scrollHeight)")
+        assert browser("return document.getElementById('tabs').getBoundingClientRect().top") > -1  # still visible
     assert "agrees with PyTorch" in browser.find("#check").text
     blank = "return document.getElementById(arguments[0]).toDataURL()"
     for panel, canvas in (("density", "density"), ("couplings", "heat")):  # drawn although they were hidden at first
