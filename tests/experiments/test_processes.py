@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from experiments.tables import BROKEN, EXP, POWER, SETTINGS, timeless, write_table
 
-from softspin.errors import DataError
+from softspin.errors import UnknownNameError
 from softspin.experiments import grid
 from softspin.experiments.cells import Cell, read_cells
 from softspin.experiments.launchers import Ended, Progress
@@ -23,9 +23,9 @@ from softspin.experiments.runs import RunSpec, new_run
 from softspin.experiments.worker import ended_from_json, ended_to_json
 from softspin.records import ResultRow
 
-STEPS = 800
+STEPS = 300
 """Long enough that a run can be killed in the middle."""
-LONG = [*SETTINGS, "evaluate_every=300", "checkpoint_every=20"]
+LONG = [*SETTINGS, "evaluate_every=150", "checkpoint_every=20"]
 """Fewer validations and checkpoints than in short runs."""
 
 
@@ -118,7 +118,7 @@ def test_rows_equal_those_of_one_process_also_if_a_worker_is_killed(
 
     def kill_one(event: object) -> None:
         progress = getattr(event, "progress", None)
-        if isinstance(progress, Progress) and not killed and progress.step > 50:
+        if isinstance(progress, Progress) and not killed and progress.step > 45:
             worker = next(one for one, spec in launcher._busy.items() if spec == progress.spec)
             killed.append(worker.process.pid)
             os.kill(worker.process.pid, signal.SIGKILL)
@@ -175,7 +175,7 @@ def test_errors_that_would_stop_all_cells_stop_the_grid(cells: list[Cell], tmp_p
     spec = new_run(cell, cell.config(steps=8, settings=SETTINGS), [0], tmp_path)
     try:
         launcher.start(spec)
-        with pytest.raises(DataError, match="no-such-data"):
+        with pytest.raises(UnknownNameError, match="no-such-data"):
             launcher.wait(None)
     finally:
         launcher.close()
