@@ -238,6 +238,7 @@ def kill(number: int) -> Callable[[], None]:
         (signal.SIGINT, 130, None),
         (signal.SIGTERM, 75, "terminated at step 2 of 6, with a checkpoint; run the same command to resume\n"),
     ],
+    ids=["SIGINT", "SIGTERM"],
 )
 def test_a_signal_to_one_process_stops_both_with_a_checkpoint(
     tmp_path: Path, number: int, code: int, last_line: str | None
