@@ -108,7 +108,6 @@ def grid(
     for given, name in ((submit, "--submit"), (sbatch, "--sbatch")):
         if given and (launcher != "slurm" or collect):
             raise typer.BadParameter("it needs --launcher slurm, without --collect", param_hint=name)
-    resources = find_resources(device, workers, gpus_per_run, sbatch or []) if launcher == "slurm" else None
     path = find_table(table)
     cells = choose(read_cells(path), only or [])
     check_settings(sets or [])
@@ -120,8 +119,8 @@ def grid(
     file = rows if rows is not None else find_rows() if ours else path.with_name("rows.jsonl")
     all_rows = read_rows(file, warn)
     existing_rows = latest(all_rows)
-    outcomes = Outcomes(folder, all_rows) if collect or resources is not None else None
-    if collect and outcomes is not None:
+    outcomes = Outcomes(folder, all_rows)
+    if collect:
         existing_rows = outcomes.without_retried(existing_rows)
     plans = [plan_cell(*pair, existing_rows, folder, retry=retry) for pair in zip(cells, configs, strict=True)]
     by_id = {cell.id: cell for cell in cells}
@@ -138,17 +137,18 @@ def grid(
         show_plan(plans, _estimator(device, measure=measure, elsewhere=launcher == "slurm"), json)
         return
     specs = [spec for plan in plans for spec in plan.runs]
-    if resources is not None and outcomes is not None and not collect:
+    if launcher == "slurm" and not collect:
+        resources = find_resources(configs[0].device, workers, gpus_per_run, sbatch or [])
         words = _collect_words(table, only or [], seeds, steps, sets or [], file, folder, retry, device)
         send_to_slurm(specs, outcomes, folder, resources, minutes, words, submitting=submit, json=json)
         return
     deadline = None if minutes is None else started + 60 * minutes
-    if outcomes is None:
-        chosen = make_launcher(launcher, workers, device=device, gpus_per_run=gpus_per_run, address=address)
-        scheduler = functools.partial(Scheduler, plans, file, chosen)
-    else:
+    if collect:
         append = functools.partial(append_rows, once=True)
         scheduler = functools.partial(Scheduler, plans, file, Collector(outcomes), append=append)
+    else:
+        chosen = make_launcher(launcher, workers, device=device, gpus_per_run=gpus_per_run, address=address)
+        scheduler = functools.partial(Scheduler, plans, file, chosen)
     try:
         with GridDisplay(file, specs, json) as display:
             code = EXIT_CODES[scheduler(display).run(deadline)]

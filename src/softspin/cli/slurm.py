@@ -52,7 +52,7 @@ def send_to_slurm(
     """
     missing = find_missing(specs, outcomes, folder)
     by_hand = shlex.join(["softspin", *collect])
-    line = {"ended": len(missing.ended), "queued": len(missing.queued), "runs": len(missing.to_run)}
+    line: dict[str, object] = {"ended": len(missing.ended), "queued": len(missing.queued), "runs": len(missing.to_run)}
     lines = []
     if missing.ended:
         lines.append(f"runs that have ended, whose rows are to be collected: {len(missing.ended)}\n  {by_hand}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from softspin.records import ResultRow
 
 
 class Outcomes:
-    """Rows of all jobs of a folder that are not in the file of rows yet.
+    """Rows of all jobs of a folder that are not in the file of rows yet, read on first use.
 
     Results count only if their run folders exist, so that a deleted run is trained again.
 
@@ -23,12 +24,14 @@ class Outcomes:
     """
 
     def __init__(self, runs: Path, existing_rows: Iterable[ResultRow]) -> None:
-        collected = {identity(row) for row in existing_rows}
-        found = [row for job in find_jobs(runs) for outcome in job.outcomes() for row in outcome.rows]
-        self._rows: dict[Key, ResultRow] = {}
-        for row in sorted(found, key=lambda row: (row.ok, row.date or "")):  # results last, so that they win
-            if identity(row) not in collected:
-                self._rows[key_of(row)] = row
+        self._runs, self._existing_rows = runs, existing_rows
+
+    @functools.cached_property
+    def _rows(self) -> dict[Key, ResultRow]:
+        collected = {identity(row) for row in self._existing_rows}
+        found = [row for job in find_jobs(self._runs) for outcome in job.outcomes() for row in outcome.rows]
+        found.sort(key=lambda row: (row.ok, row.date or ""))  # results last, so that they win
+        return {key_of(row): row for row in found if identity(row) not in collected}
 
     def of(self, spec: RunSpec) -> list[ResultRow]:
         """Rows of a run: of all seeds if it is finished, else of those that failed.
