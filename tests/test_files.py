@@ -230,10 +230,9 @@ def test_without_locks_an_owner_claims_a_file(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(OSError, match="has no locks; use another one, or set SOFTSPIN_OWNER to"), lock_or_claim(path):
         pytest.fail("no lock and no owner")
     monkeypatch.setenv(files.OWNER, "task 3")
-    without_locks = pytest.warns(UserWarning, match="without locks; task 3 claims it by a file")
-    with pytest.raises(ZeroDivisionError), without_locks, lock_or_claim(path):
-        assert claim.read_text() == "task 3"
-        _ = 1 / 0
+    without_locks = pytest.warns(UserWarning, match="without locks; task 3 has claimed it by a file")
+    with pytest.raises(KeyboardInterrupt), without_locks, lock_or_claim(path):
+        interrupted_after(len(claim.read_text()) - len("task 3"))
     assert not claim.exists()
     claim.write_text("task 3")  # the task was killed, and is started again
     with without_locks, lock_or_claim(path, timeout=0):
@@ -242,27 +241,27 @@ def test_without_locks_an_owner_claims_a_file(tmp_path: Path, monkeypatch: pytes
     for holder in ("task 4", ""):
         claim.write_text(holder)
         text = f"it is claimed by '{holder}'; if that no longer runs, delete {claim}"
-        with pytest.warns(UserWarning, match=text), pytest.raises(BlockingIOError, match=text):
-            with lock_or_claim(path, timeout=0):
-                pytest.fail("two hold it")
+        refused = pytest.raises(BlockingIOError, match=text)
+        with pytest.warns(UserWarning, match=text), refused, lock_or_claim(path, timeout=0):
+            pytest.fail("two hold it")
         assert claim.read_text() == holder
 
 
 @pytest.mark.usefixtures("no_locks")
+@pytest.mark.filterwarnings("ignore:.*without locks", "ignore:.*it is claimed by 'task 3'")
 def test_without_locks_runs_and_rows_are_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(RunError, match=r"cannot be written: its file system has no locks; .* SOFTSPIN_OWNER"):
-        with locked(tmp_path / "run"):
-            pytest.fail("neither locked nor claimed")
-    with pytest.raises(RowsError, match=r"cannot be written: its file system has no locks; .* SOFTSPIN_OWNER"):
+    advice = "cannot be written: its file system has no locks; .* SOFTSPIN_OWNER"
+    with pytest.raises(RunError, match=advice), locked(tmp_path / "run"):
+        pytest.fail("neither locked nor claimed")
+    with pytest.raises(RowsError, match=advice):
         append_rows(tmp_path / "rows.jsonl", [])
     monkeypatch.setenv(files.OWNER, "task 3")
-    with pytest.warns(UserWarning, match="without locks"):
-        with locked(tmp_path / "run"):
-            assert names(tmp_path / "run") == ["lock", "lock.claim"]
-            monkeypatch.setenv(files.OWNER, "task 4")
-            with pytest.raises(BusyError, match="another process is training"), locked(tmp_path / "run"):
-                pytest.fail("two train")
-        append_rows(tmp_path / "rows.jsonl", [made_row()])
+    with locked(tmp_path / "run"):
+        assert names(tmp_path / "run") == ["lock", "lock.claim"]
+        monkeypatch.setenv(files.OWNER, "task 4")
+        with pytest.raises(BusyError, match="another process is training"), locked(tmp_path / "run"):
+            pytest.fail("two train")
+    append_rows(tmp_path / "rows.jsonl", [made_row()])
     assert len(read_rows(tmp_path / "rows.jsonl")) == 1
     assert not list(tmp_path.rglob("*.claim"))
 
@@ -277,9 +276,12 @@ def test_a_lock_file_from_elsewhere_does_not_look_held_without_locks(
 
     (tmp_path / "lock").touch()
     monkeypatch.setattr(fcntl, "flock", missing)
-    with pytest.warns(UserWarning, match="flock not supported"), pytest.raises(OSError, match="No locks available"):
-        with files.lock(tmp_path / "lock", timeout=0.1):
-            pytest.fail("there are no locks")
+    with (
+        pytest.warns(UserWarning, match="flock not supported"),
+        pytest.raises(OSError, match="No locks available"),
+        files.lock(tmp_path / "lock", timeout=0.1),
+    ):
+        pytest.fail("there are no locks")
 
 
 def test_no_module_imports_unix_only_modules() -> None:

@@ -260,7 +260,6 @@ def lock_or_claim(path: Path, *, timeout: float | None = None) -> Iterator[None]
 
 @contextlib.contextmanager
 def _claim(path: Path, owner: str, timeout: float | None) -> Iterator[None]:
-    warnings.warn(f"{path.parent} is on a file system without locks; {owner} claims it by a file", stacklevel=2)
     give_up = time.monotonic() + (CLAIM_SECONDS if timeout is None else timeout)
     while True:
         try:
@@ -276,6 +275,9 @@ def _claim(path: Path, owner: str, timeout: float | None) -> Iterator[None]:
                 raise BlockingIOError(errno.EAGAIN, text, str(path)) from None
             time.sleep(0.02)
     try:
+        warnings.warn(
+            f"{path.parent} is on a file system without locks; {owner} has claimed it by a file", stacklevel=2
+        )
         yield
     finally:
         with contextlib.suppress(OSError):

@@ -106,12 +106,10 @@ def test_identifiers_are_parsed() -> None:
     assert parse_identifier("1234;alps\n") == ("1234", "alps")
     assert parse_identifier("note: 3 days of maintenance\n1234\n") == ("1234", None)
     with pytest.raises(WorkerError, match="sbatch printed no job identifier, but 'Submitted batch job 12'"):
-        parse_identifier("Submitted batch job\n12")
+        parse_identifier("Submitted batch\njob 12")
 
 
 def test_tasks_in_the_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-
     def answer(text: str, code: int) -> None:
         lines = ["#!/bin/sh", 'echo "$*" >> asked', f"printf %s {shlex.quote(text)}"]
         lines += [f"printf %s {shlex.quote(text)} >&2; exit {code}"] * (code > 0)
