@@ -112,7 +112,11 @@ def sbatch(state: Path, words: Sequence[str]) -> str:
     job = str(101 + len(read(state)))
     first, last = map(int, re.findall(r"\d+", options["--array"])[:2]) if "--array" in options else (0, 0)
     tasks = [f"{job}_{index}" for index in range(first, last + 1)] if "--array" in options else [job]
-    after = re.findall(r"\d+", options.get("--dependency", ""))
+    after = []
+    if dependency := options.get("--dependency"):
+        found = re.fullmatch(r"afterany:(\d+)", dependency)
+        assert found is not None, dependency
+        after = [found[1]]
     values = {"id": job, "waiting": tasks, "after": after, "chdir": options["--chdir"], "options": options}
     (state / f"{job}.json").write_text(json.dumps({**values, "restarts": {}}))
     (state / f"{job}.sh").write_text(text)
