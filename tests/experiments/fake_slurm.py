@@ -99,7 +99,7 @@ def sbatch(state: Path, words: Sequence[str]) -> str:
     """Queue a script."""
     *given, script = words
     text = Path(script).read_text()
-    options = {}
+    options: dict[str, str] = {}
     for line in text.splitlines()[1:]:
         if line and not line.startswith("#"):
             break  # SLURM, too, reads no directives after the first command

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from softspin.errors import WorkerError
-from softspin.experiments.slurm import queue
-from softspin.experiments.slurm.jobs import Job
+from softspin.experiments.slurm.jobs import Job, Submitted
 from softspin.experiments.slurm.planning import find_resources
 from softspin.experiments.slurm.queue import parse_identifier, tasks_in_queue
 from softspin.experiments.slurm.scripts import Resources, array_script, collect_script, exported
@@ -118,7 +117,7 @@ def test_tasks_in_the_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    submitted = queue.Submitted("12", "13", "alps")
+    submitted = Submitted("12", "13", "alps")
     answer("12_3\n12_10\n 112_4\n", 0)
     assert tasks_in_queue(submitted) == {3, 10}
     asked = Path("asked").read_text().splitlines()
