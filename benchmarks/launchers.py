@@ -112,14 +112,20 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"  # of the workers
-    where = {"device": platform.processor() or platform.machine(), "cores": os.cpu_count(), "threads": 1}
-    where |= {"load": round(os.getloadavg()[0], 2), "commit": options.commit, "torch": torch.__version__}
+    where: dict[str, Any] = {
+        "device": platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "threads": 1,
+    }
+    where |= {"commit": options.commit, "torch": torch.__version__}
     where["date"] = datetime.datetime.now(datetime.UTC).date().isoformat()
     rows = []
-    for found in (overhead(20 if options.quick else RUNS), speedup(1 if options.quick else ROUNDS)):
-        rows.append(found | where)
+    cases = ((overhead, 20 if options.quick else RUNS), (speedup, 1 if options.quick else ROUNDS))
+    for measure, size in cases:
+        where["load"] = round(os.getloadavg()[0], 2)
+        rows.append(measure(size) | where)
         print(json.dumps(rows[-1]), flush=True)
-        if options.out:
+        if options.out:  # after every case: a run that is cut off keeps what it has
             options.out.write_text(json.dumps(rows, indent=1) + "\n")
 
 
