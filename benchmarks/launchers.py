@@ -14,7 +14,6 @@ import argparse
 import datetime
 import json
 import os
-import platform
 import tempfile
 import time
 from collections.abc import Sequence
@@ -28,6 +27,7 @@ from softspin.experiments.launchers.processes import Processes
 from softspin.experiments.planning import CellPlan
 from softspin.experiments.runs import RunSpec, new_run
 from softspin.experiments.scheduler import Event, RunEnded, Scheduler
+from softspin.timing.machine import processor
 
 CELL = Cell("bars-and-stripes-3x3", "1-nonlinear", 1, "dvae#-power", "pa", 30.0)
 TINY = ["device=cpu", "bits_per_group=6", "width=8", "chains=20", "sweeps=2", "batch_size=10", "validation_samples=5",
@@ -113,7 +113,7 @@ def main() -> None:
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"  # of the workers
     where: dict[str, Any] = {
-        "device": platform.processor() or platform.machine(),
+        "device": processor(),
         "cores": os.cpu_count(),
         "threads": 1,
     }

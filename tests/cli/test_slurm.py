@@ -112,10 +112,10 @@ def test_a_failed_cell_is_a_row_and_is_collected_once(call: Call) -> None:
     codes = {spec.cell.id: call("slurm-task", written["folder"], index).code for index, (spec,) in enumerate(tasks)}
     assert codes == {BROKEN: 1, POWER: 0}
     assert rows() == [], "only the collector appends rows"
-    told = call(*words, "--launcher", "slurm").out.splitlines()
-    assert told[0] == "runs that have ended, whose rows are to be collected: 2"
-    assert told[-1] == "runs to train: 0; there is nothing to submit"
-    collect = [word for word in shlex.split(told[1]) if word != "softspin"]
+    printed = call(*words, "--launcher", "slurm").out.splitlines()
+    assert printed[0] == "runs that have ended, whose rows are to be collected: 2"
+    assert printed[-1] == "runs to train: 0; there is nothing to submit"
+    collect = [word for word in shlex.split(printed[1]) if word != "softspin"]
     for _ in range(2):
         assert call(*collect).code == 1
         assert [*map(timeless, rows())] == [*map(timeless, rows("serial.jsonl"))]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple
@@ -69,8 +69,7 @@ def run_task(job: Job, index: int, display: Display, started: float) -> TaskEnd:
 
             outcome = Scheduler(plans, file.path, launcher, listener, file.append).run(deadline)
     if outcome == "unfinished":
-        left = [spec for spec in unfinished(plan.tasks[index], file) if spec.folder not in busy]
-        return TaskEnd(outcome, _queue_again(left, file))
+        return TaskEnd(outcome, _queue_again(unfinished(plan.tasks[index], file), busy, file))
     return TaskEnd("done" if all(row.ok for row in file.rows) else "failed")
 
 
@@ -93,10 +92,10 @@ def unfinished(specs: Sequence[RunSpec], file: OutcomeFile) -> list[RunSpec]:
     return left
 
 
-def _queue_again(left: Sequence[RunSpec], file: OutcomeFile) -> str:
+def _queue_again(left: Sequence[RunSpec], busy: Set[Path], file: OutcomeFile) -> str:
     """Queue the task again, unless it would not help; returns a note."""
     job = os.environ.get("SLURM_JOB_ID")
-    if not left:
+    if all(spec.folder in busy for spec in left):
         return "not queued again: other processes train the runs"
     if job is None:
         return "not queued again: this is not a SLURM job"
