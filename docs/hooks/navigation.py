@@ -32,6 +32,8 @@ TREE: dict[str, list[str]] = {
         "playground",
         "dwave",
         "reproduce",
+        "cluster",
+        "slurm",
         "warm-start",
         "torchrun",
         "faq",

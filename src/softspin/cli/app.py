@@ -24,6 +24,7 @@ from softspin.cli.playground import playground
 from softspin.cli.reconstruct import reconstruct
 from softspin.cli.report import report
 from softspin.cli.sample import sample
+from softspin.cli.slurm import slurm_task
 from softspin.cli.train import train
 from softspin.errors import OutOfTimeError, RunError, SoftspinError
 from softspin.parallel import world
@@ -52,6 +53,7 @@ for title, commands in {
 }.items():
     for command in commands:
         app.command(rich_help_panel=title, help=paragraphs(command))(command)
+app.command(hidden=True, help=paragraphs(slurm_task))(slurm_task)
 app.add_typer(data.app, name="data", rich_help_panel="Data")
 app.add_typer(cache.app, name="cache", rich_help_panel="Data")
 

@@ -36,7 +36,7 @@ def locked(folder: Path) -> Iterator[None]:
     with contextlib.ExitStack() as held:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            held.enter_context(files.lock(folder / LOCK, timeout=files.ASK_SECONDS))
+            held.enter_context(files.lock_or_claim(folder / LOCK, timeout=files.ASK_SECONDS))
         except BlockingIOError:
             raise BusyError(f"another process is training in {folder}; wait for it, or stop it") from None
         except OSError as error:
