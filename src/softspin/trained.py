@@ -6,12 +6,13 @@ import contextlib
 import dataclasses
 import os
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from softspin.config import Config
+from softspin.data import as_images
 from softspin.distributions import Boltzmann
 from softspin.errors import ConfigError, RunError, ShapeError, SharingError, SupportError
 from softspin.evaluation import Likelihood, evaluate, log_z_for
@@ -127,11 +128,12 @@ class Model:
         order = torch.randperm(len(state.z), generator=torch.Generator().manual_seed(seed))[:n]
         return state.z[order.to(state.z.device)]
 
-    def encode(self, x: Tensor, *, replica: int = 0, seed: int = 0) -> Tensor:
+    def encode(self, x: Any, *, replica: int = 0, seed: int = 0) -> Tensor:
         """Draw latent bits from the posterior q(z | x).
 
         Args:
-            x: Binary images `(N, pixels)` or `(N, *shape)`.
+            x: Images `(N, *shape)` or `(N, pixels)`, in any form that :func:`softspin.data.as_images` accepts. Gray
+                levels are binarized with a fixed seed.
             replica: Which replica, counted from 0.
             seed: Seed of the random numbers.
 
@@ -175,11 +177,12 @@ class Model:
             parts = [some.to(self.net.mean).expand(self.net.replicas, 1, -1, -1) for some in z.split(ROWS)]
             return torch.cat([self.net.likelihood.mean(self.net.decode(some))[replica, 0] for some in parts])
 
-    def reconstruct(self, x: Tensor, *, replica: int = 0, seed: int = 0) -> Tensor:
+    def reconstruct(self, x: Any, *, replica: int = 0, seed: int = 0) -> Tensor:
         """Encode images, draw one set of bits for each, and decode them.
 
         Args:
-            x: Binary images `(N, pixels)` or `(N, *shape)`.
+            x: Images `(N, *shape)` or `(N, pixels)`, in any form that :func:`softspin.data.as_images` accepts. Gray
+                levels are binarized with a fixed seed.
             replica: Which replica, counted from 0.
             seed: Seed of the random numbers.
 
@@ -214,14 +217,15 @@ class Model:
             seed=seed,
         )
 
-    def nll(self, x: Tensor, *, samples: int | None = None, log_z: LogZ | None = None, seed: int = 0) -> Likelihood:
+    def nll(self, x: Any, *, samples: int | None = None, log_z: LogZ | None = None, seed: int = 0) -> Likelihood:
         """Estimate the negative log-likelihood by importance sampling.
 
         -log p(x) is estimated as -log 1/K sum_k p(x, z_k) / q(z_k | x), in nats. log Z of the prior is estimated at the
         first call and reused.
 
         Args:
-            x: Binary images `(N, pixels)` or `(N, *shape)`.
+            x: Images `(N, *shape)` or `(N, pixels)`, in any form that :func:`softspin.data.as_images` accepts. Gray
+                levels are binarized with a fixed seed.
             samples: Importance samples K of each image; by default the setting `test_samples`.
             log_z: An estimate to use instead of the model's own.
             seed: Seed of the random numbers.
@@ -347,11 +351,8 @@ class Model:
             raise SharingError("this model has no metadata about its data and training; load it from its run directory")
         return self.metadata
 
-    def _images(self, x: Tensor) -> Tensor:
-        given = torch.as_tensor(x)
-        rows = given.flatten(1) if given.ndim > 2 else given
-        if rows.ndim != 2 or rows.shape[1] != len(self.net.mean) or not len(rows):
-            raise ShapeError(f"images have shape {tuple(given.shape)}; expected (N, {len(self.net.mean)}) with N >= 1")
+    def _images(self, x: Any) -> Tensor:
+        rows = as_images(x, self.shape, self.net.likelihood.check_data)
         self.net.likelihood.check_data(rows)
         return rows.to(self.net.mean)
 

@@ -10,7 +10,7 @@ import typer
 
 from softspin.cli.console import say, say_json
 from softspin.cli.options import Data, Device, Json, Replica, Run, Seed, Split, Which
-from softspin.cli.runs import check_ending, check_not_data, images_of, open_data, open_model, write_array
+from softspin.cli.runs import check_ending, check_not_data, open_model, open_split, write_array
 
 
 def encode(
@@ -28,7 +28,7 @@ def encode(
     model = open_model(run, which, device)
     check_ending(out, (".npy",))
     check_not_data(out, model, data)
-    z = model.encode(images_of(open_data(model, data), split, seed), replica=replica, seed=seed)
+    z = model.encode(open_split(model, data, split, seed).test, replica=replica, seed=seed)
     write_array(out, z.to(torch.uint8))
     if json:
         say_json({"written": out, "images": z.shape[0], "bits": z.shape[1], "split": split})

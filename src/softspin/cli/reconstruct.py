@@ -8,13 +8,12 @@ from typing import Annotated
 import typer
 
 from softspin.cli.console import say, say_json
-from softspin.cli.options import Data, Device, Json, Replica, Run, Seed, Split, Which
+from softspin.cli.options import Data, Device, Json, Replica, Run, Seed, Shape, Split, Which
 from softspin.cli.runs import (
     check_ending,
     check_not_data,
-    images_of,
-    open_data,
     open_model,
+    open_split,
     picture_shape,
     place_in,
     write_array,
@@ -33,6 +32,7 @@ def reconstruct(
     ] = None,
     data: Data = None,
     split: Split = "test",
+    shape: Shape = None,
     replica: Replica = 0,
     seed: Seed = 0,
     which: Which = "best",
@@ -44,9 +44,10 @@ def reconstruct(
     out = out or place_in(run, "reconstructions.png")
     check_ending(out, (".png", ".npy"))
     check_not_data(out, model, data)
-    x = images_of(open_data(model, data), split, seed)[:n]
+    drawn = picture_shape(model, shape)
+    x = open_split(model, data, split, seed).test[:n]
     if out.suffix == ".png":
-        pictures.reconstructions(model.net, x, picture_shape(model.shape), out, replica=replica, seed=seed)
+        pictures.reconstructions(model.net, x, drawn, out, replica=replica, seed=seed)
     else:
         found = model.reconstruct(x, replica=replica, seed=seed)
         write_array(out, found.reshape(len(x), *model.shape))

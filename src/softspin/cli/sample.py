@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from softspin.cli.console import say, say_json
-from softspin.cli.options import Device, Json, Replica, Run, Seed, Which
+from softspin.cli.options import Device, Json, Replica, Run, Seed, Shape, Which
 from softspin.cli.runs import check_ending, check_not_data, open_model, picture_shape, place_in, write_array
 from softspin.evaluation import pictures
 
@@ -19,6 +19,7 @@ def sample(
     out: Annotated[
         Path | None, typer.Option(help="Write a .png grid of images or a .npy array.", show_default="RUN/samples.png")
     ] = None,
+    shape: Shape = None,
     replica: Replica = 0,
     seed: Seed = 0,
     which: Which = "best",
@@ -30,10 +31,11 @@ def sample(
     out = out or place_in(run, "samples.png")
     check_ending(out, (".png", ".npy"))
     check_not_data(out, model)
+    drawn = picture_shape(model, shape)
     z = model.sample_bits(n, replica=replica, seed=seed)
     if out.suffix == ".png":
         states = z.expand(model.net.replicas, *z.shape)
-        pictures.samples(model.net, states, picture_shape(model.shape), out, replica=replica)
+        pictures.samples(model.net, states, drawn, out, replica=replica)
     else:
         write_array(out, model.decode(z, replica=replica).reshape(n, *model.shape))
     if json:

@@ -17,12 +17,13 @@ from softspin.cli.progress import Bar, Callbacks, FirstSteps, JsonLines, Lines
 from softspin.cli.runs import RUNS, check_run, free_folder
 from softspin.cli.settings import default_folder, make_config, resumed_config
 from softspin.config import Config
+from softspin.data import parse_shape
 from softspin.errors import RunError
 from softspin.formatting import replica_name, result_line
 from softspin.records import ResultRow
 from softspin.timing import Estimate, Estimator, sizes_of
 from softspin.training import checkpoint
-from softspin.training.results import RESULT, RUN
+from softspin.training.results import RESULT, RUN, read_run
 from softspin.training.trainer import Callback, Trainer
 
 LONG_SECONDS = 60.0
@@ -47,6 +48,14 @@ def train(
     recipe: Annotated[bool, typer.Option("--recipe", help="Use the full published recipe on any data set.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run in FOLDER with its own settings.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard event files.")] = False,
+    shape: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHAPE",
+            help="Set the shape of an image for pictures, such as 28x28, or 16x16x3 for colors.",
+            show_default="that of the data; flat images are drawn as squares",
+        ),
+    ] = None,
     json: Json = False,
     flags: Flags = NO_FLAGS,
 ) -> None:
@@ -65,7 +74,7 @@ def train(
     else:
         chosen, quick = make_config(flags, sets or [], config, recipe)
         folder = new_folder(folder, chosen)
-    run_training(chosen, folder, quick=quick, resume=resume, tensorboard=tensorboard, json=json)
+    run_training(chosen, folder, quick=quick, resume=resume, tensorboard=tensorboard, json=json, shape=shape)
 
 
 def new_folder(folder: Path | None, config: Config) -> Path:
@@ -87,9 +96,11 @@ def run_training(
     resume: bool = False,
     tensorboard: bool = False,
     json: bool = False,
+    shape: str | None = None,
 ) -> list[ResultRow]:
     """Train in a directory, show progress, return the result rows. Ctrl-C saves a checkpoint and exits with 130."""
-    dataset = api.load_data(config)
+    recorded = read_run(folder).data if resume else None
+    dataset = api.load_data(config, recorded=recorded, shape=None if shape is None else parse_shape(shape))
     trainer = Trainer(config, dataset, folder, tensorboard=tensorboard)
     start = _saved_step(folder) if resume else 0
     estimator, time = _estimate(trainer, start)

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from softspin.data.mapped import Table
+from softspin.evaluation.layout import rectangle
 from softspin.evaluation.running import evaluating
 from softspin.playground.export import export, packed, packed_bits, spread
 from softspin.playground.facts import facts, headline
@@ -24,7 +26,7 @@ SCRIPTS = (
 """Scripts in the order of their dependencies."""
 
 
-def page(model: Model, images: Tensor, *, replica: int = 0, count: int = 24, unseen: bool = True) -> str:
+def page(model: Model, images: Table, *, replica: int = 0, count: int = 24, unseen: bool = True) -> str:
     """Build the page of one replica.
 
     Args:
@@ -55,11 +57,13 @@ def page(model: Model, images: Tensor, *, replica: int = 0, count: int = 24, uns
 
 def payload(model: Model, images: Tensor, replica: int = 0) -> dict[str, Any]:
     """Model, images and facts as plain data, with results of PyTorch for the self-test of the page."""
-    *others, width = model.shape
+    height, width = math.prod(model.shape[:-1]), model.shape[-1]
+    if len(model.shape) == 1:
+        height, width = rectangle(width)
     return {
         "headline": headline(model, replica),
         "facts": facts(model, replica),
-        "height": math.prod(others),
+        "height": height,
         "width": width,
         "count": len(images),
         "images": packed_bits(images),
