@@ -161,6 +161,8 @@ def _introduce(trainer: Trainer, quick: list[str], start: int) -> None:
         f"run     {config.steps:,} steps, K = {config.importance_samples}, {config.sampler} with "
         f"{config.chains:,} chains x {config.sweeps} sweeps, on {trainer.device}"
     )
+    if config.batch_size > len(data.train):
+        say(f"batch   all {len(data.train):,} training images; batch_size = {config.batch_size} is larger")
     if quick:
         say(f"short   {' '.join(quick)} (--recipe uses the published settings)")
     say(f"folder  {trainer.folder}" + (f", from step {start:,}" if start else ""))

@@ -154,7 +154,7 @@ def _item(item: Any) -> tuple[NDArray[Any], Any]:
             raise DataError(f"an item of the data has the keys {', '.join(map(str, item))}; expected one named image")
         label = next((item[name] for name in _LABEL_KEYS if name in item), None)
         item = item[key]
-    elif isinstance(item, tuple | list) and item and not _is_number(item[0]):
+    elif isinstance(item, tuple | list) and _is_pair(item):
         item, *rest = item
         label = rest[0] if rest else None
     return _image(item), _label(label)
@@ -173,10 +173,11 @@ def _label(label: Any) -> Any:
     return label if isinstance(label, str | int | float | np.number | np.ndarray) else None
 
 
-def _is_number(value: Any) -> bool:
-    if isinstance(value, Tensor):
-        return value.ndim == 0
-    return isinstance(value, int | float | np.number | np.bool_)
+def _is_pair(item: Sequence[Any]) -> bool:
+    """Whether the first of several values is an image, and the next its label; otherwise they are nested numbers."""
+    if not item or isinstance(item[0], Tensor | np.ndarray):
+        return bool(item) and item[0].ndim > 0
+    return _is_picture(item[0]) or (isinstance(item[0], list) and len(item) == 2 and not isinstance(item[1], list))
 
 
 def _nested(part: str, values: Any) -> NDArray[Any]:

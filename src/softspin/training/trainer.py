@@ -12,6 +12,7 @@ import dataclasses
 import math
 import os
 import time
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,7 +23,7 @@ from torch import Tensor
 from softspin.config import Config
 from softspin.data import Dataset
 from softspin.deprecation import renamed_arguments, renamed_members
-from softspin.errors import CheckpointError, OutOfTimeError, RunError, SupportError, TrainingError
+from softspin.errors import CheckpointError, DataWarning, OutOfTimeError, RunError, SupportError, TrainingError
 from softspin.evaluation import evaluate, log_z_for
 from softspin.model import DiscreteVAE, build
 from softspin.provenance import find_device, provenance
@@ -103,6 +104,14 @@ class Trainer:
             summary_writer()  # a missing extra is an error before the run is created
         self.device = find_device(config.device)
         provenance(self.device)  # caches the commit now: the working tree may change during training
+        # The recipe's batches are larger than some small data sets. Only a size that was chosen is worth a warning.
+        if len(data.train) < config.batch_size != Config.batch_size:
+            warnings.warn(
+                f"batch_size = {config.batch_size} is larger than the training set; each step uses all "
+                f"{len(data.train)} images",
+                DataWarning,
+                stacklevel=2,
+            )
         model = build(config, data.spec) if model is None else model
         self.engine = Engine(config, model, data, self.device, sampler)
         self.seeds = [replica.seed for replica in config.replicas]
