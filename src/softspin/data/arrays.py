@@ -79,7 +79,8 @@ def from_mapping(arrays: Mapping[str, Any], *, name: str = "arrays", source: str
     """Build a data set from arrays by name: `train` and `test`, `x_train` and `y_train`, or one array of any name.
 
     Args:
-        arrays: Arrays by name, see :func:`softspin.data.keys.find_keys`.
+        arrays: Arrays by name. Names such as `train`, `x_train`, `train_images` and `X_val` are images, `y_train` and
+            `train_labels` are labels.
         name: Name of the data set.
         source: Description of the origin, for result rows.
 
