@@ -95,13 +95,13 @@ def open_split(model: api.Model, other: str | None, split: str, seed: int = 0) -
         return _fitting(model, datasets.load(other, split=False), other)
     data = open_data(model, other)
     if split in ("test", "valid"):
-        return dataclasses.replace(data, test=getattr(data, split))
+        return dataclasses.replace(data, test=getattr(data, split), labels=None)
     if split == "train" and data.binarization == "static":
-        return dataclasses.replace(data, test=data.train)
+        return dataclasses.replace(data, test=data.train, labels=None)
     check_memory(4 * data.pixels * len(data.train), f"the training images of {data.name}")
     generator = torch.Generator().manual_seed(seed)
     bits = data.every_image(generator) if split == "all" else data.batch(torch.arange(len(data.train)), generator)
-    return dataclasses.replace(data, test=bits.to(torch.uint8))
+    return dataclasses.replace(data, test=bits.to(torch.uint8), labels=None)
 
 
 def _fitting(model: api.Model, data: Dataset, name: str) -> Dataset:

@@ -87,6 +87,9 @@ class Dataset:
             # The values of a table on disk were checked when it was opened; reading it again takes too long.
             if isinstance(table, Tensor):
                 _check_values(part, table, gray=part == "train" and self.binarization == "per-batch")
+            if self.labels is not None and len(getattr(self.labels, part)) != len(table):
+                labels = len(getattr(self.labels, part))
+                raise ShapeError(f"{part} has {labels:,} labels for {len(table):,} images; give one for each")
 
     def __repr__(self) -> str:
         sizes = "/".join(f"{len(part):,}" for part in (self.train, self.valid, self.test))
@@ -147,6 +150,11 @@ class Dataset:
         Returns:
             Means `(pixels,)`, float32.
         """
+        return self._pixel_mean.clone()
+
+    @cached_property
+    def _pixel_mean(self) -> Tensor:
+        """Computed once: a table on disk is read for it."""
         return (self.train.sum(0, dtype=torch.float64) / len(self.train)).to(torch.float32)
 
     @property

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from softspin.data.mapped import MappedTable
 from softspin.data.readers import one_line
 from softspin.errors import DataError, ShapeError
 
@@ -44,8 +45,8 @@ def as_array(part: str, values: Any) -> Images:
         ShapeError: The images do not have one shape.
         DataError: `values` is something else.
     """
-    if isinstance(values, Tensor):
-        return Images(tensor_array(values))
+    if isinstance(values, Tensor | MappedTable):
+        return Images(tensor_array(values if isinstance(values, Tensor) else values[:]))
     if isinstance(values, np.ndarray):
         return Images(values)
     if isinstance(values, list | tuple) and values and _is_item(values[0]):
