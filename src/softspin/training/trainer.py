@@ -11,9 +11,10 @@ import contextlib
 import dataclasses
 import math
 import os
+import signal
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,7 +24,15 @@ from torch import Tensor
 from softspin.config import Config
 from softspin.data import Dataset
 from softspin.deprecation import renamed_arguments, renamed_members
-from softspin.errors import CheckpointError, DataWarning, OutOfTimeError, RunError, SupportError, TrainingError
+from softspin.errors import (
+    CheckpointError,
+    DataWarning,
+    OutOfTimeError,
+    RunError,
+    SupportError,
+    TerminatedError,
+    TrainingError,
+)
 from softspin.evaluation import evaluate, log_z_for
 from softspin.model import DiscreteVAE, build
 from softspin.provenance import find_device, provenance
@@ -34,7 +43,7 @@ from softspin.training.best import Best
 from softspin.training.capture import compile_errors
 from softspin.training.engine import Engine
 from softspin.training.journal import NAME, Journal, summary_writer
-from softspin.training.process import interrupts_wait, locked
+from softspin.training.process import interrupts_wait, locked, termination_raises
 from softspin.training.record import TERMS
 from softspin.training.results import (
     RESULT,
@@ -138,9 +147,10 @@ class Trainer:
             CheckpointError: The checkpoint is damaged, or cannot be written.
             TrainingError: A metric became non-finite.
             OutOfTimeError: The deadline has passed; a checkpoint was saved.
+            TerminatedError: After SIGTERM; a checkpoint was saved.
             KeyboardInterrupt: After Ctrl-C; a checkpoint was saved.
         """
-        with locked(self.folder):
+        with termination_raises(), locked(self.folder):
             self._open(resume)
             with (
                 Journal.open(self.folder, self.engine.steps if resume else None, self.tensorboard) as journal,
@@ -186,17 +196,17 @@ class Trainer:
                 if step % every.evaluate == 0 or step == last:
                     self._write(journal, self._validate())
                 late = step < last and time.monotonic() >= self.deadline
-                stop = bool(waiting)  # read once: a later Ctrl-C would not have a checkpoint
+                stop = tuple(waiting)  # read once: a later signal would not have a checkpoint
                 if step % every.checkpoint == 0 or step == last or stop or late:
                     self._save()
                 if step == last or stop or late:
                     self._writer.wait()
                 if stop:
-                    raise KeyboardInterrupt
+                    raise _stopped(stop, f"at step {step:,} of {last:,}")
                 if late:
                     raise OutOfTimeError(f"out of time at step {step:,} of {last:,}, with a checkpoint")
-            if waiting:  # Ctrl-C after the last step
-                raise KeyboardInterrupt
+            if waiting:  # a signal after the last step
+                raise _stopped(waiting, "after the last step")
 
     def _step(self) -> None:
         try:
@@ -318,6 +328,13 @@ class Trainer:
             tensors, meta = checkpoint.load(self.folder, "best")
             self.best.tensors = {name: value.to(self.device) for name, value in tensors.items()}
             self.best.found = meta["best"]
+
+
+def _stopped(signals: Sequence[int], where: str) -> BaseException:
+    """The exception for deferred signals; Ctrl-C takes precedence."""
+    if signal.SIGINT in signals:
+        return KeyboardInterrupt()
+    return TerminatedError(f"terminated {where}, with a checkpoint")
 
 
 __getattr__ = renamed_members(__name__, {"Watcher": "Callback"})
