@@ -64,7 +64,7 @@ def test_one_array_in_every_format(tmp_path: Path) -> None:
 )
 def test_splits_by_their_usual_names(tmp_path: Path, names: tuple[str, ...]) -> None:
     parts = dict(zip(names, (BITS[:20], BITS[20:30], BITS[30:]), strict=True))
-    np.savez(tmp_path / "a.npz", **parts, notes=np.zeros(3))
+    np.savez(tmp_path / "a.npz", **parts, notes=np.zeros(3))  # type: ignore[arg-type]
     torch.save({name: torch.from_numpy(part) for name, part in parts.items()}, tmp_path / "a.pt")
     (tmp_path / "folder").mkdir()
     for name, part in parts.items():
@@ -91,7 +91,7 @@ def test_labels_of_given_splits(tmp_path: Path) -> None:
 
 def test_all_images_of_a_file_without_a_split(tmp_path: Path) -> None:
     np.save(tmp_path / "one.npy", BITS[:1])
-    assert load(tmp_path / "one.npy", split=False).test.tolist() == FLAT[:1].tolist()  # type: ignore[union-attr]
+    assert load(tmp_path / "one.npy", split=False).test.tolist() == FLAT[:1].tolist()
     np.savez(tmp_path / "three.npz", train=BITS[:20], valid=BITS[20:30], test=BITS[30:])
     assert np.array_equal(load(tmp_path / "three.npz", split=False).test, FLAT)
     gray = np.random.default_rng(0).random((5, 12))
@@ -106,7 +106,7 @@ def test_whole_numbers_of_a_table_of_text_are_bytes(tmp_path: Path) -> None:
     levels = np.random.default_rng(0).integers(0, 256, (20, 4))
     with pytest.warns(DataWarning, match="divided by 255"):
         data = load(write_csv(tmp_path / "a.csv", levels))
-    assert {tuple(row) for row in np.rint(data.train.numpy() * 255).tolist()} <= {tuple(row) for row in levels.tolist()}  # type: ignore[union-attr]
+    assert {tuple(row) for row in np.rint(data.train.numpy() * 255).tolist()} <= {tuple(row) for row in levels.tolist()}
 
 
 def test_a_folder_of_images(tmp_path: Path) -> None:

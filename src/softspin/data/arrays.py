@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from softspin.data.dataset import Dataset, Labels
 from softspin.data.inputs import Images, as_array, as_labels, numbered
 from softspin.data.keys import PARTS, find_keys
-from softspin.data.mapped import MappedTable, Table
+from softspin.data.mapped import MappedTable
 from softspin.data.seeded import TEST, VALID, binarize_once, shuffled
 from softspin.data.values import find_levels, to_bits, to_gray
 from softspin.errors import DataError, ShapeError
@@ -154,11 +155,12 @@ def from_images(given: Mapping[str, Images], *, name: str, source: str, split: b
         found = {"train": np.concatenate(known) if len(known) == len(found) else None}
     rows = _split({part: len(array) for part, array in arrays.items()}, split)
 
-    def table(part: str) -> Table:
+    def table(part: str) -> Tensor:
         array, index = arrays[rows[part].given], rows[part].rows
         divisor, stream = levels.divisors[rows[part].given], None if levels.binary else _STREAMS[part]
         if isinstance(array, np.memmap):
-            return MappedTable(array, index, divisor=divisor, gray=not levels.binary, stream=stream)
+            on_disk = MappedTable(array, index, divisor=divisor, gray=not levels.binary, stream=stream)
+            return cast(Tensor, on_disk)  # it has the methods of a tensor that are used of a table
         some = (array if index is None else array[index]).reshape(-1, int(np.prod(shape)))
         if levels.binary:
             return torch.from_numpy(to_bits(some))
@@ -201,7 +203,7 @@ def _split(sizes: Mapping[str, int], split: bool) -> dict[str, _Rows]:
     return rows
 
 
-def _places(arrays: Mapping[str, NDArray[Any]], rows: Mapping[str, _Rows]) -> torch.Tensor:
+def _places(arrays: Mapping[str, NDArray[Any]], rows: Mapping[str, _Rows]) -> Tensor:
     """Index in the given arrays, one after the other, of each image in the order train, valid, test."""
     starts = dict(zip(arrays, np.cumsum([0, *map(len, arrays.values())])[:-1], strict=True))
     each = [

@@ -49,6 +49,9 @@ class Labels(NamedTuple):
 class Dataset:
     """Images split into train, valid and test, each a table `(images, pixels)`.
 
+    A table is a tensor. Tables of a file that stays on disk are `MappedTable` objects instead, which support what
+    training and evaluation need: length, shape, indexing, sums over images.
+
     >>> tiny = Dataset("tiny", *[torch.eye(2, dtype=torch.uint8)] * 3, (1, 2), "static", "an example")
     >>> tiny.batch(torch.tensor([1, 1, 0]))
     tensor([[0., 1.],
@@ -57,11 +60,11 @@ class Dataset:
     """
 
     name: str
-    train: Table
+    train: Tensor
     """Bits (uint8), or gray levels (float32 in [0, 1]) from which :meth:`batch` draws new bits every time."""
-    valid: Table
+    valid: Tensor
     """Bits (uint8), so that a likelihood on them is reproducible."""
-    test: Table
+    test: Tensor
     """Bits (uint8), so that a likelihood on them is reproducible."""
     shape: tuple[int, ...]
     """Shape of an image."""
