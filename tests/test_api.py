@@ -116,6 +116,21 @@ def test_fit_accepts_images_in_memory(tmp_path: Path) -> None:
     assert again.result == made.result
 
 
+def test_a_warning_about_data_names_the_line_of_the_user() -> None:
+    gray = np.full((20, 9), 7, np.uint8)
+    for use in (lambda: datasets.from_arrays(gray), lambda: model().encode(gray)):
+        with pytest.warns(DataWarning) as said:
+            use()
+        assert {Path(one.filename) for one in said} == {Path(__file__)}
+
+
+def test_fit_writes_an_absolute_path_of_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.save(tmp_path / "own.npy", np.eye(20, 9))
+    monkeypatch.chdir(tmp_path)
+    made = softspin.fit(small(steps=1), "own.npy", "run")
+    assert made.config.data == str(tmp_path / "own.npy")
+
+
 def test_a_run_of_an_earlier_version_of_the_data_resumes_with_it(tmp_path: Path) -> None:
     """Such a run names `digits8x8`, as all runs did when there was one version."""
     config = small(data="digits8x8", steps=4, evaluate_every=2, checkpoint_every=2)

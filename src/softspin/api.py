@@ -90,7 +90,9 @@ def fit(
     is_run = resume and (Path(folder) / RUN).exists()
     dataset = load_data(config, data, recorded=read_run(Path(folder)).data if is_run else None)
     if isinstance(data, str | os.PathLike):
-        config = config.replace(data=os.fspath(data))
+        # An absolute path, so that the run can be resumed from any directory.
+        name = Path(data).expanduser().resolve() if datasets.is_path(data) else data
+        config = config.replace(data=os.fspath(name))
     # The default beta depends on the name of the data, so both must be of the same data set.
     elif {dataset.name, config.data} <= {*datasets.available()}:
         config = config.replace(data=dataset.name)

@@ -38,7 +38,7 @@ def test_train_on_a_folder_of_images(call: Call, folder: Path, tmp_path: Path, m
     monkeypatch.chdir(folder.parent)
     ended = call("train", tmp_path / "run", "--data", "discs", *OWN)
     assert ended.code == 0, ended.err
-    assert ended.err == "warning: gray levels of train are bytes from 0 to 200; they were divided by 255\n"
+    assert ended.err == "warning: the gray levels of train are bytes (uint8); they were divided by 255\n"
     assert "data    discs: 24 + 3 + 3 images of 6 x 6 x 3 (train + valid + test)" in ended.out
     assert "batch   all 24 training images; batch_size = 100 is larger" in ended.out
     monkeypatch.chdir(tmp_path)  # the path of the data is absolute

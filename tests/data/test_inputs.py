@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import DataLoader, IterableDataset, Subset, SubsetRandomSampler, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Subset, SubsetRandomSampler, TensorDataset
 
 from softspin.data import as_dataset, as_images, from_arrays, parse_shape
 from softspin.data.inputs import as_array, picture_array
@@ -97,6 +97,10 @@ def test_a_loader_of_some_images_gives_only_these() -> None:
     loader = DataLoader(TensorDataset(TENSOR), 4, sampler=SubsetRandomSampler([3, 5, 8]))
     found = {row.tobytes() for row in as_array("train", loader).array}
     assert found == {BITS[index].tobytes() for index in (3, 5, 8)}
+    data = TensorDataset(TENSOR)
+    few = DataLoader(data, 4, sampler=RandomSampler(data, num_samples=5))
+    assert len(as_array("train", few).array) == 5
+    assert len(as_array("train", DataLoader(data, 4, sampler=RandomSampler(data, num_samples=60))).array) == 60
 
 
 def test_pairs_mappings_and_given_splits() -> None:
@@ -155,7 +159,9 @@ def test_anything_else_is_refused_in_one_line(data: Any, error: type[SoftspinErr
 
 def test_bytes_are_divided_by_255() -> None:
     gray = np.random.default_rng(1).integers(0, 256, (20, 6)).astype(np.uint8)
-    with pytest.warns(DataWarning, match="bytes from 0 to 25[0-9]; they were divided by 255"):
+    with pytest.warns(
+        DataWarning, match=r"gray levels of train, valid, test are bytes \(uint8\); they were divided by 255"
+    ):
         data = from_arrays(gray[:10], gray[10:14], gray[14:])
     assert data.binarization == "per-batch"
     assert np.array_equal(data.train, gray[:10].astype(np.float32) / np.float32(255))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import warnings
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -15,8 +14,9 @@ from softspin.data.dataset import Dataset
 from softspin.data.fetch import fetch
 from softspin.data.folders import read_folder
 from softspin.data.formats import read_file
+from softspin.data.notices import notice
 from softspin.data.sources import PUBLIC_SETS
-from softspin.errors import ConfigError, DataError, DataWarning, UnknownNameError, unknown_name
+from softspin.errors import ConfigError, DataError, UnknownNameError, unknown_name
 
 DEFAULT = "digits"
 """Name of the default data set.
@@ -134,11 +134,9 @@ def same_version(data: Dataset, fingerprint: str) -> Dataset:
         return data
     for name, read in _OLDER.items():
         if name.partition("@")[0] == data.name and (older := read()).fingerprint == fingerprint:
-            warnings.warn(
+            notice(
                 f"this run was made with '{name}', an earlier version of the data set '{data.name}' with another order "
-                "of the held-out images; that version is used",
-                DataWarning,
-                stacklevel=2,
+                "of the held-out images; that version is used"
             )
             return older
     return data

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -12,9 +11,10 @@ import torch
 from torch import Tensor
 
 from softspin.data.inputs import as_array
+from softspin.data.notices import notice
 from softspin.data.seeded import TEST, binarize_once
 from softspin.data.values import find_levels, to_bits, to_gray
-from softspin.errors import DataWarning, ShapeError, SupportError
+from softspin.errors import ShapeError, SupportError
 
 
 def as_images(x: Any, shape: tuple[int, ...], check: Callable[[Tensor], None] | None = None) -> Tensor:
@@ -52,11 +52,9 @@ def as_images(x: Any, shape: tuple[int, ...], check: Callable[[Tensor], None] | 
         with contextlib.suppress(SupportError):
             check(torch.from_numpy(gray))
             return torch.from_numpy(gray)
-    warnings.warn(
+    notice(
         "the images have gray levels; they were binarized with a fixed seed, each pixel 1 with the probability of its "
-        "gray level, as held-out images of training are",
-        DataWarning,
-        stacklevel=2,
+        "gray level, as held-out images of training are"
     )
     return torch.from_numpy(binarize_once(gray, TEST))
 

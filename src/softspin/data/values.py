@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from softspin.errors import DataWarning, ShapeError, SupportError
+from softspin.data.notices import notice
+from softspin.errors import ShapeError, SupportError
 
 CHUNK_BYTES = 1 << 24
 """Bytes of an array that are looked at in one piece."""
@@ -77,12 +77,7 @@ def find_levels(arrays: Mapping[str, NDArray[Any]]) -> Levels:
         if part not in scaled:
             _check_unit(part, found)
     if scaled:
-        high = max(ranges[part].high for part in scaled)
-        warnings.warn(
-            f"gray levels of {', '.join(scaled)} are bytes from 0 to {high:g}; they were divided by {WHITE}",
-            DataWarning,
-            stacklevel=2,
-        )
+        notice(f"the gray levels of {', '.join(scaled)} are bytes (uint8); they were divided by {WHITE}")
     divisors = {part: WHITE if part in scaled else 1 for part in arrays}
     return Levels(divisors, all(one.extremes if part in scaled else one.bits for part, one in ranges.items()))
 

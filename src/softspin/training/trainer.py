@@ -13,7 +13,6 @@ import math
 import os
 import signal
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,10 +22,10 @@ from torch import Tensor
 
 from softspin.config import Config
 from softspin.data import Dataset
+from softspin.data.notices import notice
 from softspin.deprecation import renamed_arguments, renamed_members
 from softspin.errors import (
     CheckpointError,
-    DataWarning,
     OutOfTimeError,
     RunError,
     SupportError,
@@ -115,11 +114,9 @@ class Trainer:
         provenance(self.device)  # caches the commit now: the working tree may change during training
         # The recipe's batches are larger than some small data sets. Only a size that was chosen is worth a warning.
         if len(data.train) < config.batch_size != Config.batch_size:
-            warnings.warn(
+            notice(
                 f"batch_size = {config.batch_size} is larger than the training set; each step uses all "
-                f"{len(data.train)} images",
-                DataWarning,
-                stacklevel=2,
+                f"{len(data.train)} images"
             )
         model = build(config, data.spec) if model is None else model
         self.engine = Engine(config, model, data, self.device, sampler)
