@@ -115,6 +115,8 @@ def test_a_folder_of_images(tmp_path: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         Image.fromarray(image * np.uint8(255)).save(folder / f"{index:02}.png")
     (tmp_path / "all" / ".hidden.png").touch()
+    (tmp_path / "all" / ".cache").mkdir()
+    (tmp_path / "all" / ".cache" / "0.png").touch()
     (tmp_path / "all" / "notes.txt").touch()
     order = np.argsort(CLASSES, kind="stable")
     with pytest.warns(DataWarning, match="divided by 255"):
@@ -138,6 +140,15 @@ def test_a_folder_with_splits_and_mixed_modes(tmp_path: Path, monkeypatch: pytes
         data = load("split")  # a folder without a slash
     assert data.shape == (3, 4, 3)
     assert np.array_equal(data.test, np.repeat(FLAT[30:], 3, axis=1))
+
+
+def test_a_class_may_be_called_test(tmp_path: Path) -> None:
+    for index, name in enumerate(("control", "test", "test")):
+        (tmp_path / name).mkdir(exist_ok=True)
+        Image.fromarray(BITS[index].astype(bool)).save(tmp_path / name / f"{index}.png")
+    data = load(tmp_path)
+    assert data.labels is not None
+    assert data.labels.names == ("control", "test")
 
 
 def test_bad_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,8 +23,9 @@ ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".ti
 def read_folder(path: Path, limit: float | None = None) -> dict[str, Images]:
     """Read the images of a folder, in alphabetic order.
 
-    Subfolders named train, valid and test are splits. Any other subfolders, also inside those, are classes: their names
-    become the labels. Instead of images, a folder may hold files of arrays, such as train.npy and test.npy.
+    Subfolders named train, valid and test are splits, if there is train. Any other subfolders, also inside those, are
+    classes: their names become the labels. Hidden files are left out. Instead of images, a folder may hold files of
+    arrays, such as train.npy and test.npy.
 
     Args:
         path: The folder.
@@ -41,7 +42,7 @@ def read_folder(path: Path, limit: float | None = None) -> dict[str, Images]:
     entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
     arrays = [entry for entry in entries if entry.suffix.lower() in READERS and entry.is_file()]
     splits = {entry.name: entry for entry in entries if entry.is_dir() and split_name(entry.name)}
-    if splits:
+    if "train" in map(split_name, splits):
         keys = find_keys(splits, str(path)).images
         return {part: _read_images(splits[name], limit) for part, name in keys.items()}
     if arrays and not any(_pictures(path)):
@@ -72,7 +73,7 @@ def _read_arrays(path: Path, files: Sequence[Path], limit: float | None) -> dict
 
 def _pictures(folder: Path) -> list[Path]:
     files = (path for path in folder.rglob("*") if path.suffix.lower() in ENDINGS and path.is_file())
-    return sorted(path for path in files if not path.name.startswith("."))
+    return sorted(path for path in files if not any(part.startswith(".") for part in path.relative_to(folder).parts))
 
 
 def _read_images(folder: Path, limit: float | None) -> Images:
