@@ -178,3 +178,13 @@ def test_unreadable_files_are_rejected(tmp_path: Path) -> None:
         DataError, match=r"arrays named train, valid, test \(or x_train, train_images\); it holds one, two"
     ):
         load(tmp_path / "keys.npz")
+
+
+def test_the_same_arrays_are_the_same_data_as_in_the_first_release() -> None:
+    """Fingerprints by commit 3231e87: another shuffle, split or binarization would change the data of stored runs."""
+    gray = np.arange(600).reshape(40, 15) % 11 / 10
+    assert from_arrays(gray).fingerprint == "3695e4170bfe2921cddb385c367109b6dbe3c501aec680a91b57101f57a12e7b"
+    split = from_arrays(gray, gray[:5], gray[5:9])
+    assert split.fingerprint == "0bb106212927a5d01b5fd6200ece0404d13f5a6d1c43f04ef13bddfe3ecc9187"
+    bits = from_arrays(gray > 0.5, test=gray[5:9] > 0.3)
+    assert bits.fingerprint == "62fe2cf73b944bc951013da1bb15417f214e88396b57393280cf329eee87ffed"

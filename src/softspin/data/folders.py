@@ -14,7 +14,7 @@ from softspin.data.inputs import Images, picture_array
 from softspin.data.keys import find_keys, split_name
 from softspin.data.limits import check_memory
 from softspin.data.readers import one_line
-from softspin.errors import DataError, MissingExtraError, ShapeError
+from softspin.errors import DataError, ShapeError, missing_extra
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp")
 """Endings of the files that are read as images."""
@@ -81,9 +81,7 @@ def _read_images(folder: Path, limit: float | None) -> Images:
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError as error:
-        raise MissingExtraError(
-            "a folder of images needs Pillow; install it with: pip install 'softspin[images]'"
-        ) from error
+        raise missing_extra("a folder of images needs the package Pillow", "images") from error
     files = _pictures(folder)
     if not files:
         raise DataError(f"{folder} has no images ({', '.join(ENDINGS)}) and no {', '.join(READERS)} files")

@@ -28,6 +28,7 @@ POLL_SECONDS = 1.0
 """Longest time that `wait` blocks at a time."""
 END_SECONDS = 30.0
 """How long an idle worker may take to end before it is killed."""
+STOPPING = "stopping after this step, its validation and a checkpoint ({} in training); Ctrl-C again stops at once"
 MAX_STDERR = 300
 """Characters of the last output of a dead worker that are shown."""
 
@@ -130,6 +131,8 @@ class Processes:
 
     def stop(self) -> Sequence[Ended]:
         """Stop all runs with a checkpoint; what they had already sent is kept."""
+        if self._busy:  # a validation may take minutes
+            print(STOPPING.format(len(self._busy)), file=sys.stderr, flush=True)
         for worker in self._busy:
             worker.send({"stop": True})
         found = []
