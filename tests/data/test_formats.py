@@ -165,7 +165,7 @@ def test_bad_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DataError, match=r"the images of .* would take .* GiB"):
         load(tmp_path, limit=1e-9)
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(MissingExtraError, match="a folder of images needs the package Pillow; .*images"):
+    with pytest.raises(MissingExtraError, match=r"a folder of images needs the package Pillow; .*images"):
         load(tmp_path)
 
 
