@@ -48,6 +48,10 @@ class DataError(SoftspinError):
     """A data set that is missing, corrupt, or not what it claims to be."""
 
 
+class DataWarning(UserWarning):
+    """What was done with data that are not bits or gray levels in [0, 1], or which version of a data set is used."""
+
+
 class ConfigError(SoftspinError, ValueError):
     """A setting with a value, type or combination that is not possible."""
 

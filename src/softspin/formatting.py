@@ -55,8 +55,18 @@ def result_line(row: ResultRow, part: str = "test") -> str:
         >>> result_line(row)
         'test NLL 84.20 +- 0.05, log Z in [29.90, 30.10]; independent pixels: 206.10'
     """
-    error = "" if row.standard_error is None else f" +- {row.standard_error:.2f}"
-    return f"{part} NLL {number(row.nll)}{error}, {log_z_text(row)}; independent pixels: {number(row.baseline_nll)}"
+    nll = f"{number(row.nll)} +- {error_text(row)}"
+    return f"{part} NLL {nll}, {log_z_text(row)}; independent pixels: {number(row.baseline_nll)}"
+
+
+def error_text(row: ResultRow) -> str:
+    """Format the standard error of a result over images; a single image has none.
+
+    >>> row = ResultRow(status="ok", seed=0, steps=10, short=True, variant={}, nll=84.2, images=1)
+    >>> error_text(row)
+    '? (one image)'
+    """
+    return number(row.standard_error) + (" (one image)" if row.standard_error is None and row.images == 1 else "")
 
 
 def result_sentence(rows: Sequence[ResultRow] | None) -> str:
@@ -75,8 +85,7 @@ def result_sentence(rows: Sequence[ResultRow] | None) -> str:
         return "Not evaluated on test images."
     first, nll = rows[0], fmean(row.test_nll for row in rows)
     if len(rows) == 1:
-        error = "" if first.standard_error is None else f" ± {first.standard_error:.2f}"
-        text = f"Test NLL {nll:.2f}{error} nats, {log_z_text(first)}"
+        text = f"Test NLL {nll:.2f} ± {error_text(first)} nats, {log_z_text(first)}"
     else:
         ends = [f"{end(row.test_nll for row in rows):.2f}" for end in (min, max)]
         text = f"Test NLL {nll:.2f} nats, mean of {len(rows)} replicas ({' to '.join(ends)})"

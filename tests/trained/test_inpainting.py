@@ -105,7 +105,7 @@ def test_observed_pixels_are_kept_and_missing_ones_ignored() -> None:
     kept = ~mask()
     assert torch.equal(filled.flatten(1)[:, kept], x[:, kept].double())
     assert set(filled.unique().tolist()) <= {0.0, 1.0}
-    assert torch.equal(filled, made.inpaint(x.view(6, 3, 3), mask().view(3, 3).numpy(), seed=1, steps=3))  # type: ignore[arg-type]
+    assert torch.equal(filled, made.inpaint(x.view(6, 3, 3), mask().view(3, 3).numpy(), seed=1, steps=3))
     assert torch.equal(filled, made.inpaint(x, mask().expand(6, -1).int(), seed=1, steps=3))
     means = made.inpaint(x, mask(), seed=1, steps=3, sample=False).flatten(1)
     assert torch.equal(means[:, kept], x[:, kept].double())
@@ -133,7 +133,7 @@ def test_wrong_input_is_named() -> None:
     with pytest.raises(SupportError, match=r"the mask has values other than 0 and 1; it must be True"):
         made.inpaint(x, torch.full((9,), 0.5))
     with pytest.raises(SupportError, match="the mask must be a tensor, an array or a list of numbers, not str"):
-        made.inpaint(x, "top")  # type: ignore[arg-type]
+        made.inpaint(x, "top")
     with pytest.raises(ShapeError, match=r"images have shape \(2, 8\); expected \(N, 9\)"):
         made.inpaint(x[:, :8], mask())
     with pytest.raises(SupportError, match="0 steps; at least 1 is needed"):

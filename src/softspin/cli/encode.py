@@ -14,9 +14,8 @@ from softspin.cli.runs import (
     check_ending,
     check_not_data,
     choose_replica,
-    images_of,
-    open_data,
     open_model,
+    open_split,
     write_array,
 )
 
@@ -40,7 +39,7 @@ def encode(
     check_ending(out, (".npy",))
     check_not_data(out, model, data)
     number = choose_replica(model, replica)
-    x = images_of(open_data(model, data), split, seed)
+    x = open_split(model, data, split, seed).test
     if probabilities:
         z = model.probabilities(x, replica=number, seed=seed)
     else:

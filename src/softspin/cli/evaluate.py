@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Annotated
 
 import typer
 
 from softspin.cli.console import say, say_json
-from softspin.cli.options import Chains, Data, Device, Json, Run, Temperatures, Which
+from softspin.cli.options import Chains, Data, Device, Json, Run, Split, Temperatures, Which
 from softspin.cli.progress import counting
-from softspin.cli.runs import check_split, mark_best, open_data, open_model
+from softspin.cli.runs import SPLITS, check_split, mark_best, open_model, open_split
 from softspin.errors import ConfigError
 from softspin.evaluation import log_z_for
 from softspin.formatting import detail_lines, replica_name, result_line
@@ -25,7 +24,7 @@ def evaluate(
     ] = None,
     temperatures: Temperatures = None,
     chains: Chains = None,
-    split: Annotated[str, typer.Option(help="Choose the split: test or valid.")] = "test",
+    split: Split = "test",
     exact: Annotated[bool, typer.Option("--exact", help="Sum over all latent states instead, up to 20 bits.")] = False,
     data: Data = None,
     which: Which = "best",
@@ -33,15 +32,13 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """Estimate the NLL of a model with error bars, and compare it with independent pixels."""
-    check_split(split, ("test", "valid"))
+    check_split(split, SPLITS)
     wanted = {"samples": samples, "temperatures": temperatures, "chains": chains}
     given = {name: value for name, value in wanted.items() if value is not None}
     if exact and given:
         raise ConfigError(f"--exact and --{next(iter(given))} exclude each other; a sum over all states needs none")
     model = open_model(run, which, device)
-    images = open_data(model, data)
-    if split == "valid":
-        images = dataclasses.replace(images, test=images.valid)
+    images = open_split(model, data, split)
     config = model.config.with_settings(f"test_{name}={value}" for name, value in given.items())
     if exact:
         log_z = log_z_for(model.net, temperatures=config.test_temperatures, chains=config.test_chains)

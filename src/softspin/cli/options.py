@@ -34,11 +34,19 @@ Replica = Annotated[
 ]
 Which = Annotated[str, typer.Option(help="Choose the checkpoint: best (by validation NLL) or last.")]
 Split = Annotated[str, typer.Option(help="Choose the split: train, valid, test, or all (in the order of the file).")]
+Shape = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SHAPE",
+        help="Draw images of this shape, such as 28x28, or 16x16x3 for colors.",
+        show_default="that of the data; flat images as squares",
+    ),
+]
 Data = Annotated[
     str | None,
     typer.Option(
-        help="Use other data than the run's, or the same data in another place: a name, a .npz file (its splits keep "
-        "their order) or a .npy file (shuffled and split).",
+        help="Use other data than the run's, or the same data in another place: a name, a .npy, .npz, .pt or .csv "
+        "file, or a folder of images. Without splits of its own, it is shuffled and split; --split all uses all of it.",
         show_default=False,
     ),
 ]

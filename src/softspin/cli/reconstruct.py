@@ -8,15 +8,14 @@ from typing import Annotated
 import typer
 
 from softspin.cli.console import say, say_json
-from softspin.cli.options import Data, Device, Json, Replica, Run, Seed, Split, Which
+from softspin.cli.options import Data, Device, Json, Replica, Run, Seed, Shape, Split, Which
 from softspin.cli.regions import read_region
 from softspin.cli.runs import (
     check_ending,
     check_not_data,
     choose_replica,
-    images_of,
-    open_data,
     open_model,
+    open_split,
     picture_shape,
     place_in,
     write_array,
@@ -48,6 +47,7 @@ def reconstruct(
     chain_steps: Annotated[
         int, typer.Option(help="Set the number of steps of the Markov chains that fill in missing pixels.", min=1)
     ] = 100,
+    shape: Shape = None,
     replica: Replica = None,
     seed: Seed = 0,
     which: Which = "best",
@@ -59,17 +59,17 @@ def reconstruct(
     out = out or place_in(run, "reconstructions.png")
     check_ending(out, (".png", ".npy"))
     check_not_data(out, model, data)
-    x = images_of(open_data(model, data), split, seed)[:n]
-    number, shape = choose_replica(model, replica), picture_shape(model.shape)
+    number, drawn = choose_replica(model, replica), picture_shape(model, shape)
+    x = open_split(model, data, split, seed).test[:n]
     if mask is not None:
         missing = read_region(mask, model.shape)
         filled = model.inpaint(x, missing, steps=chain_steps, replica=number, seed=seed)
         if out.suffix == ".png":
-            pictures.inpainted(x, read_mask(missing, len(x), model.shape), filled.flatten(1), shape, out)
+            pictures.inpainted(x, read_mask(missing, len(x), model.shape), filled.flatten(1), drawn, out)
         else:
             write_array(out, filled)
     elif out.suffix == ".png":
-        pictures.reconstructions(model.net, x, shape, out, replica=number, seed=seed)
+        pictures.reconstructions(model.net, x, drawn, out, replica=number, seed=seed)
     else:
         write_array(out, model.reconstruct(x, replica=number, seed=seed))
     what = "reconstructions" if mask is None else "images with missing pixels filled in"

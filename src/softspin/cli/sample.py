@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from softspin.cli.console import say, say_json
-from softspin.cli.options import Device, Json, Replica, Run, Seed, Which
+from softspin.cli.options import Device, Json, Replica, Run, Seed, Shape, Which
 from softspin.cli.regions import read_clamp
 from softspin.cli.runs import (
     check_ending,
@@ -34,6 +34,7 @@ def sample(
             metavar="UNIT=VALUE,...", help="Clamp latent bits and sample the others given them.", show_default="none"
         ),
     ] = None,
+    shape: Shape = None,
     replica: Replica = None,
     seed: Seed = 0,
     which: Which = "best",
@@ -45,11 +46,11 @@ def sample(
     out = out or place_in(run, "samples.png")
     check_ending(out, (".png", ".npy"))
     check_not_data(out, model)
-    number = choose_replica(model, replica)
+    number, drawn = choose_replica(model, replica), picture_shape(model, shape)
     z = model.sample_bits(n, clamp=read_clamp(clamp), replica=number, seed=seed)
     if out.suffix == ".png":
         states = z.expand(model.net.replicas, *z.shape)
-        pictures.samples(model.net, states, picture_shape(model.shape), out, replica=number)
+        pictures.samples(model.net, states, drawn, out, replica=number)
     else:
         write_array(out, model.decode(z, replica=number))
     if json:

@@ -17,13 +17,14 @@ from softspin.cli.progress import Bar, Callbacks, FirstSteps, JsonLines, Lines
 from softspin.cli.runs import RUNS, check_run, free_folder
 from softspin.cli.settings import default_folder, make_config, resumed_config
 from softspin.config import Config
+from softspin.data import parse_shape
 from softspin.errors import RunError
 from softspin.formatting import replica_name, result_line
 from softspin.parallel import world
 from softspin.records import ResultRow
 from softspin.timing import Estimate, Estimator, sizes_of
 from softspin.training import checkpoint
-from softspin.training.results import RESULT, RUN
+from softspin.training.results import RESULT, RUN, read_run
 from softspin.training.trainer import Callback, Trainer
 
 LONG_SECONDS = 60.0
@@ -48,6 +49,14 @@ def train(
     recipe: Annotated[bool, typer.Option("--recipe", help="Use the full published recipe on any data set.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run in FOLDER with its own settings.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard event files.")] = False,
+    shape: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHAPE",
+            help="Set the shape of an image for pictures, such as 28x28, or 16x16x3 for colors.",
+            show_default="that of the data; flat images are drawn as squares",
+        ),
+    ] = None,
     json: Json = False,
     flags: Flags = NO_FLAGS,
 ) -> None:
@@ -66,7 +75,7 @@ def train(
     else:
         chosen, quick = make_config(flags, sets or [], config, recipe)
         run = world().call(lambda: new_folder(folder, chosen))
-    run_training(chosen, run, quick=quick, resume=resume, tensorboard=tensorboard, json=json)
+    run_training(chosen, run, quick=quick, resume=resume, tensorboard=tensorboard, json=json, shape=shape)
 
 
 def _config_of(run: Path, flags: Flags, sets: list[str], config: Path | None, recipe: bool) -> Config:
@@ -93,9 +102,12 @@ def run_training(
     resume: bool = False,
     tensorboard: bool = False,
     json: bool = False,
+    shape: str | None = None,
 ) -> list[ResultRow]:
     """Train in a directory, show progress, return the result rows. Ctrl-C saves a checkpoint and exits with 130."""
-    dataset = world().in_turn(lambda: api.load_data(config))
+    recorded = read_run(folder).data if resume else None
+    drawn = None if shape is None else parse_shape(shape)
+    dataset = world().in_turn(lambda: api.load_data(config, recorded=recorded, shape=drawn))
     trainer = Trainer(config, dataset, folder, tensorboard=tensorboard)
     if not trainer.world.leads:
         rows = trainer.train(resume=resume)
@@ -162,6 +174,8 @@ def _introduce(trainer: Trainer, quick: list[str], start: int) -> None:
         f"run     {config.steps:,} steps, K = {config.importance_samples}, {config.sampler} with "
         f"{config.chains:,} chains x {config.sweeps} sweeps, on {trainer.device}{processes}"
     )
+    if config.batch_size > len(data.train):
+        say(f"batch   all {len(data.train):,} training images; batch_size = {config.batch_size} is larger")
     if quick:
         say(f"short   {' '.join(quick)} (--recipe uses the published settings)")
     say(f"folder  {trainer.folder}" + (f", from step {start:,}" if start else ""))

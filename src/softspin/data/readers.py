@@ -15,11 +15,11 @@ import torch
 from numpy.typing import NDArray
 
 from softspin.data.dataset import Dataset
+from softspin.data.keys import PARTS
 from softspin.data.optional import package_folder
 from softspin.data.seeded import TEST, VALID, binarize_once
 from softspin.errors import DataError
 
-PARTS = ("train", "valid", "test")
 SIDE = 28
 PIXELS = SIDE * SIDE
 

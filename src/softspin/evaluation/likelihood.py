@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from softspin.compile_cache import reusing_compiled_code
+from softspin.data.mapped import Table
 from softspin.distributions import Boltzmann
 from softspin.errors import ShapeError
 from softspin.evaluation.draws import check_room, replica_keys, uniforms, word_offsets
@@ -95,7 +96,7 @@ class _Sums(NamedTuple):
 
 def evaluate(
     model: DiscreteVAE,
-    images: Tensor,
+    images: Table,
     *,
     log_z: LogZ,
     samples: int = 4000,

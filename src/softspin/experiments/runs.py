@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 
 from softspin.config import RENAMED_SETTINGS, Config
-from softspin.data import Dataset
+from softspin.data import Dataset, same_version
 from softspin.errors import (
     CheckpointError,
     DamagedError,
@@ -181,6 +181,8 @@ def _results(spec: RunSpec, data: Dataset, callback: Callback | None, deadline: 
     """Result of the run, from its folder or by training."""
     rows = read_result(spec.folder) if spec.resume else None  # exists if the grid was killed before it added the rows
     if rows is None:
+        if spec.resume:
+            data = same_version(data, read_run(spec.folder).data.fingerprint)
         trainer = Trainer(spec.config, data, spec.folder, callback=callback)
         if deadline is not None:
             trainer.deadline = deadline

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from softspin.errors import SupportError
+from softspin.evaluation.layout import rectangle
 from softspin.evaluation.running import evaluating
 from softspin.formatting import number, replica_name
 from softspin.playground.export import export, packed, packed_bits
@@ -49,12 +50,14 @@ def payload(
         SupportError: There is no such replica, or the page does not support the model.
         ConfigError: The page does not support the networks.
     """
-    *others, width = model.shape
+    height, width = math.prod(model.shape[:-1]), model.shape[-1]
+    if len(model.shape) == 1:
+        height, width = rectangle(width)
     return {
         "version": VERSION,
         "home": home,
         "unseen": unseen,
-        "height": math.prod(others),
+        "height": height,
         "width": width,
         "count": len(images),
         "images": packed_bits(images),

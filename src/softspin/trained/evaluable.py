@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from softspin.data import as_images
+from softspin.data.inputs import as_array
 from softspin.distributions import Boltzmann
-from softspin.errors import ShapeError
 from softspin.evaluation import Likelihood, evaluate, log_z_for
 from softspin.samplers import LogZ
 from softspin.trained.arguments import read_log_z, read_mask, read_seed, single
@@ -39,7 +40,7 @@ class Evaluable(Shareable):
         return single(found) if self.net.replicas == 1 else found
 
     def nll(
-        self, x: Tensor, *, samples: int | None = None, log_z: LogZ[Any] | None = None, seed: int = 0
+        self, x: Any, *, samples: int | None = None, log_z: LogZ[Any] | None = None, seed: int = 0
     ) -> Likelihood[Any]:
         """Estimate the negative log-likelihood by importance sampling.
 
@@ -47,7 +48,8 @@ class Evaluable(Shareable):
         first call and reused until the prior changes.
 
         Args:
-            x: Binary images `(N, pixels)` or `(N, *shape)`.
+            x: Images `(N, *shape)` or `(N, pixels)`, in any form that :func:`softspin.data.as_images` accepts. Gray
+                levels are binarized with a fixed seed.
             samples: Importance samples K of each image; by default the setting `test_samples`.
             log_z: An estimate to use instead of the model's own.
             seed: Seed of the random numbers.
@@ -92,13 +94,12 @@ class Evaluable(Shareable):
         self._log_z = now, self._estimate_log_z(None, None, seed)
         return self._log_z[1]
 
-    def _images(self, x: Tensor, missing: Any = None) -> Tensor:
+    def _images(self, x: Any, missing: Any = None) -> Tensor:
         """Images of a user as `(N, pixels)`, checked; values of missing pixels are replaced by 0 and not checked."""
-        given = torch.as_tensor(x)
-        rows = given.flatten(1) if given.ndim > 2 else given
-        if rows.ndim != 2 or rows.shape[1] != len(self.net.mean) or not len(rows):
-            raise ShapeError(f"images have shape {tuple(given.shape)}; expected (N, {len(self.net.mean)}) with N >= 1")
         if missing is not None:
-            rows = rows.masked_fill(read_mask(missing, len(rows), self.shape).to(rows.device), 0)
+            given = torch.from_numpy(as_array("images", x).array)
+            rows = given.flatten(1) if given.ndim > 1 else given[None]
+            x = rows.masked_fill(read_mask(missing, len(rows), self.shape), 0).reshape(given.shape)
+        rows = as_images(x, self.shape, self.net.likelihood.check_data)
         self.net.likelihood.check_data(rows)
         return rows.to(self.net.mean)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -88,11 +89,12 @@ class Model(Evaluable):
         net, config = net_of_parts(encoder, decoder, prior, spec, method=method, data=name)
         return cls(net, config, spec.shape)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Any) -> Tensor:
         """The same as :meth:`reconstruct`.
 
         Args:
-            x: Binary images `(N, pixels)` or `(N, *shape)`.
+            x: Images `(N, *shape)` or `(N, pixels)`, in any form that :func:`softspin.data.as_images` accepts. Gray
+                levels are binarized with a fixed seed.
 
         Returns:
             Pixel probabilities `(N, *shape)`.
@@ -156,11 +158,12 @@ class Model(Evaluable):
         check_count("samples", n)
         return prior_bits(self.prior(replica), n, read_seed(seed), clamp)
 
-    def encode(self, x: Tensor, *, sample: bool = True, replica: ReplicaChoice = None, seed: int | None = 0) -> Tensor:
+    def encode(self, x: Any, *, sample: bool = True, replica: ReplicaChoice = None, seed: int | None = 0) -> Tensor:
         """Latent bits of images: a draw from the posterior q(z | x), or its most probable bits.
 
         Args:
-            x: Binary images `(N, pixels)` or `(N, *shape)`.
+            x: Images `(N, *shape)` or `(N, pixels)`, in any form that :func:`softspin.data.as_images` accepts. Gray
+                levels are binarized with a fixed seed.
             sample: Whether to draw. If not, each group has its most probable bits given those of the groups before it.
             replica: Which replica, or `"best"`.
             seed: Seed of the random numbers, the same by default at each call; None for new draws each time.
@@ -177,7 +180,7 @@ class Model(Evaluable):
         return self._each_image(x, replica, 1, seed, lambda rows, u: self.net.sample_posterior(rows, u)[0])
 
     def probabilities(
-        self, x: Tensor, *, samples: int = 100, replica: ReplicaChoice = None, seed: int | None = 0
+        self, x: Any, *, samples: int = 100, replica: ReplicaChoice = None, seed: int | None = 0
     ) -> Tensor:
         """Posterior probabilities q(z = 1 | x) of the latent bits.
 
@@ -185,7 +188,8 @@ class Model(Evaluable):
         are averages over `samples` draws of the earlier groups.
 
         Args:
-            x: Binary images `(N, pixels)` or `(N, *shape)`.
+            x: Images `(N, *shape)` or `(N, pixels)`, in any form that :func:`softspin.data.as_images` accepts. Gray
+                levels are binarized with a fixed seed.
             samples: Draws of the earlier groups for each image.
             replica: Which replica, or `"best"`.
             seed: Seed of these draws; None for new ones each time.
@@ -224,11 +228,12 @@ class Model(Evaluable):
             pixels = [self.net.likelihood.mean(self.net.decode(some))[replica, 0] for some in parts]
         return torch.cat(pixels).reshape(len(bits), *self.shape)
 
-    def reconstruct(self, x: Tensor, *, replica: ReplicaChoice = None, seed: int | None = 0) -> Tensor:
+    def reconstruct(self, x: Any, *, replica: ReplicaChoice = None, seed: int | None = 0) -> Tensor:
         """Encode images, draw one set of bits for each, and decode them.
 
         Args:
-            x: Binary images `(N, pixels)` or `(N, *shape)`.
+            x: Images `(N, *shape)` or `(N, pixels)`, in any form that :func:`softspin.data.as_images` accepts. Gray
+                levels are binarized with a fixed seed.
             replica: Which replica, or `"best"`.
             seed: Seed of the random numbers, the same by default at each call; None for new draws each time.
 
@@ -244,8 +249,8 @@ class Model(Evaluable):
 
     def inpaint(
         self,
-        x: Tensor,
-        mask: Tensor,
+        x: Any,
+        mask: Any,
         *,
         sample: bool = True,
         steps: int = 100,
@@ -262,7 +267,8 @@ class Model(Evaluable):
         interpretations of the observed pixels; repeat an image to see several chains. log Z is not needed.
 
         Args:
-            x: Binary images `(N, pixels)` or `(N, *shape)`. Values of missing pixels are ignored.
+            x: Images `(N, *shape)` or `(N, pixels)`, in any form that :func:`softspin.data.as_images` accepts. Gray
+                levels are binarized with a fixed seed. Values of missing pixels are ignored.
             mask: True (or 1) where a pixel is missing: one image for all, or one for each.
             sample: Whether missing pixels are drawn. If not, they are pixel probabilities given the last bits.
             steps: Steps of the Markov chains.
@@ -295,7 +301,7 @@ class Model(Evaluable):
 
     def _each_image(
         self,
-        x: Tensor,
+        x: Any,
         replica: ReplicaChoice,
         samples: int,
         seed: int | None,

@@ -11,6 +11,7 @@ import torch
 
 from softspin.compile_cache import reusing_compiled_code
 from softspin.config import Config
+from softspin.data.mapped import MappedTable
 from softspin.errors import ConfigError, DeviceError
 from softspin.kernels.support import TRITON
 from softspin.model import DiscreteVAE
@@ -150,7 +151,10 @@ def compiled_stages(update: Update) -> Stages:
     """The stages of an update, compiled by torch.compile."""
     return Stages(
         moments=torch.compile(update.moments),
-        next_batch=torch.compile(update.next_batch),
+        # Rows of a table on disk are read by NumPy.
+        next_batch=update.next_batch
+        if isinstance(update.train_images, MappedTable)
+        else torch.compile(update.next_batch),
         # With persistent reductions, torch puts each row of a sum over bits into one warp: 0.26 ms for the densities of
         # the soft bits at K = 25.
         bound=torch.compile(update.bound, options={"triton.persistent_reductions": False}),

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from softspin.config import Config
 from softspin.data import Dataset
+from softspin.data.notices import notice
 from softspin.deprecation import renamed_arguments, renamed_members
 from softspin.errors import CheckpointError, OutOfTimeError, RunError, SupportError, TrainingError
 from softspin.evaluation import Likelihood, evaluate, log_z_for
@@ -101,6 +102,12 @@ class Trainer:
         self.world = world()
         self.device = self.world.device(find_device(config.device))
         provenance(self.device)  # caches the commit now: the working tree may change during training
+        # The recipe's batches are larger than some small data sets. Only a size that was chosen is worth a warning.
+        if len(data.train) < config.batch_size != Config.batch_size:
+            notice(
+                f"batch_size = {config.batch_size} is larger than the training set; each step uses all "
+                f"{len(data.train)} images"
+            )
         model = build(config, data.spec) if model is None else model
         self.engine = Engine(config, model, data, self.device, sampler, self.world)
         self.seeds = [replica.seed for replica in config.replicas]

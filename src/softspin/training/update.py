@@ -17,6 +17,7 @@ from torch import Tensor
 
 from softspin.config import Config
 from softspin.data import Dataset
+from softspin.data.mapped import Table
 from softspin.distributions import Boltzmann
 from softspin.errors import ShapeError
 from softspin.kernels.noise import noise
@@ -66,7 +67,7 @@ class Update:
         check_replica_dimension(model)
         self.model = model.to(device).train()
         self.model.method.begin_training()
-        self.train_images = data.train.to(device)
+        self.train_images: Table = data.train.to(device)
         self.binarizes = data.binarization == "per-batch"
         self.schedules = Schedules(config, device)
         decayed = {id(parameter) for parameter in self.model.decayed()}
