@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from softspin.config import Config
+from softspin.errors import DeviceError
 from softspin.experiments.launchers import Progress, Report
 from softspin.experiments.runs import RunSpec
 from softspin.provenance import find_device
@@ -65,7 +66,10 @@ def step_seconds(config: Config) -> float:
 
 @functools.cache
 def _estimator(device: str) -> Estimator:
-    return Estimator(find_device(device))
+    try:
+        return Estimator(find_device(device))
+    except DeviceError:  # the driver of a cluster may have no GPU
+        return Estimator(find_device("cpu"))
 
 
 class RemainingTime:
