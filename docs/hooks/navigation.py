@@ -32,6 +32,7 @@ TREE: dict[str, list[str]] = {
         "playground",
         "dwave",
         "reproduce",
+        "ray",
         "warm-start",
         "faq",
     ],

@@ -328,7 +328,7 @@ def test_a_cluster_that_is_started_here_leaves_nothing(
 
     ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
-    assert "resumes after step" in ended.stdout
+    assert ", from step " in ended.stdout
     assert results(tmp_path) == {POWER: serial[POWER]}
     wait_until(lambda: not processes(mark), "processes are left")
     assert list(temporary.iterdir()) == []
