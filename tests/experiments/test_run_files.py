@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -124,3 +126,9 @@ def test_a_token_shows_whether_a_folder_is_the_same(tmp_path: Path) -> None:
     old = write_token(tmp_path / "run")
     write_token(tmp_path / "run")
     assert not old.exists(), "what a killed process left is deleted"
+
+
+def test_a_task_does_not_import_torch() -> None:
+    """It only passes messages, in a process of its own for each run."""
+    code = "import sys, softspin.experiments.launchers.ray_task; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

@@ -115,7 +115,8 @@ class RayLauncher:
         if self._cluster is not None and time.monotonic() - self._capacity_time >= NODES_SECONDS:
             assert self._cpus is not None
             assert self._gpus is not None
-            self._capacity = max(1, capacity(self._cluster.resources(), self._cpus, self._gpus))
+            with contextlib.suppress(self._ray.exceptions.RayError):  # a busy cluster is asked again later
+                self._capacity = max(1, capacity(self._cluster.resources(), self._cpus, self._gpus))
             self._capacity_time = time.monotonic()
         return self._capacity if self._most is None else min(self._most, self._capacity)
 
@@ -219,7 +220,8 @@ class RayLauncher:
             run.lock.close()
         self._runs = {}
         if self._mailbox is not None:
-            self._ray.kill(self._mailbox)
+            with contextlib.suppress(self._ray.exceptions.RayError):
+                self._ray.kill(self._mailbox)
             self._mailbox = None
         if self._cluster is not None:
             self._cluster.close()

@@ -24,6 +24,8 @@ from typing import Any
 from softspin.errors import ConfigError, MissingExtraError, WorkerError
 
 NO_TELEMETRY = {"RAY_USAGE_STATS_ENABLED": "0"}
+PRIORITY = {"RAY_worker_niceness": "0"}
+"""By default, Ray lowers the priority of its workers: training would wait for any other program."""
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """Makes Ray use 127.0.0.1 instead of the address of the machine, as on other systems."""
 OBJECT_STORE_BYTES = 200 * 2**20
@@ -92,8 +94,10 @@ class RayCluster:
     def _start(self, cpus: int, use_gpus: bool) -> str:
         """Start a cluster under a guard; returns its address."""
         variables = {**NO_TELEMETRY, **LOOPBACK, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-        environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"} | variables
-        stderr = self._held.enter_context(tempfile.TemporaryFile())
+        environment = (
+            PRIORITY | {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"} | variables
+        )
+        stderr = self._held.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - closed by the stack
         guard = subprocess.Popen(
             [sys.executable, "-m", "softspin.experiments.launchers.ray_cluster", str(cpus), str(int(use_gpus))],
             stdin=subprocess.PIPE,
@@ -141,7 +145,9 @@ def _check_address(address: str) -> None:
         raise ConfigError(f"address {address} is one of Ray Client; run softspin on a node and give host:port or auto")
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
-        raise ConfigError(f"address '{address}' is not of a Ray cluster; give host:port, such as 10.0.0.1:6379, or auto")
+        raise ConfigError(
+            f"address '{address}' is not of a Ray cluster; give host:port, such as 10.0.0.1:6379, or auto"
+        )
     try:
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
@@ -195,13 +201,10 @@ def _loopback(ray: Any) -> Iterator[None]:
 @contextlib.contextmanager
 def _password(ray: Any, variables: dict[str, str]) -> Iterator[None]:
     """Set the variables of the own cluster for as long as it lives. Ray reads them again only on request."""
-    from ray._raylet import AuthenticationTokenLoader, Config
-
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
-        Config.initialize("")
-        AuthenticationTokenLoader.instance().reset_cache()
+        _read_password(ray)
         yield
     finally:
         for name, value in before.items():
@@ -209,8 +212,12 @@ def _password(ray: Any, variables: dict[str, str]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-        Config.initialize("")
-        AuthenticationTokenLoader.instance().reset_cache()
+        _read_password(ray)
+
+
+def _read_password(ray: Any) -> None:
+    ray._raylet.Config.initialize("")
+    ray._raylet.AuthenticationTokenLoader.instance().reset_cache()
 
 
 def guard(cpus: int, use_gpus: bool) -> None:

@@ -24,7 +24,6 @@ from typing import Any
 
 from softspin import __version__
 from softspin.errors import WorkerError
-from softspin.experiments import worker
 from softspin.experiments.launchers.run_files import ChangedFiles, take_token, write_files
 from softspin.experiments.launchers.worker_process import WorkerProcess
 
@@ -178,6 +177,8 @@ def _error(text: str) -> Message:
 
 def main() -> None:
     """Entry point of a worker process with a temporary folder."""
+    from softspin.experiments import worker  # imports torch, which a task itself does not need
+
     parent = os.getppid()
     worker.main()
     if os.getppid() != parent:  # the task would have deleted the folder
