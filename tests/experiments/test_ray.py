@@ -51,7 +51,7 @@ class Process(NamedTuple):
 
     @property
     def trains(self) -> bool:
-        return bool({"softspin.experiments.worker", "softspin.experiments.launchers.ray_task"} & set(self.words))
+        return {"softspin.experiments.launchers.ray_task", "train"} <= set(self.words)
 
 
 def processes(mark: str) -> list[Process]:
@@ -344,7 +344,7 @@ def test_errors_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"gpus_per_run": 2.0}, r"gpus_per_run = 2 is not in \(0, 1\]; a run uses at most one GPU"),
     ):
         with pytest.raises(ConfigError, match=text):
-            make_launcher("ray", **options)  # type: ignore[arg-type]
+            make_launcher("ray", **options)
     for address, text in (
         ("ray://127.0.0.1:1", "is one of Ray Client; run softspin on a node and give host:port or auto"),
         ("here", "address 'here' is not of a Ray cluster; give host:port, such as 10.0.0.1:6379, or auto"),

@@ -95,7 +95,8 @@ def test_a_checkpoint_that_is_replaced_while_it_is_read_is_sent_next_time(
 ) -> None:
     save(tmp_path, 1)
     changed = ChangedFiles(tmp_path)
-    original, read = run_files._tensors, []
+    original = run_files._tensors
+    read: list[bytes] = []
 
     def replaced_meanwhile(manifest: bytes) -> str:
         if not read:

@@ -82,7 +82,8 @@ class RayCluster:
             if address == "local":
                 self.started_here = True
                 address = self._start(cpus, use_gpus)
-                with _loopback(self.ray):
+                # Ray reads the variable of `LOOPBACK` only when it is imported.
+                with _patched(self.ray._private.ray_constants, "ENABLE_RAY_CLUSTER", False):
                     self._connect(address)
             else:
                 _check_address(address)
@@ -123,6 +124,8 @@ class RayCluster:
         except (ConnectionError, RuntimeError, ValueError, self.ray.exceptions.RayError) as error:
             raise WorkerError(f"no connection to the Ray cluster at {address}: {_reason(error)}") from None
         self._held.callback(self._disconnect)
+        # A thread of Ray prints to stdout when a node dies. That is an event of the grid here.
+        self._held.enter_context(_patched(self.ray._private.worker, "print_to_stdstream", lambda *_, **__: None))
 
     def _disconnect(self) -> None:
         with _signals_kept():
@@ -187,15 +190,14 @@ def _signals_kept() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _loopback(ray: Any) -> Iterator[None]:
-    """Make Ray accept 127.0.0.1 as an address, see `LOOPBACK`, which Ray reads only when it is imported."""
-    constants = ray._private.ray_constants
-    before = constants.ENABLE_RAY_CLUSTER
-    constants.ENABLE_RAY_CLUSTER = False
+def _patched(module: Any, name: str, value: Any) -> Iterator[None]:
+    """Replace something in a module of Ray for a while."""
+    before = getattr(module, name)
+    setattr(module, name, value)
     try:
         yield
     finally:
-        constants.ENABLE_RAY_CLUSTER = before
+        setattr(module, name, before)
 
 
 @contextlib.contextmanager

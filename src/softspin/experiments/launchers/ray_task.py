@@ -1,12 +1,12 @@
 """The part of the Ray launcher that runs on the nodes of a cluster.
 
 A task trains one run: it starts a worker process, the same as on one machine, and passes messages between it and the
-mailbox of the driver. Training has a process of its own, because Ray gives tasks no signals, and because the process
-stops with a checkpoint when its input ends, whatever happened to the task.
+mailbox of the driver. Training has a process of its own, because it stops with a checkpoint when its input ends,
+whatever happened to the task. Ray kills the children of a worker that ends, but not their children. So the child,
+`python -m softspin.experiments.launchers.ray_task guard`, only waits for the worker process.
 
 If the node does not see the folder of the driver, the run trains in a temporary folder, and its files are sent to the
-driver after each checkpoint. `python -m softspin.experiments.launchers.ray_task FOLDER` is its worker process then: it
-deletes the folder if the task has died.
+driver after each checkpoint. Both processes delete the folder at the end if the task has died.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ import contextlib
 import os
 import queue
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from softspin.errors import WorkerError
 from softspin.experiments.launchers.run_files import ChangedFiles, take_token, write_files
 from softspin.experiments.launchers.worker_process import WorkerProcess
 
+COMMAND = ("-m", "softspin.experiments.launchers.ray_task", "guard")
 POLL_SECONDS = 0.5
 """Seconds between two calls of the mailbox."""
 
@@ -110,19 +112,18 @@ def serve(request: Message, exchange: Exchange) -> Message:
     inbox: queue.SimpleQueue[tuple[WorkerProcess, Any]] = queue.SimpleQueue()
     if take_token(Path(request["token"])):
         received = exchange([{"kind": "started", "shared": True}])
-        with contextlib.closing(WorkerProcess(environment, inbox)) as process:
+        with contextlib.closing(WorkerProcess(environment, inbox, command=COMMAND)) as process:
             return _pass_messages(process, spec, inbox, exchange, None, received)
     with tempfile.TemporaryDirectory(prefix="softspin-ray-", ignore_cleanup_errors=True) as place:
-        received = {message["kind"]: message for message in _ask_for_files(exchange)}
-        if stop := received.get("stop"):
+        answers = {message["kind"]: message for message in _ask_for_files(exchange)}
+        if stop := answers.get("stop"):
             return {"kind": "ended", "status": stop["status"], "rows": [], "reason": "stopped before it began"}
         folder = Path(place) / Path(spec["folder"]).name
         spec["folder"] = str(folder)
-        write_files(folder, received["files"]["files"])
+        write_files(folder, answers["files"]["files"])
         files = ChangedFiles(folder)
         files.read(final=True)  # known to the driver
-        command = ("-m", "softspin.experiments.launchers.ray_task", place)
-        with contextlib.closing(WorkerProcess(environment, inbox, command=command)) as process:
+        with contextlib.closing(WorkerProcess(environment, inbox, command=(*COMMAND, place))) as process:
             ended = _pass_messages(process, spec, inbox, exchange, files, [])
         if not folder.exists():  # renamed, because a number was not finite
             files = ChangedFiles(next(Path(place).iterdir()))
@@ -175,15 +176,41 @@ def _error(text: str) -> Message:
     return {"kind": "error", "type": WorkerError.__name__, "message": text}
 
 
-def main() -> None:
-    """Entry point of a worker process with a temporary folder."""
+def guard(*folders: str) -> None:
+    """Wait for a worker process, and end as it does.
+
+    Args:
+        folders: Temporary folder of the run, if it has one.
+    """
+    command = [sys.executable, "-m", "softspin.experiments.launchers.ray_task", "train", *folders]
+    with _deleted_by_orphans(folders):
+        code = subprocess.run(command, check=False).returncode
+    if code < 0:
+        os.kill(os.getpid(), -code)
+    sys.exit(code)
+
+
+def train(*folders: str) -> None:
+    """Train as a worker process.
+
+    Args:
+        folders: Temporary folder of the run, if it has one.
+    """
     from softspin.experiments import worker  # imports torch, which a task itself does not need
 
+    with _deleted_by_orphans(folders):
+        worker.main()
+
+
+@contextlib.contextmanager
+def _deleted_by_orphans(folders: Sequence[str]) -> Iterator[None]:
+    """Delete folders at the end, if the parent of this process has died, which would have deleted them."""
     parent = os.getppid()
-    worker.main()
-    if os.getppid() != parent:  # the task would have deleted the folder
-        shutil.rmtree(sys.argv[1], ignore_errors=True)
+    yield
+    if os.getppid() != parent:
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":
-    main()
+    {"guard": guard, "train": train}[sys.argv[1]](*sys.argv[2:])
