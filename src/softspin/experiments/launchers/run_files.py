@@ -1,8 +1,7 @@
 """Files of a run that are sent between machines without a common folder.
 
 A receiver always holds a complete checkpoint, or none. Tensor files have unique names and are never overwritten, so
-they are written first, and the manifests that name them last: `best` before `last`, as training writes them. Manifests
-are read in the opposite order, before the tensors.
+they are written first, and the manifests that name them last: `best` before `last`, as training writes them.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class ChangedFiles:
             Their contents; empty if there is no new checkpoint and `final` is false.
         """
         manifests = {}
-        for name in reversed(MANIFESTS):
+        for name in MANIFESTS:
             with contextlib.suppress(FileNotFoundError):
                 manifests[name] = (self.folder / name).read_bytes()
         if manifests == self._manifests and not final:
