@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import ipaddress
 import os
 import secrets
 import shutil
@@ -41,6 +42,8 @@ from softspin.training import checkpoint
 pytest.importorskip("ray")
 
 STEPS = 60
+IN_IPV6 = b"\0" * 10 + b"\xff\xff"
+"""First bytes of an IPv4 address that is written as one of IPv6."""
 PATIENCE = 300.0
 """Seconds after which a test fails that waits for another process."""
 
@@ -296,17 +299,66 @@ def test_a_lost_node_without_a_common_folder(
     wait_until(lambda: not list(nodes.temporary.glob("softspin-*")), "its folder is left")
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+def test_a_cluster_of_this_machine_listens_on_loopback_and_ends_with_its_driver(tmp_path: Path) -> None:
+    mark, environment = started_here(tmp_path)
+    code = """
+from softspin.experiments.launchers.ray_cluster import RayCluster
+cluster = RayCluster(None, cpus=3, use_gpus=False)
+print(cluster.resources()[0]["CPU"], flush=True)
+input()
+"""
+    driver = subprocess.Popen(
+        [sys.executable, "-c", code], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert driver.stdout is not None
+    assert driver.stdout.readline() == "3.0\n"
+    assert len(processes(mark)) > 4
+    assert listening(mark) == {"127.0.0.1"}
+    driver.kill()
+    driver.communicate()
+    wait_until(lambda: not processes(mark), "processes are left")
+    assert list(Path(environment["TMPDIR"]).iterdir()) == []
+    assert list(tmp_path.rglob("*token*")) == []
+    os.rmdir(environment["TMPDIR"])
+
+
+def listening(mark: str) -> set[str]:
+    """Addresses on which the processes of a cluster accept connections."""
+    sockets = set()
+    for process in processes(mark):
+        for file in Path(f"/proc/{process.pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                sockets.add(os.readlink(file).removeprefix("socket:[").removesuffix("]"))
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path("/proc/net", table).read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and fields[9] in sockets:  # 0A: LISTEN
+                words = bytes.fromhex(fields[1].split(":")[0])
+                address = b"".join(words[i : i + 4][::-1] for i in range(0, len(words), 4))  # of little-endian words
+                found.add(str(ipaddress.ip_address(address[-4:] if address[:-4] in (b"", IN_IPV6) else address)))
+    return found
+
+
+def started_here(tmp_path: Path) -> tuple[str, dict[str, str]]:
+    """Mark and environment of a driver that starts its own cluster, with its own home and temporary files."""
+    mark, home = secrets.token_hex(16), tmp_path / "home"
+    home.mkdir()
+    own = {
+        "TEST_MARK": mark, "TMPDIR": tempfile.mkdtemp(prefix="rt-", dir="/tmp"), "HOME": str(home),
+        "SOFTSPIN_CACHE": str(files.cache_folder()),
+    }  # fmt: skip
+    return mark, {name: value for name, value in os.environ.items() if not name.startswith("RAY_")} | own
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_cluster_that_is_started_here_leaves_nothing(
     number: signal.Signals, serial: dict[str, ResultRow], tmp_path: Path
 ) -> None:
     """Whether the driver is killed, interrupted or finishes; the same command resumes."""
-    mark, temporary, home = secrets.token_hex(16), Path(tempfile.mkdtemp(prefix="rt-", dir="/tmp")), tmp_path / "home"
-    home.mkdir()
-    hidden = {"RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_USAGE_STATS_ENABLED"}
-    environment = {name: value for name, value in os.environ.items() if name not in hidden} | {
-        "TEST_MARK": mark, "TMPDIR": str(temporary), "HOME": str(home), "SOFTSPIN_CACHE": str(files.cache_folder()),
-    }  # fmt: skip
+    mark, environment = started_here(tmp_path)
+    temporary = Path(environment["TMPDIR"])
     table = write_table(tmp_path / "t.toml", POWER)
     words = [word for setting in SETTINGS for word in ("--set", setting)]
     command = [
@@ -332,7 +384,7 @@ def test_a_cluster_that_is_started_here_leaves_nothing(
     assert results(tmp_path) == {POWER: serial[POWER]}
     wait_until(lambda: not processes(mark), "processes are left")
     assert list(temporary.iterdir()) == []
-    assert list(home.rglob("*token*")) == []
+    assert list(tmp_path.rglob("*token*")) == []
     assert hidden_files(tmp_path) == []
     temporary.rmdir()
 
