@@ -160,6 +160,9 @@ def nodes() -> Iterator[Nodes]:
             assert process.stdin is not None
             process.stdin.close()
             process.wait()
+    for left in processes(mark):  # those that a failed test has paused
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(left.pid, signal.SIGCONT)
     wait_until(lambda: not processes(mark), "processes are left")
     shutil.rmtree(place)
 
