@@ -17,8 +17,9 @@ ROOT = SOURCE.parents[1]
 
 # From bottom to top. A module may import its own package and lower layers, nothing else.
 LAYERS = [
+    {"project"},
     {"errors", "deprecation"},
-    {"numerics", "paper", "structures", "typed", "graphs", "random", "files"},
+    {"numerics", "paper", "structures", "typed", "graphs", "random", "files", "parallel"},
     {"parts", "schema", "compile_cache"},
     {"smoothing", "data", "config"},
     {"records"},

@@ -32,8 +32,11 @@ TREE: dict[str, list[str]] = {
         "playground",
         "dwave",
         "reproduce",
+        "cluster",
+        "slurm",
         "ray",
         "warm-start",
+        "torchrun",
         "faq",
     ],
     "concepts/index": [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from softspin.deprecation import renamed_arguments
 from softspin.errors import ConfigError, ShapeError
 from softspin.evaluation.running import evaluating
 from softspin.model import DiscreteVAE, build
+from softspin.parallel import world
 from softspin.samplers import Sampler
 from softspin.sharing.metadata import describe_checkpoint
 from softspin.trained import Model, load
@@ -51,6 +53,9 @@ def fit(
     frozen parameters are not trained. Networks with random numbers, such as dropout, draw from torch's global
     generator, which is not in the checkpoint: such a run can be resumed, but not bit for bit.
 
+    In a script that `torchrun` starts in several processes, all of them call this and share every batch. The first one
+    writes the directory and calls the callback; all get the model.
+
     Example:
         >>> import softspin
         >>> config = softspin.Config(method="dvae#-power", structure="1-linear", steps=10_000)
@@ -79,11 +84,12 @@ def fit(
         ShapeError: A custom network has the wrong input or output size.
         RunError: `folder` already holds a run and `resume` is false, or holds none and `resume` is true.
         TrainingError: A loss, gradient or NLL became non-finite.
+        PeerError: Another process of a data-parallel run has ended.
     """
     config = config or Config()
     if sampler is not None:
         config = config.replace(sampler=CUSTOM)
-    dataset = load_data(config, data)
+    dataset = world().in_turn(functools.partial(load_data, config, data))
     if not isinstance(data, Dataset | None):
         config = config.replace(data=os.fspath(data))
     # The default beta depends on the name of the data, so both must be of the same data set.
@@ -93,7 +99,9 @@ def fit(
     trainer = Trainer(config, dataset, folder, net, sampler=sampler, callback=callback, tensorboard=tensorboard)
     trainer.train(resume=resume)
     path = Path(folder)
-    metadata = describe_checkpoint(read_run(path), "best", checkpoint.load_meta(path, "best"), read_result(path))
+    metadata = trainer.world.call(
+        lambda: describe_checkpoint(read_run(path), "best", checkpoint.load_meta(path, "best"), read_result(path))
+    )
     return Model(trainer.engine.model, config, dataset.shape, path, metadata)
 
 

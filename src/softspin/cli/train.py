@@ -19,6 +19,7 @@ from softspin.cli.settings import default_folder, make_config, resumed_config
 from softspin.config import Config
 from softspin.errors import RunError
 from softspin.formatting import replica_name, result_line
+from softspin.parallel import world
 from softspin.records import ResultRow
 from softspin.timing import Estimate, Estimator, sizes_of
 from softspin.training import checkpoint
@@ -60,12 +61,17 @@ def train(
     if resume:
         if folder is None:
             raise typer.BadParameter(f"it needs a run directory; {known_runs()}", param_hint="--resume")
-        check_run(folder)
-        chosen = resumed_config(folder, flags, sets or [], config, recipe)
+        run = folder
+        chosen = world().call(lambda: _config_of(run, flags, sets or [], config, recipe))
     else:
         chosen, quick = make_config(flags, sets or [], config, recipe)
-        folder = new_folder(folder, chosen)
-    run_training(chosen, folder, quick=quick, resume=resume, tensorboard=tensorboard, json=json)
+        run = world().call(lambda: new_folder(folder, chosen))
+    run_training(chosen, run, quick=quick, resume=resume, tensorboard=tensorboard, json=json)
+
+
+def _config_of(run: Path, flags: Flags, sets: list[str], config: Path | None, recipe: bool) -> Config:
+    check_run(run)
+    return resumed_config(run, flags, sets, config, recipe)
 
 
 def new_folder(folder: Path | None, config: Config) -> Path:
@@ -89,8 +95,12 @@ def run_training(
     json: bool = False,
 ) -> list[ResultRow]:
     """Train in a directory, show progress, return the result rows. Ctrl-C saves a checkpoint and exits with 130."""
-    dataset = api.load_data(config)
+    dataset = world().in_turn(lambda: api.load_data(config))
     trainer = Trainer(config, dataset, folder, tensorboard=tensorboard)
+    if not trainer.world.leads:
+        rows = trainer.train(resume=resume)
+        trainer.world.wait()
+        return rows
     start = _saved_step(folder) if resume else 0
     estimator, time = _estimate(trainer, start)
     if json:
@@ -124,6 +134,7 @@ def run_training(
         for row in rows:
             say((f"{replica_name(row)}: " if len(rows) > 1 else "") + result_line(row))
         say(f"written: {folder}/ with {', '.join(path.name for path in written)}")
+    trainer.world.wait()
     return rows
 
 
@@ -142,13 +153,14 @@ def _introduce(trainer: Trainer, quick: list[str], start: int) -> None:
     config, data = trainer.config, trainer.data
     sizes = " + ".join(f"{len(part):,}" for part in (data.train, data.valid, data.test))
     replicas = config.replicas
+    processes = f", {trainer.world.size} processes" if trainer.world.size > 1 else ""
     names = f"{len(replicas)} models" if len(replicas) > 1 else replica_name(replicas[0])
     prior = "" if config.edges is None else f", a prior with {len(config.edges):,} couplings"
     say(f"data    {data.name}: {sizes} images of {' x '.join(map(str, data.shape))} (train + valid + test)")
     say(f"model   {config.method}, {config.structure}: {config.shape}{prior}; {names}")
     say(
         f"run     {config.steps:,} steps, K = {config.importance_samples}, {config.sampler} with "
-        f"{config.chains:,} chains x {config.sweeps} sweeps, on {trainer.device}"
+        f"{config.chains:,} chains x {config.sweeps} sweeps, on {trainer.device}{processes}"
     )
     if quick:
         say(f"short   {' '.join(quick)} (--recipe uses the published settings)")
@@ -156,10 +168,13 @@ def _introduce(trainer: Trainer, quick: list[str], start: int) -> None:
 
 
 def _estimate(trainer: Trainer, start: int) -> tuple[Estimator, Estimate | None]:
-    """The time that is left. A machine that was never measured is measured first if the run is long."""
+    """The time that is left. A machine that was never measured is measured first if the run is long.
+
+    There is no estimate for several processes; the first steps are measured instead.
+    """
     config, data = trainer.config, sizes_of(trainer.data)
     estimator = Estimator(trainer.device)
-    time = estimator.run(config, data, start)
+    time = estimator.run(config, data, start) if trainer.world.size == 1 else None
     if time is not None and not estimator.is_measured and time.seconds > LONG_SECONDS:
         estimator = Estimator(trainer.device, measure=True)
         time = estimator.run(config, data, start)

@@ -58,18 +58,19 @@ def step_seconds(config: Config) -> float:
         config: Settings of a run.
 
     Returns:
-        The estimate of :mod:`softspin.timing`, or a constant if its model does not cover the config.
+        The estimate of :mod:`softspin.timing`, or a constant if its model does not cover the config or the device.
     """
-    estimate = _estimator(config.device).run(config)
+    estimator = _estimator(config.device)
+    estimate = None if estimator is None else estimator.run(config)
     return UNKNOWN_STEP_SECONDS if estimate is None else estimate.seconds / config.steps
 
 
 @functools.cache
-def _estimator(device: str) -> Estimator:
+def _estimator(device: str) -> Estimator | None:
     try:
         return Estimator(find_device(device))
-    except DeviceError:  # the driver of a cluster may have no GPU
-        return Estimator(find_device("cpu"))
+    except DeviceError:  # the runs train on another machine
+        return None
 
 
 class RemainingTime:

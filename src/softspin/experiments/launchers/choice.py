@@ -8,7 +8,7 @@ from softspin.experiments.launchers.processes import Processes
 from softspin.experiments.launchers.ray import RayLauncher
 from softspin.experiments.launchers.this_process import ThisProcess
 
-LAUNCHERS = ("local", "ray")
+LAUNCHERS = ("local", "ray", "slurm")
 """Names of launchers."""
 
 
@@ -46,6 +46,8 @@ def make_launcher(
         return Processes(number, device=device, gpus_per_run=gpus_per_run)
     if name == "ray":
         return RayLauncher(number, device=device, gpus_per_run=gpus_per_run, address=address)
+    if name == "slurm":
+        raise ConfigError("the launcher slurm is part of the command softspin grid; tasks of its jobs do the training")
     raise unknown_name("launcher", name, LAUNCHERS)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import sys
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -20,6 +21,7 @@ from softspin.experiments.worker import ended_from_json
 
 POLL_SECONDS = 1.0
 """Longest time that `wait` blocks at a time."""
+STOPPING = "stopping after this step, its validation and a checkpoint ({} in training); Ctrl-C again stops at once"
 
 
 class Processes:
@@ -120,6 +122,8 @@ class Processes:
 
     def stop(self) -> Sequence[Ended]:
         """Stop all runs with a checkpoint; what they had already sent is kept."""
+        if self._busy:  # a validation may take minutes
+            print(STOPPING.format(len(self._busy)), file=sys.stderr, flush=True)
         for worker in self._busy:
             worker.send({"stop": True})
         found = []

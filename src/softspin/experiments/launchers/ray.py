@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from softspin import __version__
 from softspin.errors import BusyError, ConfigError, DeviceError, WorkerError
 from softspin.experiments.launchers import Ended, Progress, Report
 from softspin.experiments.launchers.machine import Machine
+from softspin.experiments.launchers.processes import STOPPING
 from softspin.experiments.launchers.ray_cluster import MAX_REASON, RayCluster, import_ray
 from softspin.experiments.launchers.ray_task import Mailbox, Message, train_on_node
 from softspin.experiments.launchers.run_files import ChangedFiles, take_token, write_files, write_token
@@ -202,6 +204,8 @@ class RayLauncher:
 
     def stop(self) -> Sequence[Ended]:
         """Stop all runs with a checkpoint; those that have not begun are cancelled."""
+        if self._runs:  # a validation may take minutes
+            print(STOPPING.format(len(self._runs)), file=sys.stderr, flush=True)
         found = self._next(0.0) if self._runs else []
         for reference, run in self._runs.items():
             self._call("post", run.number, {"kind": "stop", "status": "stopped"})
