@@ -17,6 +17,7 @@ from softspin.errors import RunError
 from softspin.experiments.launchers import run_files
 from softspin.experiments.launchers.run_files import ChangedFiles, take_token, write_files, write_token
 from softspin.training import checkpoint
+from softspin.training.process import LOCK
 
 
 def save(folder: Path, step: int) -> None:
@@ -36,7 +37,8 @@ def test_files_are_sent_after_each_checkpoint(tmp_path: Path) -> None:
     (here / "run.json").write_text("{}")
     assert changed.read() == {}, "there is no checkpoint yet"
     save(here, 1)
-    (here / "lock").touch()
+    (here / LOCK).touch()
+    (here / f"{LOCK}.claim").touch()
     (here / ".result.json.part").write_text("temporary")
     (here / "plots" / "a.png").write_bytes(b"a picture")
     sent = changed.read()

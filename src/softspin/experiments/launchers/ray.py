@@ -21,6 +21,7 @@ from softspin.experiments.launchers.run_files import ChangedFiles, take_token, w
 from softspin.experiments.launchers.this_process import load_data
 from softspin.experiments.runs import RunSpec, set_aside
 from softspin.experiments.worker import ended_from_json
+from softspin.files import OWNER
 from softspin.training.process import locked
 
 POLL_SECONDS = 0.5
@@ -127,6 +128,7 @@ class RayLauncher:
         self._count += 1
         token = write_token(spec.folder)
         variables = {name: value for name, value in os.environ.items() if name.startswith("SOFTSPIN_")}
+        variables.pop(OWNER, None)  # names one process
         absolute = spec._replace(folder=spec.folder.absolute())
         request = {"softspin": __version__, "spec": absolute.to_json(), "token": str(token), "variables": variables}
         reference = self._task.remote(self._mailbox, self._count, request)

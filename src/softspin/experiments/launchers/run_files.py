@@ -14,13 +14,14 @@ from pathlib import Path
 
 from softspin import files
 from softspin.errors import RunError
-from softspin.training.process import LOCK
 
 Contents = dict[str, bytes]
 """Contents of files by relative path, in the order in which they are to be written."""
 
 MANIFESTS = ("best.json", "last.json")
 """Manifests of checkpoints, in the order in which they are written."""
+LOCKS = ("lock", "lock.claim")
+"""Lock of a run directory, which belongs to a machine; its module imports torch, which a task does not need."""
 _SAVED = re.compile(r"\w+-[0-9a-f]{16}\.(safetensors|json)")
 """Tensors of a checkpoint, or its manifest before it gets its name."""
 _TOKEN = ".shared-"
@@ -57,7 +58,7 @@ class ChangedFiles:
         seen, changed = dict(self._seen), {}
         for path in sorted(self.folder.rglob("*")):
             name = path.relative_to(self.folder).as_posix()
-            if name in (LOCK, *MANIFESTS) or path.name.startswith(".") or not path.is_file():
+            if name in (*LOCKS, *MANIFESTS) or path.name.startswith(".") or not path.is_file():
                 continue
             if _SAVED.fullmatch(name) and name not in tensors:  # being written, or about to be deleted
                 continue
