@@ -139,7 +139,9 @@ def test_every_public_name_exists() -> None:
 def test_extras_are_imported_only_when_they_are_used() -> None:
     code = """
 import sys, softspin.data, softspin.objectives, softspin.kernels.cpu
-extras = 'matplotlib', 'sklearn', 'scipy', 'mlxtend', 'pandas', 'triton', 'dimod', 'dwave_networkx', 'numba', 'PIL'
+extras = (
+    'matplotlib', 'sklearn', 'scipy', 'mlxtend', 'pandas', 'triton', 'dimod', 'dwave_networkx', 'numba', 'PIL', 'ray',
+)
 library = [m for m in (*extras, 'rich', 'typer') if m in sys.modules]
 import softspin.cli.app
 print(library, [m for m in extras if m in sys.modules])

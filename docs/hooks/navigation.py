@@ -36,6 +36,7 @@ TREE: dict[str, list[str]] = {
         "reproduce",
         "cluster",
         "slurm",
+        "ray",
         "warm-start",
         "torchrun",
         "faq",

@@ -82,7 +82,9 @@ GpusPerRun = Annotated[
 Address = Annotated[
     str | None,
     typer.Option(
-        help="Use the Ray cluster at this address.", show_default="one on this machine", rich_help_panel=WHERE
+        help="Use the Ray cluster at this address.",
+        show_default="$RAY_ADDRESS, or one on this machine",
+        rich_help_panel=WHERE,
     ),
 ]
 

@@ -141,7 +141,7 @@ def train_run(
     try:
         return [_finished(spec, row) for row in _results(spec, data, callback, deadline)]
     except TrainingError as error:
-        _set_aside(spec.folder)
+        set_aside(spec.folder)
         seeds = spec.config.seeds if error.seed is None else (error.seed,)
         return [_failed(spec, seed, error) for seed in seeds]
     except Exception as error:
@@ -210,7 +210,10 @@ def _finished(spec: RunSpec, row: ResultRow) -> ResultRow:
 
 
 def _failed(spec: RunSpec, seed: int, error: Exception) -> ResultRow:
-    origin = provenance(find_device(spec.config.device))
+    try:
+        origin = provenance(find_device(spec.config.device))
+    except DeviceError:  # the driver of a cluster may have no GPU
+        origin = provenance(find_device("cpu"))
     return ResultRow(
         status="failed",
         cell=spec.cell.id,
@@ -236,7 +239,7 @@ def _line(error: Exception) -> str:
     return text if isinstance(error, TrainingError) else f"{type(error).__name__}: {text}"
 
 
-def _set_aside(folder: Path) -> None:
+def set_aside(folder: Path) -> None:
     """Rename a run with non-finite numbers, so that it is not resumed."""
     number, away = 1, folder.with_name(f"broken-{folder.name}")
     while away.exists():

@@ -7,10 +7,11 @@ and returns its rows, or why there are none. It writes nothing outside the folde
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
-from softspin.experiments.runs import RunSpec
-from softspin.records import ResultRow
+if TYPE_CHECKING:  # the nodes of a cluster use this package without torch
+    from softspin.experiments.runs import RunSpec
+    from softspin.records import ResultRow
 
 
 class Progress(NamedTuple):
