@@ -91,7 +91,7 @@ def _rows(
             variant={},
             data=data.name,
             method=config.method,
-            structure=config.structure,
+            structure=config.structure_name,
             importance_samples=config.importance_samples,
             sampler=config.sampler,
             nll=found.nll[i].item(),
