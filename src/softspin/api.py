@@ -2,48 +2,71 @@
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from softspin import data as datasets
-from softspin.config import CUSTOM, Config
+from softspin.config import Config
+from softspin.custom_nets import Encoder, with_nets
 from softspin.data import Dataset
-from softspin.data.dataset import DataSpec
 from softspin.deprecation import renamed_arguments
-from softspin.errors import ConfigError, ShapeError
-from softspin.evaluation.running import evaluating
+from softspin.errors import ConfigError, RunError
 from softspin.model import DiscreteVAE, build
+from softspin.run_config import check_config, with_epochs, with_profile, with_sampler
 from softspin.samplers import Sampler
+from softspin.sharing import files
 from softspin.sharing.metadata import describe_checkpoint
+from softspin.timing import Estimator, sizes_of
 from softspin.trained import Model, load
 from softspin.training import checkpoint
-from softspin.training.results import read_result, read_run
-from softspin.training.trainer import Callback, Trainer
+from softspin.training.callbacks import Callbacks, RunStart
+from softspin.training.display import Display
+from softspin.training.initial import copy_parameters, digest
+from softspin.training.loggers import Logger, make_loggers
+from softspin.training.plots import PlotCallback
+from softspin.training.results import RESULT, RUN, read_result, read_run
+from softspin.training.trainer import Trainer
 
 __all__ = ["Model", "fit", "load", "load_data", "with_nets"]
 
+LONG_SECONDS = 60.0
+"""Runs above this are worth a measurement of the machine, which takes seconds."""
 
-@renamed_arguments(watcher="callback")
+
+@renamed_arguments(watcher="callbacks", callback="callbacks")
 def fit(
     config: Config | None = None,
     data: Dataset | str | os.PathLike[str] | None = None,
     folder: str | os.PathLike[str] = "runs/model",
     *,
-    encoder: Sequence[nn.Module] | None = None,
+    profile: str | None = None,
+    epochs: int | None = None,
+    minutes: float | None = None,
+    init_from: str | os.PathLike[str] | None = None,
+    encoder: Encoder | None = None,
     decoder: nn.Module | None = None,
     sampler: Sampler | None = None,
     resume: bool = False,
-    callback: Callback | None = None,
+    callbacks: Any = None,
+    loggers: str | Logger | Sequence[str | Logger] = (),
+    progress: bool = True,
+    pictures: bool = True,
     tensorboard: bool = False,
 ) -> Model:
     """Train a model in a run directory and return the one with the lowest validation NLL.
 
     The directory gets `run.json` (config, data, provenance), `journal.jsonl` (metrics log), the checkpoints `last` and
-    `best`, and `result.json` (test NLL). :func:`softspin.load` reads it.
+    `best`, `result.json` (test NLL) and pictures. :func:`softspin.load` reads it.
+
+    Settings that the config does not give come from a profile: `paper`, the published recipe with 1,000,000 steps, or
+    `quick`, 2,000 steps with fewer chains. By default it is `paper` for mnist and omniglot, else `quick`; the first
+    lines of output say so.
 
     Custom networks replace those of the config. The encoder of group g maps the centered image and the bits of the
     groups before it, concatenated, to the logits of its group. The decoder maps all bits to the outputs of the
@@ -61,14 +84,22 @@ def fit(
         config: Settings of the run; by default those of :class:`softspin.Config`.
         data: A data set, its name, or the path of a .npy or .npz file; by default the setting `data`.
         folder: Run directory, created if missing.
-        encoder: Custom encoder networks, one for each group of latent bits.
+        profile: `"quick"` or `"paper"`: defaults of the settings that the config does not give.
+        epochs: Passes over the training images, instead of the setting `steps`.
+        minutes: Stop after so many minutes, with a checkpoint, by an OutOfTimeError; `resume=True` continues.
+        init_from: Run directory or shared model whose best parameters are the initial ones.
+        encoder: Custom encoder networks, one for each group of latent bits. One group takes the module itself.
         decoder: Custom decoder network.
         sampler: Custom sampler of the negative phase, such as :class:`softspin.dwave.DimodSampler`. The config then
             gets `sampler = custom`. On a GPU, its steps are captured in a CUDA graph only if it declares that they
             can be.
         resume: Resume the run in `folder` from its last checkpoint.
-        callback: Object whose `step` and `report` are called during training.
-        tensorboard: Whether the metrics also go to `folder/tensorboard`.
+        callbacks: A function that is called with each line of the metrics log, an object with some of the methods in
+            `softspin.training.callbacks.HOOKS`, or a list of these.
+        loggers: `"tensorboard"`, `"wandb"`, an object like :class:`softspin.training.Logger`, or a list of these.
+        progress: Whether to show the settings, a progress bar (lines if the output is no terminal) and the result.
+        pictures: Whether to draw pictures into the folder, if matplotlib is installed.
+        tensorboard: The same as `loggers="tensorboard"`.
 
     Returns:
         The model with the best parameters; :attr:`Model.result` has its test NLL.
@@ -76,25 +107,57 @@ def fit(
     Raises:
         ConfigError: Settings, networks and sampler do not fit together.
         DataError: The data cannot be found or read.
-        ShapeError: A custom network has the wrong input or output size.
+        ShapeError: A custom network, or the model to start from, has the wrong size.
         RunError: `folder` already holds a run and `resume` is false, or holds none and `resume` is true.
         TrainingError: A loss, gradient or NLL became non-finite.
+        OutOfTimeError: The minutes are over; a checkpoint was saved.
     """
-    config = config or Config()
-    if sampler is not None:
-        config = config.replace(sampler=CUSTOM)
+    began, path = time.monotonic(), Path(folder)
+    own = [*_listed(callbacks), *([Display()] if progress else [])]
+    all_loggers = make_loggers([*_listed(loggers), *(["tensorboard"] if tensorboard else [])])
+    if minutes is not None and not 0 < minutes < math.inf:
+        raise ConfigError(f"minutes = {minutes!r} is not possible; it must be a number above 0")
+    if resume and init_from is not None:
+        raise ConfigError("init_from and resume exclude each other; a resumed run has its own parameters")
+    _check_folder(path, resume)
+    if config is None:
+        config = read_run(path).read_config() if resume else Config()
+    config = with_sampler(check_config(config), sampler)
     dataset = load_data(config, data)
     if not isinstance(data, Dataset | None):
         config = config.replace(data=os.fspath(data))
     # The default beta depends on the name of the data, so both must be of the same data set.
     elif {dataset.name, config.data} <= {*datasets.available()}:
         config = config.replace(data=dataset.name)
-    net = None if encoder is None and decoder is None else with_nets(config, dataset.spec, encoder, decoder)
-    trainer = Trainer(config, dataset, folder, net, sampler=sampler, callback=callback, tensorboard=tensorboard)
-    trainer.train(resume=resume)
-    path = Path(folder)
-    metadata = describe_checkpoint(read_run(path), "best", checkpoint.load_meta(path, "best"), read_result(path))
-    return Model(trainer.engine.model, config, dataset.shape, path, metadata)
+    if epochs is not None:
+        config = with_epochs(config, dataset, epochs)
+    config, used_profile, profile_settings = with_profile(config, profile, path if resume else None)
+    is_custom = encoder is not None or decoder is not None
+    net = with_nets(config, dataset.spec, encoder, decoder) if is_custom else build(config, dataset.spec)
+    source = None if init_from is None else _start_from(net, Path(init_from))
+    trainer = Trainer(config, dataset, path, net, sampler=sampler, loggers=all_loggers, init_from=source)
+    trainer.deadline = math.inf if minutes is None else began + 60 * minutes
+    called = Callbacks(own)
+    plots = PlotCallback(trainer, called.warn) if pictures else None
+    called = trainer.callback = Callbacks([*own, *([plots] if plots else [])])
+    try:
+        if called.listens("start"):
+            step = checkpoint.load_meta(path, "last")["step"] if checkpoint.exists(path, "last") else 0
+            about = RunStart(
+                folder=path, config=config, data=dataset, device=str(trainer.device), step=step, profile=used_profile,
+                profile_settings=profile_settings, time=None if is_custom else _estimate(trainer, step),
+                init_from=source,
+            )  # fmt: skip
+            called.start(about)
+        rows = trainer.train(resume=resume)
+        metadata = describe_checkpoint(read_run(path), "best", checkpoint.load_meta(path, "best"), read_result(path))
+        model = Model(trainer.engine.model, config, dataset.shape, path, metadata)
+        if plots is not None:
+            plots.draw_best(model.sample_bits)
+        called.finish(rows, [path / RESULT, *(plots.paths if plots else [])])
+    finally:
+        called.close()
+    return model
 
 
 def load_data(config: Config, data: Dataset | str | os.PathLike[str] | None = None) -> Dataset:
@@ -110,44 +173,37 @@ def load_data(config: Config, data: Dataset | str | os.PathLike[str] | None = No
     return data if isinstance(data, Dataset) else datasets.load(data or config.data)
 
 
-def with_nets(
-    config: Config, data: DataSpec, encoder: Sequence[nn.Module] | None, decoder: nn.Module | None
-) -> DiscreteVAE:
-    """Build the model of a config with custom networks.
-
-    Args:
-        config: Settings of the run; one replica.
-        data: Shape and mean of the images.
-        encoder: Custom encoder networks, one for each group; None for those of the config.
-        decoder: Custom decoder network; None for that of the config.
-
-    Returns:
-        The model, untrained.
-
-    Raises:
-        ConfigError: There are several replicas, or not one encoder for each group.
-        ShapeError: A network has the wrong input or output size.
-    """
-    if len(config.replicas) != 1:
-        raise ConfigError("custom networks support one replica; give one seed and one beta")
-    model = build(config, data)
-    nets = list(model.encoder) if encoder is None else list(encoder)
-    if len(nets) != config.shape.groups:
-        raise ConfigError(f"{len(nets)} encoder networks for {config.shape.groups} groups; give one for each group")
-    own = DiscreteVAE(nets, decoder or model.decoder, model.prior_parameters, model.method, model.likelihood, data.mean)
-    outputs = own.bits_per_group * own.method.outputs_per_bit
-    with evaluating(own):
-        for group, net in enumerate(own.encoder):
-            _check_net(f"the encoder of group {group + 1}", net, data.features + group * own.bits_per_group, outputs)
-        _check_net("the decoder", own.decoder, own.units, own.likelihood.outputs)
-    return own
+def _listed(given: Any) -> list[Any]:
+    """None, one, or several as a list."""
+    return [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
 
 
-def _check_net(what: str, net: nn.Module, inputs: int, outputs: int) -> None:
-    """Raise unless a network maps rows of `inputs` numbers to rows of `outputs`."""
-    try:
-        out: Tensor = net(torch.zeros(1, 1, 2, inputs))
-    except (RuntimeError, ValueError, TypeError) as error:
-        raise ShapeError(f"{what} failed on an input with {inputs} features: {error}") from error
-    if out.shape != (1, 1, 2, outputs):
-        raise ShapeError(f"{what} maps {inputs} features to {out.shape[-1]}; expected {outputs}")
+def _check_folder(folder: Path, resume: bool) -> None:
+    """Raise for a folder with a run that is not resumed, or the other way around, before any work is done."""
+    if resume and not (folder / RUN).exists():
+        raise RunError(f"no run in {folder} to resume; there is no {RUN}")
+    if not resume and (folder / RUN).exists():
+        raise RunError(f"{folder} already holds a run; resume it (resume=True), or give another folder")
+
+
+def _start_from(net: DiscreteVAE, path: Path) -> str:
+    """Copy the best parameters of another run or shared model; returns its name and a digest of them."""
+    if (path / RUN).exists():
+        tensors, _ = checkpoint.load(path, "best")
+    elif files.is_shared(path):
+        tensors, _, _ = files.read_tensors(path)
+    else:
+        raise RunError(f"no model in {path} to start from; give a run directory or a shared model")
+    copy_parameters(net, tensors, str(path))
+    return f"{path.resolve().name} (best checkpoint, sha256 {digest(tensors)})"
+
+
+def _estimate(trainer: Trainer, step: int) -> dict[str, Any] | None:
+    """The time that is left. A machine that was never measured is measured first if the run is long."""
+    config, data = trainer.config, sizes_of(trainer.data)
+    estimator = Estimator(trainer.device)
+    time = estimator.run(config, data, step)
+    if time is not None and not estimator.is_measured and time.seconds > LONG_SECONDS:
+        estimator = Estimator(trainer.device, measure=True)
+        time = estimator.run(config, data, step)
+    return None if time is None else {**time.to_json(), "machine": estimator.machine}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import sys
 import warnings
 from collections.abc import Callable
 
@@ -11,6 +10,7 @@ import typer
 
 from softspin import __version__
 from softspin.cli import cache, data
+from softspin.cli.console import fail
 from softspin.cli.demo import demo
 from softspin.cli.encode import encode
 from softspin.cli.evaluate import evaluate
@@ -18,6 +18,7 @@ from softspin.cli.export import export
 from softspin.cli.figure import figure
 from softspin.cli.grid import grid
 from softspin.cli.info import info
+from softspin.cli.listing import runs
 from softspin.cli.logz import logz
 from softspin.cli.playground import playground
 from softspin.cli.reconstruct import reconstruct
@@ -44,7 +45,7 @@ app = typer.Typer(
 )
 for title, commands in {
     "Train": (demo, train),
-    "Inspect a run": (info, evaluate, logz),
+    "Inspect a run": (runs, info, evaluate, logz),
     "Use a run": (sample, reconstruct, encode, playground, export),
     "Reproduce the paper": (grid, figure, report),
 }.items():
@@ -79,8 +80,7 @@ def run() -> None:
         line = _one_line(error)
         if line is None:
             raise
-        typer.secho(f"error: {line}", fg="red", err=True)
-        sys.exit(1)
+        fail(line, 1)
 
 
 def _one_line(error: Exception) -> str | None:

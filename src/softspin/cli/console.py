@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Sequence
-from typing import Any
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from softspin.errors import ConfigError, UnknownNameError
 from softspin.provenance import commit
 from softspin.training.journal import plain
 
@@ -23,6 +26,29 @@ def say(text: str) -> None:
 def warn(text: str) -> None:
     """Print a line on stderr."""
     typer.echo(text, err=True)
+
+
+def fail(text: str, code: int) -> NoReturn:
+    """Print an error on stderr, in one line, and exit.
+
+    Args:
+        text: What is wrong.
+        code: Exit code.
+
+    Raises:
+        SystemExit: Always.
+    """
+    typer.secho(f"error: {' '.join(text.split())}", fg="red", err=True)
+    sys.exit(code)
+
+
+@contextlib.contextmanager
+def usage_errors() -> Iterator[None]:
+    """Errors of settings that were given as options are wrong usage, with exit code 2."""
+    try:
+        yield
+    except (ConfigError, UnknownNameError) as error:
+        fail(str(error), 2)
 
 
 def warn_of_rejection() -> None:

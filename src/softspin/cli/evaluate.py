@@ -9,10 +9,11 @@ import typer
 
 from softspin.cli.console import say, say_json
 from softspin.cli.options import Chains, Data, Device, Json, Run, Temperatures, Which
-from softspin.cli.progress import counting
 from softspin.cli.runs import check_split, open_data, open_model
 from softspin.errors import ConfigError
+from softspin.evaluation import log_z_for
 from softspin.formatting import detail_lines, replica_name, result_line
+from softspin.training.bar import phases
 from softspin.training.results import exact_result_rows, result_rows
 
 
@@ -42,10 +43,12 @@ def evaluate(
     if split == "valid":
         images = dataclasses.replace(images, test=images.valid)
     config = model.config.with_settings(f"test_{name}={value}" for name, value in given.items())
-    if exact:
-        rows = exact_result_rows(model.net, images, config, model.log_z())
-    else:
-        with counting(len(images.test)) as progress:
+    with phases() as progress:
+        if exact:
+            path = {"temperatures": config.test_temperatures, "chains": config.test_chains}
+            log_z = log_z_for(model.net, progress=progress, **path)
+            rows = exact_result_rows(model.net, images, config, log_z, progress)
+        else:
             rows = result_rows(model.net, images, config, progress)
     if json:
         how = {"split": split, "checkpoint": which, "exact": exact}

@@ -7,7 +7,9 @@ from typing import Any
 from softspin.cli.console import say, say_json
 from softspin.cli.options import Chains, Device, Json, Run, Seed, Temperatures, Which
 from softspin.cli.runs import open_model
+from softspin.evaluation import log_z_for
 from softspin.formatting import log_z_interval, replica_name
+from softspin.training.bar import phases
 
 
 def logz(
@@ -21,7 +23,15 @@ def logz(
 ) -> None:
     """Estimate log Z of a run's prior: exact for small priors, else by AIS in both directions."""
     model = open_model(run, which, device)
-    found = model.log_z(temperatures=temperatures, chains=chains, seed=seed)
+    config = model.config
+    with phases() as progress:
+        found = log_z_for(
+            model.net,
+            temperatures=config.test_temperatures if temperatures is None else temperatures,
+            chains=config.test_chains if chains is None else chains,
+            seed=seed,
+            progress=progress,
+        )
     rows: list[dict[str, Any]] = [
         {
             **replica._asdict(),

@@ -15,7 +15,6 @@ from softspin.cli.runs import (
     images_of,
     open_data,
     open_model,
-    picture_shape,
     place_in,
     write_array,
 )
@@ -46,7 +45,7 @@ def reconstruct(
     check_not_data(out, model, data)
     x = images_of(open_data(model, data), split, seed)[:n]
     if out.suffix == ".png":
-        pictures.reconstructions(model.net, x, picture_shape(model.shape), out, replica=replica, seed=seed)
+        pictures.reconstructions(model.net, x, pictures.picture_shape(model.shape), out, replica=replica, seed=seed)
     else:
         found = model.reconstruct(x, replica=replica, seed=seed)
         write_array(out, found.reshape(len(x), *model.shape))

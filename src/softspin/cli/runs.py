@@ -126,15 +126,3 @@ def write_array(out: Path, values: Tensor) -> None:
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically."""
     files.write_text(path, text, parents=True)
-
-
-def picture_shape(shape: tuple[int, ...]) -> tuple[int, int]:
-    """(height, width) to draw an image in, whatever its shape: the last dimension across, the others down.
-
-    >>> picture_shape((28, 28)), picture_shape((9,)), picture_shape((3, 4, 5))
-    ((28, 28), (1, 9), (12, 5))
-    """
-    height = 1
-    for size in shape[:-1]:
-        height *= size
-    return height, shape[-1]

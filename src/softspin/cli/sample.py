@@ -9,7 +9,7 @@ import typer
 
 from softspin.cli.console import say, say_json
 from softspin.cli.options import Device, Json, Replica, Run, Seed, Which
-from softspin.cli.runs import check_ending, check_not_data, open_model, picture_shape, place_in, write_array
+from softspin.cli.runs import check_ending, check_not_data, open_model, place_in, write_array
 from softspin.evaluation import pictures
 
 
@@ -33,7 +33,7 @@ def sample(
     z = model.sample_bits(n, replica=replica, seed=seed)
     if out.suffix == ".png":
         states = z.expand(model.net.replicas, *z.shape)
-        pictures.samples(model.net, states, picture_shape(model.shape), out, replica=replica)
+        pictures.samples(model.net, states, pictures.picture_shape(model.shape), out, replica=replica)
     else:
         write_array(out, model.decode(z, replica=replica).reshape(n, *model.shape))
     if json:

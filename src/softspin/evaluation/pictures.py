@@ -281,3 +281,15 @@ def _check_replica(model: DiscreteVAE, replica: int) -> None:
 
 def _name(model: DiscreteVAE, replica: int) -> str:
     return f", replica {replica}" if model.replicas > 1 else ""
+
+
+def picture_shape(shape: tuple[int, ...]) -> tuple[int, int]:
+    """(height, width) to draw an image in, whatever its shape: the last dimension across, the others down.
+
+    >>> picture_shape((28, 28)), picture_shape((9,)), picture_shape((3, 4, 5))
+    ((28, 28), (1, 9), (12, 5))
+    """
+    height = 1
+    for size in shape[:-1]:
+        height *= size
+    return height, shape[-1]

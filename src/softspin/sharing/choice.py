@@ -46,7 +46,9 @@ def one_replica(
         result=None if record.result is None else (record.result[number],),
         chosen=f"replica {number} of 0 to {net.replicas - 1}, {why}" if net.replicas > 1 else record.chosen,
     )
-    return restore(alone, rows, record.data.shape), alone, own
+    # Custom networks cannot be built again, but a model with them has a single replica.
+    rebuildable = all(part.rebuildable for part in net.nets)
+    return restore(alone, rows, record.data.shape) if rebuildable else net, alone, own
 
 
 def _best(valid_nll: Sequence[float | None]) -> int:

@@ -12,9 +12,9 @@ import dataclasses
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,16 +23,18 @@ from softspin.config import Config
 from softspin.data import Dataset
 from softspin.deprecation import renamed_arguments, renamed_members
 from softspin.errors import CheckpointError, OutOfTimeError, RunError, SupportError, TrainingError
-from softspin.evaluation import evaluate, log_z_for
+from softspin.evaluation import Progress, evaluate, log_z_for
 from softspin.model import DiscreteVAE, build
 from softspin.provenance import find_device, provenance
-from softspin.records import EVALUATED, ResultRow, RunRecord
+from softspin.records import EVALUATED, FULL_STEPS, ResultRow, RunRecord
 from softspin.samplers import LogZ, Sampler
 from softspin.training import checkpoint
 from softspin.training.best import Best
+from softspin.training.callbacks import Callback
 from softspin.training.capture import compile_errors
 from softspin.training.engine import Engine
-from softspin.training.journal import NAME, Journal, summary_writer
+from softspin.training.journal import NAME, Journal, plain
+from softspin.training.loggers import Logger, scalars, started
 from softspin.training.process import interrupts_wait, locked
 from softspin.training.record import TERMS
 from softspin.training.results import (
@@ -41,35 +43,20 @@ from softspin.training.results import (
     check_checkpoint,
     check_same,
     describe,
+    image_counter,
     read_run,
     result_rows,
     write_json,
 )
 from softspin.training.writer import CheckpointWriter
 
+__all__ = ["AIS_REPORT_INTERVAL", "REPORT_AIS", "Callback", "Trainer"]
+
 AIS_REPORT_INTERVAL = 100
 """Minimum report interval that triggers AIS; below it the drift of log Z is negligible."""
 REPORT_AIS = {"temperatures": 200, "chains": 256}
 """Settings of that AIS run: it underestimates log Z by half a nat for trained priors of 400 bits, and costs as much as
 one or two updates."""
-
-
-class Callback(Protocol):
-    """Object that is called during training."""
-
-    def report(self, line: Mapping[str, Any]) -> None:
-        """Called after a line was written to the metrics log.
-
-        Args:
-            line: The line: `step`, `kind` (`"train"` or `"valid"`), and metrics by name.
-        """
-
-    def step(self, step: int) -> None:
-        """Called after every step.
-
-        Args:
-            step: Number of steps made so far.
-        """
 
 
 class Trainer:
@@ -82,7 +69,8 @@ class Trainer:
         model: The model to train; None builds that of the config.
         sampler: Custom sampler of the negative phase; the config then has `sampler = custom`.
         callback: Called during training.
-        tensorboard: Whether the metrics also go to `folder/tensorboard`.
+        loggers: Programs that get the metrics too; :func:`softspin.training.loggers.make_loggers` makes them.
+        init_from: Run that the initial parameters of `model` come from, for the record of the run.
     """
 
     @renamed_arguments(watcher="callback")
@@ -95,12 +83,11 @@ class Trainer:
         *,
         sampler: Sampler | None = None,
         callback: Callback | None = None,
-        tensorboard: bool = False,
+        loggers: Sequence[Logger] = (),
+        init_from: str | None = None,
     ) -> None:
         self.config, self.data, self.folder = config, data, Path(folder)
-        self.callback, self.tensorboard = callback, tensorboard
-        if tensorboard:
-            summary_writer()  # a missing extra is an error before the run is created
+        self.callback, self.loggers, self.init_from = callback, loggers, init_from
         self.device = find_device(config.device)
         provenance(self.device)  # caches the commit now: the working tree may change during training
         model = build(config, data.spec) if model is None else model
@@ -133,12 +120,11 @@ class Trainer:
         """
         with locked(self.folder):
             self._open(resume)
-            with (
-                Journal.open(self.folder, self.engine.steps if resume else None, self.tensorboard) as journal,
-                self._writer,
-            ):
-                self._loop(journal)
-            return self._finish()
+            step = self.engine.steps if resume else None
+            with started(self.loggers, self.folder, self.config.to_dict(), step):
+                with Journal.open(self.folder, step, self.loggers) as journal, self._writer:
+                    self._loop(journal)
+                return self._finish()
 
     def _open(self, resume: bool) -> None:
         """Write `run.json`, or load the last checkpoint."""
@@ -159,14 +145,22 @@ class Trainer:
         for name in (NAME, RESULT, "last.json", "best.json"):
             if (self.folder / name).exists():
                 raise RunError(f"{self.folder} holds a {name}, but no {RUN}; give another folder")
-        run = RunRecord(config=self.config.to_dict(), data=describe(self.data), provenance=provenance(self.device))
+        run = RunRecord(
+            config=self.config.to_dict(),
+            data=describe(self.data),
+            provenance=provenance(self.device),
+            init_from=self.init_from,
+        )
         write_json(self.folder / RUN, run.to_json())
+        if self.init_from is not None:  # the prior is not uniform, so its log Z is not known
+            log_z = self._log_z(self.config.validation_temperatures, self.config.validation_chains)
+            self.engine.update.log_z.copy_(log_z.value)
 
     def _loop(self, journal: Journal) -> None:
         every, last = self.config.intervals, self.config.steps
         started = time.monotonic() - self.seconds
         with interrupts_wait() as waiting:
-            while self.engine.steps < last:
+            while self.engine.steps < last and not self._has_stalled:
                 self._step()
                 step = self.engine.steps
                 self.seconds = time.monotonic() - started
@@ -176,11 +170,12 @@ class Trainer:
                     self._write(journal, self._report())
                 if step % every.evaluate == 0 or step == last:
                     self._write(journal, self._validate())
-                late = step < last and time.monotonic() >= self.deadline
+                ended = step == last or self._has_stalled
+                late = not ended and time.monotonic() >= self.deadline
                 stop = bool(waiting)  # read once: a later Ctrl-C would not have a checkpoint
-                if step % every.checkpoint == 0 or step == last or stop or late:
+                if step % every.checkpoint == 0 or ended or stop or late:
                     self._save()
-                if step == last or stop or late:
+                if ended or stop or late:
                     self._writer.wait()
                 if stop:
                     raise KeyboardInterrupt
@@ -188,6 +183,19 @@ class Trainer:
                     raise OutOfTimeError(f"out of time at step {step:,} of {last:,}, with a checkpoint")
             if waiting:  # Ctrl-C after the last step
                 raise KeyboardInterrupt
+
+    @property
+    def _has_stalled(self) -> bool:
+        """Whether no replica has improved for so many validations that training stops early.
+
+        It follows from the step and the best validations, which are in every checkpoint, so a resumed run stops at the
+        same step.
+        """
+        patience, every, best = self.config.patience, self.config.intervals.evaluate, self.best.found
+        validated = self.engine.steps // every * every
+        return patience is not None and all(
+            one is not None and validated - one["step"] >= patience * every for one in best
+        )
 
     def _step(self) -> None:
         try:
@@ -236,10 +244,15 @@ class Trainer:
         times = [every.evaluate, *([every.report] if every.report >= AIS_REPORT_INTERVAL else [])]
         return max((step - 1) // time * time for time in times)
 
-    def _log_z(self, temperatures: int, chains: int) -> LogZ:
+    def _log_z(self, temperatures: int, chains: int, progress: Progress | None = None) -> LogZ:
         """log Z at the current parameters, by forward AIS, or exact if that is possible."""
-        model, own = self.engine.model, self.seeds
-        return log_z_for(model, temperatures=temperatures, chains=chains, seed=own, sandwich=False)
+        path: dict[str, Any] = {"temperatures": temperatures, "chains": chains, "sandwich": False}
+        return log_z_for(self.engine.model, seed=self.seeds, progress=progress, **path)
+
+    def _progress(self, what: str) -> Progress | None:
+        """Tells the callback about the phases of a validation or of the test, if it has a method for them."""
+        tell: Progress | None = getattr(self.callback, "phase", None)
+        return None if tell is None else lambda name, done, total: tell(f"{what}: {name}", done, total)
 
     # Validation and the result ------------------------------------------------------------------------
 
@@ -247,16 +260,22 @@ class Trainer:
         """Update log Z, estimate the validation NLL, and keep the best parameters of each replica."""
         config, model = self.config, self.engine.model
         self._check(self.engine.record.first_nonfinite.cpu())
-        log_z = self._log_z(config.validation_temperatures, config.validation_chains)
+        progress = self._progress("validation")
+        log_z = self._log_z(config.validation_temperatures, config.validation_chains, progress)
         self.engine.correct_log_z(log_z.value, self._log_z_set)
         options: dict[str, Any] = {"samples": config.validation_samples, "compiled": self.engine.compiled}
+        count = image_counter(progress, len(self.data.valid))
         with compile_errors("the validation"):
-            found = evaluate(model, self.data.valid, log_z=log_z, seed=self.seeds, **options)
+            found = evaluate(model, self.data.valid, log_z=log_z, seed=self.seeds, progress=count, **options)
         nll = found.nll.tolist()
         for seed, value in zip(self.seeds, nll, strict=True):
             if not math.isfinite(value):
                 raise self._broke(self.engine.steps, "the validation NLL", seed)
         self.best.update(model, self.engine.steps, nll)
+        stopped = {}
+        if self.engine.steps < config.steps and self._has_stalled:
+            times = "validation" if config.patience == 1 else f"{config.patience} validations"
+            stopped = {"stopped": f"no lower validation NLL in the last {times}"}
         return {
             "step": self.engine.steps,
             "kind": "valid",
@@ -265,19 +284,23 @@ class Trainer:
             "standard_error": found.standard_error.tolist(),
             "log_z": log_z.value.tolist(),
             "log_z_standard_error": log_z.standard_error.tolist(),
+            **stopped,
         }
 
     def _finish(self) -> list[ResultRow]:
         """Evaluate the best model on the test set and write `result.json`."""
         config, model = self.config, self.engine.model
         model.load_state_dict(self.best.tensors)
-        start_commit, rows = read_run(self.folder).provenance.commit, []
-        for row, best in zip(result_rows(model, self.data, config), self.best.found, strict=True):
+        start_commit, rows, steps = read_run(self.folder).provenance.commit, [], self.engine.steps
+        evaluated = result_rows(model, self.data, config, self._progress("test"))
+        for row, best in zip(evaluated, self.best.found, strict=True):
             for name in EVALUATED:
                 if (value := getattr(row, name)) is None or not math.isfinite(value):
                     raise self._broke(config.steps, f"'{name}' on the test set", row.seed)
             found = dataclasses.replace(
                 row,
+                steps=steps,
+                short=steps != FULL_STEPS,
                 best_step=None if best is None else best["step"],
                 valid_nll=None if best is None else best["nll"],
                 training_seconds=round(self.seconds, 3),
@@ -285,6 +308,9 @@ class Trainer:
             )
             rows.append(found)
         write_json(self.folder / RESULT, [row.to_json() for row in rows])
+        tested = [{name: getattr(row, name) for name in ("nll", "standard_error", "log_z")} for row in rows]
+        for logger in self.loggers:
+            logger.log(scalars(plain({"test": tested})), steps)
         return rows
 
     # Checkpoints --------------------------------------------------------------------------------------
