@@ -18,14 +18,14 @@ QUICK = PROFILES["quick"]
 
 def test_a_config_without_a_profile_is_the_recipe() -> None:
     config = Config(data="digits")
-    assert (config.steps, config.chains, config.profile, config.given) == (1_000_000, 1000, None, {"data"})
+    assert (config.steps, config.chains, config.chosen_profile, config.given) == (1_000_000, 1000, None, {"data"})
     assert "profile" not in config.to_dict()
 
 
 @pytest.mark.parametrize("name", ["quick", "paper"])
 def test_explicit_settings_override_a_profile(name: str) -> None:
     chosen = Config(profile=name, chains=7, warmup=0.1)
-    assert (chosen.chains, chosen.warmup, chosen.profile) == (7, 0.1, name)
+    assert (chosen.chains, chosen.warmup, chosen.chosen_profile) == (7, 0.1, name)
     expected = QUICK if name == "quick" else {one: getattr(Config(), one) for one in QUICK}
     for one, value in expected.items():
         assert getattr(chosen, one) == (7 if one == "chains" else value), one
@@ -41,7 +41,7 @@ def test_a_profile_chosen_later_is_the_same(tmp_path: Path) -> None:
         profile="quick").replace(chains=7), Config().with_settings(["data=digits", "profile=quick", "chains=7"]),
         Config(profile="paper", **given).replace(profile="quick"), copy.deepcopy(wanted),
     ):  # fmt: skip
-        assert (made, made.given, made.profile) == (wanted, wanted.given, "quick")
+        assert (made, made.given, made.chosen_profile) == (wanted, wanted.given, "quick")
     assert wanted.replace(profile="paper") == Config(**given)
 
 
@@ -120,5 +120,5 @@ def test_the_beginning_of_several_names_lists_them() -> None:
         ({"groups": 1, "bits_per_group": 32}, "1x32 bits, 2x200"),
     ],
 )
-def test_the_structure_is_named_by_its_sizes(sizes: dict[str, int], name: str) -> None:
+def test_the_structure_is_named_by_its_sizes(sizes: dict[str, Any], name: str) -> None:
     assert Config(structure="2-nonlinear", **sizes).structure_name == name

@@ -111,7 +111,7 @@ def with_profile(config: Config, profile: str | None, resumed: Path | None) -> P
         stored = read_run(resumed).read_config()
         free = {name: getattr(stored, name) for name in PROFILE_SETTINGS if name not in config.given}
         return Profiled(config.replace(**free), None, {})
-    name = profile or config.profile or default_profile(config.data)
+    name = profile or config.chosen_profile or default_profile(config.data)
     new, recipe = config.replace(profile=name), config.replace(profile="paper")
     changed = {one: getattr(new, one) for one in PROFILE_SETTINGS if getattr(new, one) != getattr(recipe, one)}
     return Profiled(new, name, changed)

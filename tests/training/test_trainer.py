@@ -640,7 +640,7 @@ def test_the_error_for_a_failed_compilation_names_the_setting(tmp_path: Path) ->
 def test_a_missing_tensorboard_creates_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(MissingExtraError, match=r"softspin\[tensorboard\]"):
-        trainer(small(), tmp_path / "run", tensorboard=True).train()
+        softspin.fit(small(), bars(), tmp_path / "run", tensorboard=True)
     assert not (tmp_path / "run").exists()
 
 
@@ -691,7 +691,7 @@ def test_custom_networks_train_resume_and_keep_their_best(tmp_path: Path) -> Non
         assert torch.equal(value, last[f"model.{name}"]), name
     assert model.nll(bars().test, samples=8).nll.shape == (1,)
     with pytest.raises(Killed):
-        softspin.fit(config, bars(), tmp_path / "broken", callback=Stop(8, kill), **nets())
+        softspin.fit(config, bars(), tmp_path / "broken", callbacks=Stop(8, kill), **nets())
     softspin.fit(config, bars(), tmp_path / "broken", resume=True, **nets())
     assert_same_run(tmp_path / "whole", tmp_path / "broken")
 
@@ -720,7 +720,7 @@ def test_custom_networks_of_the_wrong_number_or_size_are_rejected(tmp_path: Path
 
 
 def test_load_reads_the_best_and_the_last(tmp_path: Path) -> None:
-    config = small(learning_rate=0.1, seeds=(0, 1))
+    config = small(learning_rate=0.1, seeds=(0, 1)).replace(profile="quick")
     fitted = softspin.fit(config, load("bars-and-stripes-3x3"), tmp_path)
     best = softspin.load(tmp_path, device="cpu")
     x = bars().test

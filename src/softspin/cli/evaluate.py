@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -45,7 +45,7 @@ def evaluate(
     config = model.config.with_settings(f"test_{name}={value}" for name, value in given.items())
     with phases() as progress:
         if exact:
-            path = {"temperatures": config.test_temperatures, "chains": config.test_chains}
+            path: dict[str, Any] = {"temperatures": config.test_temperatures, "chains": config.test_chains}
             log_z = log_z_for(model.net, progress=progress, **path)
             rows = exact_result_rows(model.net, images, config, log_z, progress)
         else:

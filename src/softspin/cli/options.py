@@ -44,7 +44,7 @@ NOT_FINISHED = 75
 """Exit code for "try again later", EX_TEMPFAIL of sysexits.h."""
 
 FOREIGN = ("lr", "latent_dim", "hidden", "k", "dataset")
-"""Names of settings in other programs that are often tried. More of them would spoil the suggestions for misspellings."""
+"""Names of settings in other programs that are often tried. More would spoil suggestions for misspellings."""
 
 Flags = Mapping[str, str | None]
 """Settings given as options, as text."""

@@ -7,7 +7,7 @@ import functools
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -85,8 +85,10 @@ class Config(Settings):
 
     part_settings: PartSettings = ()
     """Settings declared by the chosen parts, as pairs (name, value)."""
+    profile: InitVar[str | None] = None
+    """Profile that replaces the defaults of settings that are not given."""
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, profile: str | None) -> None:
         # Whether beta was given, for :meth:`replace`. Not a field, so that equal configs compare equal.
         object.__setattr__(self, "_beta_given", self.beta is not None or bool(self.betas))
         for name, hint in setting_hints().items():
@@ -181,9 +183,9 @@ class Config(Settings):
         return names
 
     @property
-    def profile(self) -> str | None:
+    def chosen_profile(self) -> str | None:
         """The profile that was chosen, or None. It is not stored: its settings are."""
-        name: str | None = self._profile  # type: ignore[attr-defined]
+        name: str | None = self.__dict__["profile"]
         return name
 
     @property
@@ -320,7 +322,7 @@ class Config(Settings):
         if "graph" in changes and "prior" not in changes:
             values["prior"] = None
         changes = current_names(changes, RENAMED_SETTINGS, error=ConfigError)
-        profile = changes.pop("profile", self.profile)
+        profile = changes.pop("profile", self.chosen_profile)
         values |= changes
         given = self.given | changes.keys()
         if profile is not None:
@@ -365,7 +367,7 @@ class Config(Settings):
 def _remember(config: Config, given: frozenset[str], profile: str | None) -> None:
     """Set what is not a setting. Not fields, so that equal configs compare equal."""
     object.__setattr__(config, "_given", given)
-    object.__setattr__(config, "_profile", profile)
+    object.__setattr__(config, "profile", profile)
 
 
 _init_by_current_names = Config.__init__
