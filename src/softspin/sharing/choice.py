@@ -36,8 +36,6 @@ def one_replica(
     seed, beta = config.replicas[number]
     grid = bool(config.betas)
     alone = config.replace(seeds=(seed,), betas=(), beta=beta if grid else config.beta)
-    state = net.state_dict()
-    rows = {name: value[number : number + 1] if net.is_replicated(name) else value for name, value in state.items()}
     own = dataclasses.replace(
         record,
         config=alone.to_dict(),
@@ -46,9 +44,11 @@ def one_replica(
         result=None if record.result is None else (record.result[number],),
         chosen=f"replica {number} of 0 to {net.replicas - 1}, {why}" if net.replicas > 1 else record.chosen,
     )
-    # Custom networks cannot be built again, but a model with them has a single replica.
-    rebuildable = all(part.rebuildable for part in net.nets)
-    return restore(alone, rows, record.data.shape) if rebuildable else net, alone, own
+    if not all(part.rebuildable for part in net.nets):  # custom networks, so this is the only replica
+        return net, alone, own
+    state = net.state_dict()
+    rows = {name: value[number : number + 1] if net.is_replicated(name) else value for name, value in state.items()}
+    return restore(alone, rows, record.data.shape), alone, own
 
 
 def _best(valid_nll: Sequence[float | None]) -> int:
