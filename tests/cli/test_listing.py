@@ -16,9 +16,8 @@ from softspin.training.results import read_result
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three finished runs, one of them of two replicas and in a folder of its own, and one without a checkpoint."""
     top = tmp_path_factory.mktemp("runs")
-    for name, settings in (
-        ("wide", {"width": 8}), ("deep/two", {"seeds": (0, 1)}), ("early", {"patience": 1, "learning_rate": 0.3, "steps": 90}),
-    ):  # fmt: skip
+    early = {"patience": 1, "learning_rate": 0.3, "steps": 90}
+    for name, settings in (("wide", {"width": 8}), ("deep/two", {"seeds": (0, 1)}), ("early", early)):
         softspin.fit(small(**settings), bars(), top / name, progress=False, pictures=False)
 
     def stop(line: object) -> None:

@@ -80,6 +80,8 @@ class WeightsAndBiases:
     """
 
     def __init__(self, **options: Any) -> None:
+        if os.environ.get("WANDB_MODE", "offline") == "offline":
+            os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # read at its import; else it sends its own errors
         try:
             import wandb
         except ImportError:
