@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -102,7 +103,8 @@ def _checked(config: Config, encoder: Encoder | None, decoder: nn.Module | None)
         return None
     # A Sequential is one network, although it is iterable.
     single = isinstance(encoder, nn.Module) and not isinstance(encoder, nn.ModuleList)
-    nets = [encoder] if single else list(encoder) if isinstance(encoder, list | tuple | nn.ModuleList) else [None]
+    several = encoder if isinstance(encoder, list | tuple | nn.ModuleList) else [encoder]
+    nets: list[Any] = [encoder] if single else list(several)
     if not all(isinstance(net, nn.Module) for net in nets):
         raise ConfigError(
             f"encoder = a {type(encoder).__name__} is not a list of modules; give a torch.nn.Module for each group"

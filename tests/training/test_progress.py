@@ -148,7 +148,7 @@ def test_the_first_steps_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred steps of 2 seconds each; said if no time is known, or if it is above the expected limit."""
     for longest, is_said in ((None, True), (100.0, True), (1000.0, False)):
         clock = [0.0]
-        monkeypatch.setattr(progress.time, "monotonic", lambda clock=clock: clock[0])
+        monkeypatch.setattr("softspin.training.progress.time.monotonic", lambda clock=clock: clock[0])
         said: list[str] = []
         first = FirstSteps(100, said.append, longest)
         for step in range(1, 20):

@@ -135,7 +135,8 @@ def make_loggers(given: str | Logger | Sequence[str | Logger]) -> list[Logger]:
         MissingExtraError: The package of a logger is not installed.
     """
     made: list[Logger] = []
-    for one in given if isinstance(given, list | tuple) else [given]:
+    several: Sequence[Any] = given if isinstance(given, list | tuple) else [given]
+    for one in several:
         if isinstance(one, str):
             if one not in LOGGERS:
                 raise unknown_name("logger", one, LOGGERS)

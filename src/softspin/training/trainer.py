@@ -213,7 +213,9 @@ class Trainer:
     def _report(self) -> dict[str, Any]:
         self._check(self.engine.record.first_nonfinite.cpu())
         if self.config.intervals.report >= AIS_REPORT_INTERVAL:
-            self.engine.correct_log_z(self._log_z(**REPORT_AIS).value, self._log_z_set)
+            self.engine.correct_log_z(
+                self._log_z(REPORT_AIS["temperatures"], REPORT_AIS["chains"]).value, self._log_z_set
+            )
         means = {name: values.tolist() for name, values in self.engine.report().items()}
         return {"step": self.engine.steps, "kind": "train", "seconds": round(self.seconds, 3), **means}
 
