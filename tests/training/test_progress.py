@@ -151,11 +151,14 @@ def test_the_first_steps_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("softspin.training.progress.time.monotonic", lambda clock=clock: clock[0])
         said: list[str] = []
         first = FirstSteps(100, said.append, longest)
-        for step in range(1, 20):
+        for step in range(1, 30):
+            if step == 8:  # a validation
+                clock[0] += 1000.0
+                first.pause()
             clock[0] += 2.0
             first.step(step)
-        # 5 steps are left out; after 6 more, 12 seconds, 89 are left.
-        assert said == (["time    about 2 min 58 s left for the steps, by the last 6 of them"] if is_said else [])
+        # Steps 1 to 5 and 8 are left out. Steps 6, 7, 9, 10, 11, 12 take more than 10 seconds; then 88 are left.
+        assert said == (["time    about 2 min 56 s left for the steps, by 6 of them"] if is_said else [])
 
 
 class Seen:

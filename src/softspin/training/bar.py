@@ -18,6 +18,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
 
 from softspin.training.progress import PhaseLines, mean_text
 
@@ -42,7 +43,8 @@ class Bar:
 
     def __init__(self, console: Console, last: int) -> None:
         self.progress = Progress(
-            TextColumn("{task.description}"),
+            # A fixed width, so that the bar does not jump when a phase begins.
+            TextColumn("{task.description}", table_column=Column(width=20, no_wrap=True, overflow="ellipsis")),
             BarColumn(bar_width=None),
             MofNCompleteColumn(),
             _RateColumn(""),

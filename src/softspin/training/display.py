@@ -56,7 +56,10 @@ class Display:
 
     def report(self, line: Mapping[str, Any]) -> None:
         assert self._steps is not None
+        assert self._first is not None
         self._steps.report(line)
+        if line["kind"] == "valid":
+            self._first.pause()
         if "stopped" in line:
             self._write(f"stopped early at step {line['step']:,} of {self._last:,}: {line['stopped']}")
 

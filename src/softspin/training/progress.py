@@ -159,20 +159,23 @@ class FirstSteps:
     def __init__(self, last: int, write: Write = to_stdout, longest: float | None = None) -> None:
         self.last, self.longest = last, longest
         self._write = write
-        self._seen = 0
-        self._start: tuple[int, float] | None = None
+        self._seen, self._timed, self._took = 0, 0, 0.0
+        self._before: float | None = None
+
+    def pause(self) -> None:
+        """Leave out the time until the next step, which is not that of steps: a validation, a picture."""
+        self._before = None
 
     def step(self, step: int) -> None:
         self._seen += 1
-        if self._seen == WARM_UP_STEPS:
-            self._start = step, time.monotonic()
-        if self._start is None or (made := step - self._start[0]) == 0:
-            return
-        if (took := time.monotonic() - self._start[1]) > MEASURED_SECONDS:
-            left = took / made * (self.last - step)
-            if self.longest is None or left > self.longest:
-                self._write(f"time    about {duration(left)} left for the steps, by the last {made:,} of them")
-            self._start = None
+        now = time.monotonic()
+        if self._seen > WARM_UP_STEPS and self._before is not None and self._took <= MEASURED_SECONDS:
+            self._timed += 1
+            self._took += now - self._before
+            left = self._took / self._timed * (self.last - step)
+            if self._took > MEASURED_SECONDS and (self.longest is None or left > self.longest):
+                self._write(f"time    about {duration(left)} left for the steps, by {self._timed:,} of them")
+        self._before = now
 
 
 class Rate:
