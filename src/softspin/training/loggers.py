@@ -39,7 +39,7 @@ class Logger(Protocol):
         """Called at the end of training, also after an error."""
 
 
-class TensorBoard:
+class TensorBoard(Logger):
     """Writes event files to the folder `tensorboard` of the run.
 
     Raises:
@@ -66,7 +66,7 @@ class TensorBoard:
             self._writer.close()
 
 
-class WeightsAndBiases:
+class WeightsAndBiases(Logger):
     """Logs to Weights & Biases; offline, into the folder `wandb` of the run, unless `WANDB_MODE` says otherwise.
 
     `wandb sync FOLDER/wandb/offline-run-*` uploads an offline run. A resumed run keeps its id, which is in the file
