@@ -91,6 +91,14 @@ class OutOfTimeError(SoftspinError):
     """Training that stopped at its deadline, with a checkpoint from which it can be resumed."""
 
 
+class TerminatedError(OutOfTimeError):
+    """Training that was terminated by SIGTERM, as sent by SLURM at a time limit. It can be resumed."""
+
+
+class WorkerError(SoftspinError):
+    """A worker of a grid that died, or could not be started."""
+
+
 class RowsError(SoftspinError):
     """A file of result rows that is damaged, or could not be read or written."""
 

@@ -17,7 +17,7 @@ from experiments.tables import BROKEN, EXP, POWER, SETTINGS, timeless, write_tab
 from softspin import provenance
 from softspin.cli import console
 from softspin.data import Dataset
-from softspin.experiments.launchers import local
+from softspin.experiments.launchers import this_process
 from softspin.experiments.rows import read_rows
 from softspin.experiments.runs import RunSpec, train_run
 from softspin.records import ResultRow
@@ -53,7 +53,7 @@ def test_missing_cells_are_trained_once(call: Call) -> None:
     assert lines[2].startswith(
         "  runs/grid/bars-and-stripes-3x3/1-nonlinear/k1/dvae-sharp-power/pa/8-bits_per_group=6,"
     )
-    assert lines[-4].startswith("step 8 of 8  bound ")
+    assert lines[-4].startswith("[1] step 8 of 8  bound ")
     assert all(re.match(rf"  seed {seed}: test NLL \d\.\d\d \+- ", lines[seed - 3]) for seed in (0, 1))
     assert lines[-1] == "2 of 2 results in experiments/rows.jsonl"
     assert [(row.cell, row.seed, row.short) for row in rows()] == [(POWER, 0, True), (POWER, 1, True)]
@@ -122,14 +122,14 @@ def test_a_time_limit_exits_with_75_and_the_next_call_resumes(call: Call) -> Non
     ended = call(*words, "--minutes", "1000", "--only", "power")
     assert ended.code == 0
     assert ", from step 1\n" in ended.out
-    assert "step 7 of 7" in ended.out
+    assert "[1] step 8 of 8" in ended.out
     (start, stopped) = [json.loads(line) for line in call(*words, "--minutes", "0", "--json").out.splitlines()][1:]
     assert (start["cell"], stopped["kind"], stopped["missing"]) == (EXP, "stopped", 2)
 
 
 def test_time_may_run_out_between_two_runs(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     words = both()
-    monkeypatch.setattr(local, "train_run", lambda spec, data, **_: train_run(spec, data))
+    monkeypatch.setattr(this_process, "train_run", lambda spec, data, **_: train_run(spec, data))
     ended = call(*words, "--minutes", "0")
     assert (ended.code, len(rows())) == (75, 2)
     assert "out of time between two runs; 2 of 4 results" in ended.out
@@ -190,7 +190,7 @@ def test_ctrl_c(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
         raise KeyboardInterrupt
 
     words = both()
-    monkeypatch.setattr(local, "train_run", interrupt)
+    monkeypatch.setattr(this_process, "train_run", interrupt)
     ended = call(*words)
     assert ended.code == 130
     assert ended.out.endswith("stopped; 0 of 4 results in experiments/rows.jsonl; run the same command to resume\n")
@@ -259,7 +259,7 @@ def test_two_grids_share_a_table(call: Call) -> None:
     with locked(folder):
         ended = call(*words)
     assert (ended.code, ended.err) == (75, "")
-    assert "  skipped: another process is training this run\n" in ended.out
+    assert "[1] skipped: another process is training this run\n" in ended.out
     last = "runs left to other processes: 1; 2 of 4 results in experiments/rows.jsonl; run the same command to resume"
     assert ended.out.splitlines()[-1] == last
     assert [row.cell for row in rows()] == [EXP, EXP]
@@ -279,7 +279,7 @@ def test_runs_finished_by_another_process_meanwhile_are_reused(call: Call, monke
         return train_run(spec, data)
 
     with monkeypatch.context() as patched:
-        patched.setattr(local, "train_run", meanwhile)
+        patched.setattr(this_process, "train_run", meanwhile)
         assert call(*words, "--only", "power", "--only", "exp").code == 0
     assert len(rows()) == 4
     (one, *_), (other, *_) = rows()[2:], read_rows(Path("other.jsonl"))

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -369,9 +369,9 @@ def test_ctrl_c_after_the_decision_to_save_nothing_waits_for_the_next_step(
 
         asked = 0
 
-        def __bool__(self) -> bool:
+        def __iter__(self) -> Iterator[int]:
             self.asked += 1
-            return self.asked > 1
+            return iter([signal.SIGINT] if self.asked > 1 else [])
 
     monkeypatch.setattr("softspin.training.trainer.interrupts_wait", lambda: contextlib.nullcontext(Late()))
     with pytest.raises(KeyboardInterrupt):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import warnings
 from collections.abc import Callable
 
@@ -20,12 +21,13 @@ from softspin.cli.grid import grid
 from softspin.cli.info import info
 from softspin.cli.listing import runs
 from softspin.cli.logz import logz
+from softspin.cli.options import NOT_FINISHED
 from softspin.cli.playground import playground
 from softspin.cli.reconstruct import reconstruct
 from softspin.cli.report import report
 from softspin.cli.sample import sample
 from softspin.cli.train import train
-from softspin.errors import SoftspinError
+from softspin.errors import OutOfTimeError, SoftspinError
 
 
 def paragraphs(command: Callable[..., None]) -> str:
@@ -80,6 +82,9 @@ def run() -> None:
         line = _one_line(error)
         if line is None:
             raise
+        if isinstance(error, OutOfTimeError):
+            typer.echo(f"{line}; run the same command to resume", err=True)
+            sys.exit(NOT_FINISHED)
         fail(line, 1)
 
 

@@ -13,6 +13,9 @@ import typer
 from softspin.config import RENAMED_SETTINGS, SYNONYMS, SettingInfo, setting_infos
 from softspin.deprecation import warn_renamed
 
+WHERE = "Where to train"
+"""Help group of the options of launchers."""
+
 Run = Annotated[
     Path,
     typer.Argument(
@@ -38,6 +41,31 @@ Temperatures = Annotated[
 ]
 Chains = Annotated[
     int | None, typer.Option(help="Set the number of AIS chains for log Z.", min=2, show_default="the run's")
+]
+
+LauncherName = Annotated[
+    str,
+    typer.Option("--launcher", help="Train on this machine (local) or on a Ray cluster (ray).", rich_help_panel=WHERE),
+]
+Workers = Annotated[
+    str,
+    typer.Option(
+        metavar="N",
+        help="Train this many runs at a time, in processes of their own; auto finds the number by measured throughput.",
+        rich_help_panel=WHERE,
+    ),
+]
+GpusPerRun = Annotated[
+    float | None,
+    typer.Option(
+        help="Give each run this share of a GPU, such as 0.5.", show_default="no limit", rich_help_panel=WHERE
+    ),
+]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        help="Use the Ray cluster at this address.", show_default="one on this machine", rich_help_panel=WHERE
+    ),
 ]
 
 NOT_FINISHED = 75

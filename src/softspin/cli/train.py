@@ -118,7 +118,7 @@ def new_folder(folder: Path | None, config: Config) -> Path:
 def run_training(config: Config, folder: Path, *, json: bool = False, **options: Any) -> list[ResultRow]:
     """Train in a directory, show progress, return the result rows.
 
-    Ctrl-C saves a checkpoint and exits with 130, the end of the minutes with 75.
+    Ctrl-C saves a checkpoint and exits with 130, the end of the minutes or SIGTERM with 75.
     """
     shown = JsonLines() if json else Display(stderr=False)
     try:
@@ -126,8 +126,8 @@ def run_training(config: Config, folder: Path, *, json: bool = False, **options:
     except KeyboardInterrupt:
         _stopped("interrupted", "stopped", folder, json)
         raise typer.Exit(130) from None
-    except OutOfTimeError:
-        _stopped("out of time", f"the {options['minutes']:g} minutes are over", folder, json)
+    except OutOfTimeError as error:  # also SIGTERM
+        _stopped("out of time", str(error), folder, json)
         raise typer.Exit(NOT_FINISHED) from None
     return list(model.result or ())
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from softspin.experiments.cells import Cell
 from softspin.experiments.launchers import Launcher
-from softspin.experiments.launchers.local import ThisProcess
+from softspin.experiments.launchers.choice import make_launcher
 from softspin.experiments.planning import plan_cell
 from softspin.experiments.rows import latest, read_rows
 from softspin.experiments.scheduler import Listener, Outcome, Scheduler
@@ -33,7 +33,10 @@ def run(
     folder: Path = FOLDER,
     retry: bool = False,
     deadline: float | None = None,
-    launcher: Launcher | None = None,
+    launcher: Launcher | str = "local",
+    workers: int | str = 1,
+    gpus_per_run: float | None = None,
+    address: str | None = None,
     listener: Listener | None = None,
 ) -> Outcome:
     """Compute the results of cells that a file of rows lacks, and append one row for each cell and seed.
@@ -49,17 +52,24 @@ def run(
         folder: Folder of the runs.
         retry: Whether to rerun failed runs.
         deadline: Value of `time.monotonic` after which the grid ends with a checkpoint.
-        launcher: Where to train; None for this process.
+        launcher: Where to train: "local", "ray", or a launcher.
+        workers: Number of runs in training at a time, or "auto", which finds it by measured throughput. One local
+            worker is this process; it knows parts that were registered by a call.
+        gpus_per_run: Share of a GPU for each run, in (0, 1]; None for no limit.
+        address: Address of a Ray cluster; None starts one on this machine.
         listener: Called with every event, see `softspin.experiments.scheduler`.
 
     Returns:
         "done", "failed" if some run failed, or "unfinished" if runs are left for a later call.
 
     Raises:
-        ConfigError: A setting is invalid.
+        ConfigError: A setting is invalid, or the launcher cannot be used.
         SoftspinError: An error that would stop all cells, such as a missing data set or a full disk.
     """
     existing_rows = latest(read_rows(rows))
     configs = [(cell, cell.config(seeds=seeds, steps=steps, settings=settings)) for cell in cells]
     plans = [plan_cell(cell, config, existing_rows, folder, retry=retry) for cell, config in configs]
-    return Scheduler(plans, rows, ThisProcess() if launcher is None else launcher, listener).run(deadline)
+    if isinstance(launcher, str):
+        device = configs[0][1].device if configs else "auto"
+        launcher = make_launcher(launcher, workers, device=device, gpus_per_run=gpus_per_run, address=address)
+    return Scheduler(plans, rows, launcher, listener).run(deadline)

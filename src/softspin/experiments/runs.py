@@ -12,9 +12,9 @@ import gc
 import hashlib
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -60,6 +60,21 @@ class RunSpec(NamedTuple):
             saved = self.resume and checkpoint.exists(self.folder, "last")
             return int(checkpoint.load_meta(self.folder, "last")["step"]) if saved else 0
         return 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, to be sent to another process."""
+        return {
+            "cell": dataclasses.asdict(self.cell),
+            "config": self.config.to_dict(),
+            "folder": str(self.folder),
+            "resume": self.resume,
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> RunSpec:
+        """The run of plain data, see `to_json`."""
+        config = Config.from_dict(values["config"])
+        return cls(Cell(**values["cell"]), config, Path(values["folder"]), bool(values["resume"]))
 
 
 def refresh(spec: RunSpec) -> RunSpec:
@@ -132,7 +147,12 @@ def train_run(
     except Exception as error:
         if isinstance(error, NOT_THE_CELLS_FAULT) and not isinstance(error, DamagedError):
             raise
-        return [_failed(spec, seed, error) for seed in spec.config.seeds]
+        return failed_rows(spec, error)
+
+
+def failed_rows(spec: RunSpec, error: Exception) -> list[ResultRow]:
+    """A failed row for each seed of a run."""
+    return [_failed(spec, seed, error) for seed in spec.config.seeds]
 
 
 def remaining(spec: RunSpec, rows: Iterable[ResultRow]) -> RunSpec | None:

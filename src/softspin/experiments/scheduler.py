@@ -1,23 +1,26 @@
-"""The scheduler of a grid: it passes runs to a launcher and stores their rows.
+"""The scheduler of a grid: it passes runs to a launcher, and alone stores their rows.
 
-After a run with non-finite numbers, the other seeds are run again. A listener receives typed events.
+After a run with non-finite numbers, the other seeds are run again. A run whose worker died is resumed. A listener
+receives typed events.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from softspin.errors import OutOfTimeError
-from softspin.experiments.launchers import Launcher
+from softspin.errors import TerminatedError, WorkerError
+from softspin.experiments.launchers import Ended, Launcher, Progress
 from softspin.experiments.planning import CellPlan
 from softspin.experiments.rows import append_rows
-from softspin.experiments.runs import RunSpec, refresh, remaining
+from softspin.experiments.runs import RunSpec, failed_rows, refresh, remaining
 from softspin.records import ResultRow
+from softspin.training.process import termination_raises
 from softspin.training.results import read_result
 
 Outcome = Literal["done", "failed", "unfinished"]
@@ -67,6 +70,21 @@ class RunStarted(Event):
 
 
 @dataclass(frozen=True)
+class RunProgress(Event):
+    """A run has made steps."""
+
+    progress: Progress
+
+
+@dataclass(frozen=True)
+class RunResumed(Event):
+    """The worker of a run died, or was stopped by someone else; the run is queued again, first in line."""
+
+    spec: RunSpec
+    reason: str
+
+
+@dataclass(frozen=True)
 class RunBusy(Event):
     """Another process is training a run, which is skipped here."""
 
@@ -108,6 +126,9 @@ class GridEnded(Event):
 
 Listener = Callable[[Event], object]
 
+MAX_DEATHS = 3
+"""How often the worker of a run may die at the same checkpoint before the run counts as failed."""
+
 
 class Scheduler:
     """Makes the runs of a plan, in order.
@@ -115,7 +136,7 @@ class Scheduler:
     Args:
         plans: Plan of each cell.
         rows: File of result rows.
-        launcher: Where to train.
+        launcher: Where to train; closed at the end.
         listener: Called with every event.
     """
 
@@ -127,6 +148,9 @@ class Scheduler:
         self._wanted = sum(len(plan.config.seeds) for plan in plans)
         self._missing = {(plan.cell.id, seed) for plan in plans for seed in plan.missing}
         self._failed = {(plan.cell.id, seed) for plan in plans for seed in plan.failed}
+        self._active: set[Path] = set()
+        self._deaths: dict[Path, list[int]] = {}
+        self._stopped: list[str] = []
         self._busy = 0
         self._started = 0
 
@@ -139,50 +163,90 @@ class Scheduler:
         """Make all runs, and append the rows of each run when it ends.
 
         Args:
-            deadline: Value of `time.monotonic` after which the current run ends with a checkpoint and no other starts.
+            deadline: Value of `time.monotonic` after which the current runs end with a checkpoint and no other starts.
                 The first run always makes a step.
 
         Returns:
             "done", "failed" or "unfinished".
 
         Raises:
-            KeyboardInterrupt: After Ctrl-C; a checkpoint was saved.
+            KeyboardInterrupt: After Ctrl-C; checkpoints were saved.
             SoftspinError: An error that would stop all cells, such as a missing data set or a full disk.
         """
         append_rows(self.rows, [])  # fail now if the file cannot be written, not after the first run
-        self.launcher.prepare(tuple(self.queue))
-        if self.queue:
-            self._emit(GridStarted(self.counts, len(self.queue)))
-        try:
-            while self.queue:
-                for spec, rows in self.launcher.launch(self._next_runs(deadline), deadline):
-                    if rows is None:
-                        self._busy += 1
-                        self._emit(RunBusy(self.counts, spec))
-                    else:
-                        self._add(spec, rows)
-        except OutOfTimeError as error:
-            return self._stop(str(error))
-        except KeyboardInterrupt:
-            self._stop("stopped")
-            raise
+        with contextlib.closing(self.launcher), termination_raises():
+            self.launcher.prepare(tuple(self.queue), self._progress)
+            if self.queue:
+                self._emit(GridStarted(self.counts, len(self.queue)))
+            try:
+                self._make_runs(deadline)
+            except TerminatedError as error:
+                self._drain()
+                return self._stop(str(error))
+            except KeyboardInterrupt:
+                self._drain()
+                self._stop("stopped")
+                raise
+            except BaseException:  # the other runs keep what they have
+                self._drain()
+                raise
+        if self.queue or self._stopped:
+            return self._stop(self._stopped[0] if len(self._stopped) == 1 else _out_of_time(len(self._stopped)))
         if self._busy:
             return self._stop(f"runs left to other processes: {self._busy}")
         self._emit(GridEnded(self.counts))
         return "failed" if self._failed else "done"
 
-    def _next_runs(self, deadline: float | None) -> Iterator[RunSpec]:
-        """Yield runs on demand of the launcher."""
-        while self.queue:
-            if self._started and deadline is not None and time.monotonic() >= deadline:
-                raise OutOfTimeError("out of time between two runs")
-            spec = refresh(self.queue.popleft())
-            self._started += 1
-            total, trained_before = self._started + len(self.queue), read_result(spec.folder) is not None
-            self._emit(RunStarted(self.counts, spec, self._started, total, spec.step, trained_before))
-            yield spec
+    def _make_runs(self, deadline: float | None) -> None:
+        """Start runs and handle their ends until none is left, or the time is up."""
+        while self.queue or self._active:
+            late = deadline is not None and time.monotonic() >= deadline
+            if late and self._started:
+                self._drain()
+                return
+            while self.queue and self.launcher.is_free and not (late and self._started):
+                self._start(refresh(self.queue.popleft()))
+            for ended in self.launcher.wait(deadline):
+                self._handle(ended, resume=deadline is None or time.monotonic() < deadline)
 
-    def _add(self, spec: RunSpec, rows: list[ResultRow]) -> None:
+    def _drain(self) -> None:
+        """Stop all runs with a checkpoint; rows that arrive meanwhile are kept."""
+        for ended in self.launcher.stop():
+            self._handle(ended, resume=False)
+
+    def _start(self, spec: RunSpec) -> None:
+        self._started += 1
+        self._active.add(spec.folder)
+        total, trained_before = self._started + len(self.queue), read_result(spec.folder) is not None
+        self._emit(RunStarted(self.counts, spec, self._started, total, spec.step, trained_before))
+        self.launcher.start(spec)
+
+    def _handle(self, ended: Ended, *, resume: bool) -> None:
+        """Store the rows of a run, or queue it again."""
+        spec = refresh(ended.spec)
+        self._active.discard(spec.folder)
+        if ended.status == "done":
+            self._add(ended.spec, ended.rows)
+        elif ended.status == "busy":
+            self._busy += 1
+            self._emit(RunBusy(self.counts, spec))
+        elif not resume:
+            self._stopped.append(ended.reason)
+        elif ended.status == "died" and self._dies_again(spec):
+            error = WorkerError(f"{ended.reason}; {MAX_DEATHS} workers died at step {spec.step:,}")
+            self._add(spec, failed_rows(spec, error))
+        else:
+            self.queue.appendleft(spec)
+            self._started -= 1
+            self._emit(RunResumed(self.counts, spec, ended.reason))
+
+    def _dies_again(self, spec: RunSpec) -> bool:
+        """Whether workers of a run keep dying at the same checkpoint."""
+        steps = self._deaths.setdefault(spec.folder, [])
+        steps.append(spec.step)
+        return steps.count(spec.step) >= MAX_DEATHS
+
+    def _add(self, spec: RunSpec, rows: Sequence[ResultRow]) -> None:
         append_rows(self.rows, rows)
         self._emit(RunEnded(self.counts, spec))
         for row in rows:
@@ -191,11 +255,12 @@ class Scheduler:
             if not row.ok:
                 self._failed.add(key)
             self._emit(RowAdded(self.counts, row))
-        if not all(row.ok for row in rows):
-            self.launcher.check(spec)
         if (rest := remaining(spec, rows)) is not None:
             self.queue.appendleft(rest)
             self._emit(RerunQueued(self.counts, rest))
+
+    def _progress(self, progress: Progress) -> None:
+        self._emit(RunProgress(self.counts, progress))
 
     def _stop(self, reason: str) -> Outcome:
         self._emit(GridStopped(self.counts, reason))
@@ -204,3 +269,7 @@ class Scheduler:
     def _emit(self, event: Event) -> None:
         if self.listener is not None:
             self.listener(event)
+
+
+def _out_of_time(runs: int) -> str:
+    return f"out of time; {runs} runs stopped with a checkpoint" if runs else "out of time between two runs"

@@ -1,4 +1,4 @@
-"""The lock of a run directory, and deferred handling of Ctrl-C."""
+"""The lock of a run directory, and the handling of Ctrl-C and SIGTERM."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import contextlib
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from softspin import files
-from softspin.errors import BusyError, RunError
+from softspin.errors import BusyError, RunError, TerminatedError
 
 LOCK = "lock"
 STOPPING = "stopping after this step, its validation and a checkpoint; Ctrl-C again stops at once, without saving"
@@ -55,28 +56,54 @@ def is_training(folder: Path) -> bool:
 
 @contextlib.contextmanager
 def interrupts_wait() -> Iterator[list[int]]:
-    """Defer the first Ctrl-C, so that an update is never interrupted; a second one raises KeyboardInterrupt.
+    """Defer the first Ctrl-C or SIGTERM, so that an update is never interrupted; a second Ctrl-C stops at once.
 
-    The first one prints a line to stderr, because a validation may take minutes. This does nothing outside of the main
-    thread, where Python does not allow signal handlers.
+    The first Ctrl-C prints a line to stderr, because a validation may take minutes. This does nothing outside of the
+    main thread, where Python does not allow signal handlers.
 
     Yields:
-        A list that gets an entry at the first Ctrl-C.
+        A list that gets the numbers of the signals.
     """
     noted: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield noted
-        return
 
     def note(number: int, frame: object) -> None:
-        if noted:
+        if noted and number == signal.SIGINT:
             raise KeyboardInterrupt
         noted.append(number)
-        with contextlib.suppress(OSError, RuntimeError):  # stderr may be closed, or in use by the interrupted code
-            print(STOPPING, file=sys.stderr, flush=True)
+        if number == signal.SIGINT:
+            with contextlib.suppress(OSError, RuntimeError):  # stderr may be closed, or in use by the interrupted code
+                print(STOPPING, file=sys.stderr, flush=True)
 
-    before = signal.signal(signal.SIGINT, note)
-    try:
+    with _handled(note, signal.SIGINT, signal.SIGTERM):
         yield noted
+
+
+@contextlib.contextmanager
+def termination_raises() -> Iterator[None]:
+    """Make SIGTERM raise TerminatedError, so that files are closed and exit codes are right.
+
+    This does nothing outside of the main thread.
+
+    Yields:
+        None.
+    """
+
+    def terminate(number: int, frame: object) -> None:
+        raise TerminatedError("terminated by SIGTERM")
+
+    with _handled(terminate, signal.SIGTERM):
+        yield
+
+
+@contextlib.contextmanager
+def _handled(handler: Callable[[int, Any], None], *numbers: int) -> Iterator[None]:
+    """Install a signal handler for a while; not outside of the main thread, where Python does not allow it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, old in before.items():
+            signal.signal(number, signal.SIG_DFL if old is None else old)

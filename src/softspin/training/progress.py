@@ -190,11 +190,17 @@ class Rate:
         self.first = self.first or (step, time.monotonic())
         self.now = step
 
+    @property
+    def per_second(self) -> float | None:
+        """Steps per second; None before the second step."""
+        if self.first is None or self.now == self.first[0]:
+            return None
+        return (self.now - self.first[0]) / max(time.monotonic() - self.first[1], 1e-9)
+
     def text(self, left: int) -> str:
         """The rate and the remaining time, as text."""
-        if self.first is None or self.now == self.first[0]:
+        if (rate := self.per_second) is None:
             return ""
-        rate = (self.now - self.first[0]) / max(time.monotonic() - self.first[1], 1e-9)
         minutes, seconds = divmod(round(left / rate), 60)
         return f"  {rate:,.1f} steps/s  {minutes // 60}:{minutes % 60:02}:{seconds:02} left"
 

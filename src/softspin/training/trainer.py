@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import math
 import os
+import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +23,14 @@ from torch import Tensor
 from softspin.config import Config
 from softspin.data import Dataset
 from softspin.deprecation import renamed_arguments, renamed_members
-from softspin.errors import CheckpointError, OutOfTimeError, RunError, SupportError, TrainingError
+from softspin.errors import (
+    CheckpointError,
+    OutOfTimeError,
+    RunError,
+    SupportError,
+    TerminatedError,
+    TrainingError,
+)
 from softspin.evaluation import Progress, evaluate, log_z_for
 from softspin.model import DiscreteVAE, build
 from softspin.provenance import find_device, provenance
@@ -35,7 +43,7 @@ from softspin.training.capture import compile_errors
 from softspin.training.engine import Engine
 from softspin.training.journal import NAME, Journal, plain
 from softspin.training.loggers import Logger, scalars, started
-from softspin.training.process import interrupts_wait, locked
+from softspin.training.process import interrupts_wait, locked, termination_raises
 from softspin.training.record import TERMS
 from softspin.training.results import (
     RESULT,
@@ -116,9 +124,10 @@ class Trainer:
             CheckpointError: The checkpoint is damaged, or cannot be written.
             TrainingError: A metric became non-finite.
             OutOfTimeError: The deadline has passed; a checkpoint was saved.
+            TerminatedError: After SIGTERM; a checkpoint was saved.
             KeyboardInterrupt: After Ctrl-C; a checkpoint was saved.
         """
-        with locked(self.folder):
+        with termination_raises(), locked(self.folder):
             self._open(resume)
             step = self.engine.steps if resume else None
             with started(self.loggers, self.folder, self.config.to_dict(), step):
@@ -172,17 +181,17 @@ class Trainer:
                     self._write(journal, self._validate())
                 ended = step == last or self._has_stalled
                 late = not ended and time.monotonic() >= self.deadline
-                stop = bool(waiting)  # read once: a later Ctrl-C would not have a checkpoint
+                stop = tuple(waiting)  # read once: a later signal would not have a checkpoint
                 if step % every.checkpoint == 0 or ended or stop or late:
                     self._save()
                 if ended or stop or late:
                     self._writer.wait()
                 if stop:
-                    raise KeyboardInterrupt
+                    raise _stopped(stop, f"at step {step:,} of {last:,}")
                 if late:
                     raise OutOfTimeError(f"out of time at step {step:,} of {last:,}, with a checkpoint")
-            if waiting:  # Ctrl-C after the last step
-                raise KeyboardInterrupt
+            if waiting:  # a signal after the last step
+                raise _stopped(waiting, "after the last step")
 
     @property
     def _has_stalled(self) -> bool:
@@ -337,6 +346,13 @@ class Trainer:
             tensors, meta = checkpoint.load(self.folder, "best")
             self.best.tensors = {name: value.to(self.device) for name, value in tensors.items()}
             self.best.found = meta["best"]
+
+
+def _stopped(signals: Sequence[int], where: str) -> BaseException:
+    """The exception for deferred signals; Ctrl-C takes precedence."""
+    if signal.SIGINT in signals:
+        return KeyboardInterrupt()
+    return TerminatedError(f"terminated {where}, with a checkpoint")
 
 
 __getattr__ = renamed_members(__name__, {"Watcher": "Callback"})

@@ -1,0 +1,72 @@
+"""Launchers by name."""
+
+from __future__ import annotations
+
+from softspin.errors import ConfigError, unknown_name
+from softspin.experiments.launchers import Launcher
+from softspin.experiments.launchers.processes import Processes
+from softspin.experiments.launchers.this_process import ThisProcess
+
+LAUNCHERS = ("local", "ray")
+"""Names of launchers."""
+
+
+def make_launcher(
+    name: str,
+    workers: int | str = 1,
+    *,
+    device: str = "auto",
+    gpus_per_run: float | None = None,
+    address: str | None = None,
+) -> Launcher:
+    """Create a launcher.
+
+    Args:
+        name: One of `LAUNCHERS`.
+        workers: Number of runs in training at a time, or "auto".
+        device: Setting `device` of the runs.
+        gpus_per_run: Share of a GPU for each run; None for no limit.
+        address: Address of a Ray cluster; None starts one on this machine.
+
+    Returns:
+        The launcher.
+
+    Raises:
+        UnknownNameError: There is no such launcher.
+        ConfigError: An option is invalid.
+        MissingExtraError: Its package is not installed.
+    """
+    number = parse_workers(workers)
+    if name == "local":
+        if address is not None:
+            raise ConfigError("an address needs the launcher ray")
+        if number == 1 and gpus_per_run is None:
+            return ThisProcess()
+        return Processes(number, device=device, gpus_per_run=gpus_per_run)
+    raise unknown_name("launcher", name, LAUNCHERS)
+
+
+def parse_workers(workers: int | str) -> int | None:
+    """The number of workers; None for "auto".
+
+    >>> parse_workers("4"), parse_workers("auto")
+    (4, None)
+
+    Args:
+        workers: A number, or its text, or "auto".
+
+    Returns:
+        The number, or None.
+
+    Raises:
+        ConfigError: It is neither.
+    """
+    if workers == "auto":
+        return None
+    try:
+        number = int(workers)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise ConfigError(f"workers = {workers} is neither a positive number nor 'auto'")
+    return number

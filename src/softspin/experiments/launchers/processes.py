@@ -1,0 +1,213 @@
+"""Launcher that trains in several processes of this machine, on one or more GPUs or on the cores of a CPU."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import IO, Any
+
+from softspin.experiments.launchers import Ended, Progress, Report
+from softspin.experiments.launchers.autotune import Autotuner
+from softspin.experiments.launchers.machine import Machine
+from softspin.experiments.launchers.mps import Mps
+from softspin.experiments.launchers.this_process import load_data
+from softspin.experiments.reporting import RemainingTime
+from softspin.experiments.runs import RunSpec
+from softspin.experiments.worker import ended_from_json
+
+POLL_SECONDS = 1.0
+"""Longest time that `wait` blocks at a time."""
+END_SECONDS = 30.0
+"""How long an idle worker may take to end before it is killed."""
+STOPPING = "stopping after this step, its validation and a checkpoint ({} in training); Ctrl-C again stops at once"
+MAX_STDERR = 300
+"""Characters of the last output of a dead worker that are shown."""
+
+
+class Processes:
+    """Launcher with worker processes, each of which trains one run at a time.
+
+    Args:
+        workers: Number of processes; None finds it by measured throughput.
+        device: Setting `device` of the runs.
+        gpus_per_run: Share of a GPU that a run gets, which limits the number of processes; None for no limit.
+    """
+
+    def __init__(self, workers: int | None = None, *, device: str = "auto", gpus_per_run: float | None = None) -> None:
+        machine = Machine.find(device)
+        most = machine.most_workers(gpus_per_run) if workers is None else workers
+        self._tuner = Autotuner(most) if workers is None else None
+        self._places = machine.places(most)
+        self._mps = Mps() if machine.gpus and most > 1 else None
+        self._idle: list[_Worker] = []
+        self._busy: dict[_Worker, RunSpec] = {}
+        self._inbox: queue.SimpleQueue[tuple[_Worker, dict[str, Any] | None]] = queue.SimpleQueue()
+        self._report: Report = lambda progress: None
+        self._work = RemainingTime([])
+
+    def prepare(self, specs: Sequence[RunSpec], report: Report) -> None:
+        """Load all data sets once, so that missing ones are downloaded once."""
+        load_data(specs)
+        self._report = report
+        for spec in specs:
+            self._work.add(spec)
+
+    @property
+    def workers(self) -> int:
+        """Number of processes that may train now."""
+        return len(self._places) if self._tuner is None else self._tuner.workers
+
+    @property
+    def is_free(self) -> bool:
+        """Whether fewer runs are in training than there may be."""
+        return len(self._busy) < self.workers
+
+    def start(self, spec: RunSpec) -> None:
+        """Hand a run to an idle worker, or to a new one."""
+        if self._tuner is not None:
+            self._tuner.disturbed()
+        self._work.add(spec)
+        worker = self._idle.pop() if self._idle else self._new_worker()
+        self._busy[worker] = spec
+        worker.send(spec.to_json())
+
+    def _new_worker(self) -> _Worker:
+        taken = {worker.place for worker in (*self._busy, *self._idle)}
+        place = next(number for number in range(len(self._places)) if number not in taken)
+        mps = {} if self._mps is None else self._mps.environment()
+        return _Worker(place, {**os.environ, **self._places[place], **mps}, self._inbox)
+
+    def wait(self, deadline: float | None) -> Sequence[Ended]:
+        """Wait for the end of a run, while progress is reported."""
+        workers = self.workers
+        while self._busy and workers == self.workers:
+            left = POLL_SECONDS if deadline is None else deadline - time.monotonic()
+            if left <= 0:
+                return []
+            if ended := self._next(min(left, POLL_SECONDS)):
+                return [ended]
+        return []
+
+    def _next(self, seconds: float) -> Ended | None:
+        """Handle the next message of a worker; returns the end of a run."""
+        try:
+            worker, message = self._inbox.get(timeout=seconds)
+        except queue.Empty:
+            return None
+        if message is not None and message["kind"] == "progress" and worker in self._busy:
+            self._see(Progress(self._busy[worker], message["step"], message["bound"], message["nll"]))
+            return None
+        spec = self._busy.pop(worker, None)
+        if spec is None:
+            if worker in self._idle:  # died between two runs
+                self._idle.remove(worker)
+                worker.close()
+            return None
+        if message is None:
+            return Ended(spec, "died", reason=worker.death())
+        self._work.end(spec)
+        ended = ended_from_json(spec, message)
+        # After some errors a GPU rejects all further work of a process, so a failure costs the worker its job.
+        if ended.status == "stopped" or not all(row.ok for row in ended.rows):
+            worker.close()
+        else:
+            self._idle.append(worker)
+        return ended
+
+    def _see(self, progress: Progress) -> None:
+        self._work.see(progress)
+        if self._tuner is not None:
+            self._tuner.see(str(progress.spec.folder), len(self._busy), self._work.done)
+        self._report(progress)
+
+    def stop(self) -> Sequence[Ended]:
+        """Stop all runs with a checkpoint; what they had already sent is kept."""
+        if self._busy:  # a validation may take minutes
+            print(STOPPING.format(len(self._busy)), file=sys.stderr, flush=True)
+        for worker in self._busy:
+            worker.send({"stop": True})
+        found = []
+        while self._busy:
+            if ended := self._next(POLL_SECONDS):
+                found.append(ended)
+        return [one._replace(status="stopped") if one.status == "died" else one for one in found]
+
+    def close(self) -> None:
+        """End idle workers; kill the others. MPS is stopped if it was started here."""
+        for worker in self._busy:
+            worker.process.kill()
+        for worker in (*self._idle, *self._busy):
+            worker.close()
+        self._idle, self._busy = [], {}
+        if self._mps is not None:
+            self._mps.close()
+
+
+class _Worker:
+    """A worker process and the thread that reads its answers."""
+
+    def __init__(
+        self, place: int, environment: Mapping[str, str], inbox: queue.SimpleQueue[tuple[_Worker, Any]]
+    ) -> None:
+        self.place = place
+        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "softspin.experiments.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            env=environment,
+            start_new_session=True,  # Ctrl-C in a terminal reaches the driver only
+        )
+        self._reader = threading.Thread(target=self._read, args=(inbox,), daemon=True)
+        self._reader.start()
+
+    def _read(self, inbox: queue.SimpleQueue[tuple[_Worker, Any]]) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with contextlib.suppress(ValueError):  # the last line of a killed worker may be truncated
+                inbox.put((self, json.loads(line)))
+        inbox.put((self, None))
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Send a line; a dead worker is noticed by its reader."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(OSError):
+            self.process.stdin.write(json.dumps(message).encode() + b"\n")
+            self.process.stdin.flush()
+
+    def close(self) -> None:
+        """Close the input, which ends an idle worker, and wait for its end."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
+        try:
+            self.process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self._reader.join()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self._stderr.close()
+
+    def death(self) -> str:
+        """Close the worker, which has ended, and say how."""
+        code = self.process.wait()
+        self._stderr.seek(0)
+        text = " ".join(self._stderr.read().decode(errors="replace").split())[-MAX_STDERR:]
+        self.close()
+        if code < 0:
+            with contextlib.suppress(ValueError):
+                cause = " (out of memory?)" if code == -signal.SIGKILL else ""
+                return f"the worker was killed by {signal.Signals(-code).name}{cause}"
+        return f"the worker ended with exit code {code}" + (f": {text}" if text else "")
