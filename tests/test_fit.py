@@ -55,9 +55,11 @@ def test_without_arguments_a_run_is_short(tmp_path: Path) -> None:
         (Config(data="mnist", profile="quick"), "paper", 1_000_000, "paper"),
         (Config(data="mnist", steps=5), "quick", 5, "quick"),
     ):
-        found = with_profile(config, profile, None)
+        found = with_profile(config, profile, config.data, None)
         assert (found.config.steps, found.profile) == (steps, name)
         assert ("steps" in found.settings) is (steps == 2000)
+    assert with_profile(Config(data="mnist"), None, "my images", None).profile == "quick"
+    assert with_profile(Config(data="/my/mnist.npy"), None, "mnist", None).profile == "quick"
     with pytest.raises(UnknownNameError, match="unknown profile 'fast'; known: paper, quick"):
         fit(Config(**TINY), tmp_path, profile="fast")
 
@@ -102,7 +104,7 @@ def test_minutes_stop_with_a_checkpoint_and_resume_bit_for_bit(tmp_path: Path) -
     assert checkpoint.load_meta(tmp_path / "parts", "last")["step"] == 1
     fit(small(), tmp_path / "parts", resume=True, minutes=60)
     assert_same_run(tmp_path / "whole", tmp_path / "parts")
-    for wrong in (0, -1, float("nan"), float("inf")):
+    for wrong in (0, -1, float("nan"), float("inf"), "30"):
         with pytest.raises(ConfigError, match=r"minutes = .* is not possible; it must be a number above 0"):
             fit(small(), tmp_path / "c", minutes=wrong)
 
@@ -156,6 +158,7 @@ def test_early_stopping_resumes_bit_for_bit(at: str, tmp_path: Path) -> None:
     config = unstable(patience=3)
     fit(config, tmp_path / "whole")
     last = checkpoint.load_meta(tmp_path / "whole", "last")["step"]
+    assert last < config.steps
 
     class Kills:
         def step(self, step: int) -> None:

@@ -115,7 +115,7 @@ def fit(
     began, path = time.monotonic(), Path(folder)
     own = [*_listed(callbacks), *([Display()] if progress else [])]
     all_loggers = make_loggers([*_listed(loggers), *(["tensorboard"] if tensorboard else [])])
-    if minutes is not None and not 0 < minutes < math.inf:
+    if minutes is not None and not (isinstance(minutes, int | float) and 0 < minutes < math.inf):
         raise ConfigError(f"minutes = {minutes!r} is not possible; it must be a number above 0")
     if resume and init_from is not None:
         raise ConfigError("init_from and resume exclude each other; a resumed run has its own parameters")
@@ -131,7 +131,7 @@ def fit(
         config = config.replace(data=dataset.name)
     if epochs is not None:
         config = with_epochs(config, dataset, epochs)
-    config, used_profile, profile_settings = with_profile(config, profile, path if resume else None)
+    config, used_profile, profile_settings = with_profile(config, profile, dataset.name, path if resume else None)
     is_custom = encoder is not None or decoder is not None
     net = with_nets(config, dataset.spec, encoder, decoder) if is_custom else build(config, dataset.spec)
     source = None if init_from is None else _start_from(net, Path(init_from))
@@ -202,8 +202,8 @@ def _estimate(trainer: Trainer, step: int) -> dict[str, Any] | None:
     """The time that is left. A machine that was never measured is measured first if the run is long."""
     config, data = trainer.config, sizes_of(trainer.data)
     estimator = Estimator(trainer.device)
-    time = estimator.run(config, data, step)
-    if time is not None and not estimator.is_measured and time.seconds > LONG_SECONDS:
+    left = estimator.run(config, data, step)
+    if left is not None and not estimator.is_measured and left.seconds > LONG_SECONDS:
         estimator = Estimator(trainer.device, measure=True)
-        time = estimator.run(config, data, step)
-    return None if time is None else {**time.to_json(), "machine": estimator.machine}
+        left = estimator.run(config, data, step)
+    return None if left is None else {**left.to_json(), "machine": estimator.machine}

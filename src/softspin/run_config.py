@@ -93,12 +93,13 @@ def steps_per_epoch(config: Config, data: Dataset) -> int:
     return max(1, len(data.train) // config.batch_size)
 
 
-def with_profile(config: Config, profile: str | None, resumed: Path | None) -> Profiled:
+def with_profile(config: Config, profile: str | None, data: str, resumed: Path | None) -> Profiled:
     """The config with the defaults of its profile.
 
     Args:
         config: The config.
         profile: Name of the profile; None for that of the config, or else of the data.
+        data: Name of the data set, which may be another than the config's if it was given as an object.
         resumed: Directory of a run to resume, whose settings are the defaults.
 
     Returns:
@@ -111,7 +112,8 @@ def with_profile(config: Config, profile: str | None, resumed: Path | None) -> P
         stored = read_run(resumed).read_config()
         free = {name: getattr(stored, name) for name in PROFILE_SETTINGS if name not in config.given}
         return Profiled(config.replace(**free), None, {})
-    name = profile or config.chosen_profile or default_profile(config.data)
+    # A file `mnist.npy` has the name of a data set, and a config may name another one than the object that is given.
+    name = profile or config.chosen_profile or default_profile(data if data == config.data else "")
     new, recipe = config.replace(profile=name), config.replace(profile="paper")
     changed = {one: getattr(new, one) for one in PROFILE_SETTINGS if getattr(new, one) != getattr(recipe, one)}
     return Profiled(new, name, changed)
