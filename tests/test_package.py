@@ -17,6 +17,7 @@ ROOT = SOURCE.parents[1]
 
 # From bottom to top. A module may import its own package and lower layers, nothing else.
 LAYERS = [
+    {"project"},
     {"errors", "deprecation"},
     {"numerics", "paper", "structures", "typed", "graphs", "random", "files"},
     {"parts", "schema", "compile_cache"},

@@ -19,6 +19,7 @@ from tables import command_tables, profile_table, settings_table
 from softspin import paper
 from softspin.experiments.cells import find_table, read_cells
 from softspin.experiments.rows import read_rows
+from softspin.project import install_command
 from softspin.report.results import Group, sort_rows
 from softspin.structures import STRUCTURES
 
@@ -86,6 +87,11 @@ def extras() -> str:
     return "\n".join(["| extra | installs |", "|---|---|", *rows])
 
 
+def install(*names: str) -> str:
+    """The command that installs extras."""
+    return install_command(*names)
+
+
 def playground(prefix: str = "") -> str:
     """A link to the page with a trained model, where there is one."""
     if not (ROOT / "docs/playground.html").exists():
@@ -111,6 +117,7 @@ FACTS: dict[str, Callable[..., str]] = {
         step_device,
         betas,
         extras,
+        install,
         playground,
         command_tables,
         profile_table,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from softspin.project import install_hint
+
 MAX_LISTED_NAMES = 8
 MAX_LINE = 200
 """Limits for the list of known names in an error that also suggests one of them."""
@@ -113,6 +115,23 @@ class FigureError(SoftspinError):
 
 class MissingExtraError(SoftspinError, ImportError):
     """A required optional dependency that is not installed."""
+
+
+def missing_extra(problem: str, *extras: str) -> MissingExtraError:
+    """Create an error for a missing optional dependency.
+
+    Args:
+        problem: What needs which package.
+        extras: Names of the extras that contain the package.
+
+    Returns:
+        The error, for the caller to raise.
+
+    Example:
+        >>> print(missing_extra("pictures need the package matplotlib", "plot"))
+        pictures need the package matplotlib; in a clone of softspin, run: pip install -e '.[plot]'
+    """
+    return MissingExtraError(f"{problem}; {install_hint(*extras)}")
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:

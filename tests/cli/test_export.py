@@ -112,7 +112,7 @@ def test_mistakes(call: Call, tiny: Path, tmp_path: Path, monkeypatch: pytest.Mo
         (["export", tiny, "--out", tiny], f"{tiny} is a run directory; give another folder"),
         (
             ["export", tiny, "--push", "me/x"],
-            "the Hugging Face Hub needs huggingface_hub; install it with: pip install",
+            "the Hugging Face Hub needs the package huggingface_hub; in a clone of softspin, run: pip install",
         ),
         (["sample", tmp_path / "x.safetensors"], f"{tmp_path / 'x.safetensors'} is damaged, or not a safetensors file"),
         (["info", tmp_path / "x.safetensors"], f"{tmp_path / 'x.safetensors'} is damaged, or not a safetensors file"),

@@ -17,6 +17,7 @@ from cli.command import TINY, Call
 from softspin.cli import demo as demo_command
 from softspin.cli.settings import make_config
 from softspin.config import Config
+from softspin.project import install_hint
 from softspin.training import progress
 from softspin.training.callbacks import RunStart
 from softspin.training.display import Display, start_lines
@@ -55,7 +56,7 @@ def test_json_output_is_pure_and_plots_change_no_result(
     assert len(with_pictures[-1]["written"]) == 5
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     ended = call("train", tmp_path / "b", *TINY, "--json")
-    assert ended.err == "no picture: pictures need matplotlib; install it with: pip install 'softspin[plot]'\n"
+    assert ended.err == f"no picture: pictures need the package matplotlib; {install_hint('plot')}\n"
     without = [json.loads(line) for line in ended.out.splitlines()]
     assert len(without[-1]["written"]) == 1
     for one, other in zip(with_pictures[1:-1], without[1:-1], strict=True):

@@ -149,7 +149,7 @@ def test_a_driver_may_be_killed_terminated_or_interrupted_and_the_same_command_f
     for number, code, reason in ((signal.SIGTERM, 75, "terminated by SIGTERM"), (signal.SIGINT, 130, "stopped")):
         before = manifests(command.runs)
         started = command.start()
-        wait_until("new checkpoints", lambda old=before: not manifests(command.runs) & old)  # type: ignore[misc]
+        wait_until("new checkpoints", lambda old=before: not manifests(command.runs) & old)
         started.send_signal(number)
         out, err = started.communicate(timeout=120)
         assert started.returncode == code, out

@@ -13,7 +13,6 @@ import os
 import random
 import signal
 import struct
-import sys
 import threading
 import time
 import traceback
@@ -35,7 +34,6 @@ from softspin.errors import (
     ConfigError,
     DeviceError,
     JournalError,
-    MissingExtraError,
     RunError,
     ShapeError,
     TrainingError,
@@ -635,13 +633,6 @@ def test_the_error_for_a_failed_compilation_names_the_setting(tmp_path: Path) ->
     made.engine._run = fails  # type: ignore[assignment]
     with pytest.raises(DeviceError, match=r"could not be compiled \(.*no working C\+\+ compiler\); set compile=off"):
         made.train()
-
-
-def test_a_missing_tensorboard_creates_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(MissingExtraError, match=r"softspin\[tensorboard\]"):
-        softspin.fit(small(), bars(), tmp_path / "run", tensorboard=True)
-    assert not (tmp_path / "run").exists()
 
 
 def test_is_training(tmp_path: Path) -> None:

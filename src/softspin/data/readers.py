@@ -118,7 +118,7 @@ def read_omniglot_npz(path: Path) -> Dataset:
 
 def require_scipy() -> None:
     """Raise if scipy, which reads MATLAB files, is missing: before the download, not after it."""
-    package_folder("scipy", "the original OMNIGLOT file chardata.mat", "'softspin[mat]'")
+    package_folder("scipy", "the original OMNIGLOT file chardata.mat", "mat")
 
 
 def read_chardata(path: Path) -> Dataset:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from softspin.errors import MissingExtraError, ShapeError, SupportError
+from softspin.errors import ShapeError, SupportError, missing_extra
 from softspin.evaluation.draws import replica_keys, uniforms
 from softspin.evaluation.running import check_images, evaluating
 from softspin.files import atomic_writer
@@ -260,7 +260,7 @@ def _figure(width: float, height: float) -> Figure:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise MissingExtraError("pictures need matplotlib; install it with: pip install 'softspin[plot]'") from error
+        raise missing_extra("pictures need the package matplotlib", "plot") from error
     figure = Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
     FigureCanvasAgg(figure)
     return figure

@@ -15,7 +15,15 @@ import torch
 from torch import Tensor
 
 from softspin.deprecation import renamed_members
-from softspin.errors import DeviceError, MissingExtraError, ShapeError, SupportError, TooLargeError, unknown_name
+from softspin.errors import (
+    DeviceError,
+    MissingExtraError,
+    ShapeError,
+    SupportError,
+    TooLargeError,
+    missing_extra,
+    unknown_name,
+)
 from softspin.kernels import plain
 from softspin.random import advance, init_rng_state, one_uniform, uniforms
 
@@ -33,7 +41,7 @@ __all__ = [
 __getattr__ = renamed_members(__name__, {"streams": "softspin.random.init_rng_state"})
 
 Implementation = Literal["auto", "plain", "cpu", "gpu"]
-_NEEDS = {"cpu": "the package numba: pip install 'softspin[fast]'", "gpu": "the package triton"}
+_PACKAGES = {"cpu": "numba", "gpu": "triton"}
 
 
 @functools.cache
@@ -66,8 +74,8 @@ def choose(implementation: str, device: torch.device, dtype: torch.dtype) -> Mod
         >>> choose("auto", torch.device("cpu"), torch.float64).__name__
         'softspin.kernels.plain'
     """
-    if implementation not in ("auto", "plain", *_NEEDS):
-        raise unknown_name("implementation", implementation, ["auto", "plain", *_NEEDS])
+    if implementation not in ("auto", "plain", *_PACKAGES):
+        raise unknown_name("implementation", implementation, ["auto", "plain", *_PACKAGES])
     if implementation == "auto":
         name = {"cpu": "cpu", "cuda": "gpu"}.get(device.type)
         found = _fast(name) if name and dtype == torch.float32 else None
@@ -86,7 +94,8 @@ def choose(implementation: str, device: torch.device, dtype: torch.dtype) -> Mod
         raise SupportError(f"implementation '{implementation}' computes in float32, not {dtype}; use 'auto' or 'plain'")
     found = _fast(implementation)
     if found is None:
-        raise MissingExtraError(f"implementation '{implementation}' needs {_NEEDS[implementation]}; or use 'auto'")
+        problem = f"implementation '{implementation}' needs the package {_PACKAGES[implementation]}, or use 'auto'"
+        raise missing_extra(problem, "fast") if implementation == "cpu" else MissingExtraError(problem)
     return found
 
 

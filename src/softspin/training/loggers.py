@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from softspin.errors import ConfigError, MissingExtraError, unknown_name
+from softspin.errors import ConfigError, missing_extra, unknown_name
 
 
 class Logger(Protocol):
@@ -85,9 +85,7 @@ class WeightsAndBiases(Logger):
         try:
             import wandb
         except ImportError:
-            raise MissingExtraError(
-                "Weights & Biases logs need the package wandb; install it with: pip install 'softspin[wandb]'"
-            ) from None
+            raise missing_extra("Weights & Biases logs need the package wandb", "wandb") from None
         self._wandb: Any = wandb
         self._options = options
         self._run: Any = None
@@ -191,7 +189,5 @@ def _summary_writer() -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise MissingExtraError(
-            "TensorBoard logs need the package tensorboard; install it with: pip install 'softspin[tensorboard]'"
-        ) from None
+        raise missing_extra("TensorBoard logs need the package tensorboard", "tensorboard") from None
     return SummaryWriter
