@@ -19,7 +19,7 @@ ROOT = SOURCE.parents[1]
 LAYERS = [
     {"project"},
     {"errors", "deprecation"},
-    {"numerics", "paper", "structures", "typed", "graphs", "random", "files"},
+    {"numerics", "paper", "structures", "typed", "graphs", "random", "files", "parallel"},
     {"parts", "schema", "compile_cache"},
     {"smoothing", "data", "config"},
     {"records"},

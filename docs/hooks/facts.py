@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from costs import cost_facts, cost_table
 from parts_tables import method_papers, methods_table, parts_table, structures_table
 from sphinx.application import Sphinx
 from tables import command_tables, profile_table, settings_table
@@ -127,6 +128,8 @@ FACTS: dict[str, Callable[..., str]] = {
         methods_table,
         method_papers,
         parts_table,
+        cost_table,
+        cost_facts,
     )
 }
 

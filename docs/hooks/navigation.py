@@ -33,7 +33,10 @@ TREE: dict[str, list[str]] = {
         "playground",
         "dwave",
         "reproduce",
+        "cluster",
+        "slurm",
         "warm-start",
+        "torchrun",
         "faq",
     ],
     "concepts/index": [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import time
@@ -18,6 +19,7 @@ from softspin.data import Dataset
 from softspin.deprecation import renamed_arguments
 from softspin.errors import ConfigError, RunError
 from softspin.model import DiscreteVAE, build
+from softspin.parallel import world
 from softspin.run_config import check_config, with_epochs, with_profile, with_sampler
 from softspin.samplers import Sampler
 from softspin.sharing import files
@@ -74,6 +76,9 @@ def fit(
     frozen parameters are not trained. Networks with random numbers, such as dropout, draw from torch's global
     generator, which is not in the checkpoint: such a run can be resumed, but not bit for bit.
 
+    In a script that `torchrun` starts in several processes, all of them call this and share every batch. The first one
+    writes the directory and calls the callback; all get the model.
+
     Example:
         >>> import softspin
         >>> config = softspin.Config(method="dvae#-power", structure="1-linear", steps=10_000)
@@ -111,19 +116,21 @@ def fit(
         RunError: `folder` already holds a run and `resume` is false, or holds none and `resume` is true.
         TrainingError: A loss, gradient or NLL became non-finite.
         OutOfTimeError: The minutes are over; a checkpoint was saved.
+        PeerError: Another process of a data-parallel run has ended.
     """
     began, path = time.monotonic(), Path(folder)
-    own = [*_listed(callbacks), *([Display()] if progress else [])]
+    leads = world().leads  # only the first process of a data-parallel run shows and draws
+    own = [*_listed(callbacks), *([Display()] if progress else [])] if leads else []
     all_loggers = make_loggers([*_listed(loggers), *(["tensorboard"] if tensorboard else [])])
     if minutes is not None and not (isinstance(minutes, int | float) and 0 < minutes < math.inf):
         raise ConfigError(f"minutes = {minutes!r} is not possible; it must be a number above 0")
     if resume and init_from is not None:
         raise ConfigError("init_from and resume exclude each other; a resumed run has its own parameters")
-    _check_folder(path, resume)
+    world().call(lambda: _check_folder(path, resume))
     if config is None:
         config = read_run(path).read_config() if resume else Config()
     config = with_sampler(check_config(config), sampler)
-    dataset = load_data(config, data)
+    dataset = world().in_turn(functools.partial(load_data, config, data))
     if not isinstance(data, Dataset | None):
         config = config.replace(data=os.fspath(data))
     # The default beta depends on the name of the data, so both must be of the same data set.
@@ -138,7 +145,7 @@ def fit(
     trainer = Trainer(config, dataset, path, net, sampler=sampler, loggers=all_loggers, init_from=source)
     trainer.deadline = math.inf if minutes is None else began + 60 * minutes
     called = Callbacks(own)
-    plots = PlotCallback(trainer, called.warn) if pictures else None
+    plots = PlotCallback(trainer, called.warn) if pictures and leads else None
     called = trainer.callback = Callbacks([*own, *([plots] if plots else [])])
     try:
         if called.listens("start"):
@@ -150,13 +157,16 @@ def fit(
             )  # fmt: skip
             called.start(about)
         rows = trainer.train(resume=resume)
-        metadata = describe_checkpoint(read_run(path), "best", checkpoint.load_meta(path, "best"), read_result(path))
+        metadata = trainer.world.call(
+            lambda: describe_checkpoint(read_run(path), "best", checkpoint.load_meta(path, "best"), read_result(path))
+        )
         model = Model(trainer.engine.model, config, dataset.shape, path, metadata)
         if plots is not None:
             plots.draw_best(model.sample_bits)
         called.finish(rows, [path / RESULT, *(plots.paths if plots else [])])
     finally:
         called.close()
+    trainer.world.wait()
     return model
 
 

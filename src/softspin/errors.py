@@ -97,6 +97,10 @@ class TerminatedError(OutOfTimeError):
     """Training that was terminated by SIGTERM, as sent by SLURM at a time limit. It can be resumed."""
 
 
+class PeerError(SoftspinError, RuntimeError):
+    """Another process of the same data-parallel run that has ended."""
+
+
 class WorkerError(SoftspinError):
     """A worker of a grid that died, or could not be started."""
 

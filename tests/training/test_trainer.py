@@ -43,6 +43,7 @@ from softspin.training import checkpoint, journal
 from softspin.training.process import STOPPING, interrupts_wait, is_training
 from softspin.training.record import TERMS
 from softspin.training.results import RESULT, read_result
+from softspin.training.resume import read_saved
 from softspin.training.trainer import AIS_REPORT_INTERVAL, Trainer
 
 TIMES = ("seconds", "training_seconds", "provenance", "start_commit")
@@ -238,10 +239,8 @@ def test_killed_between_the_two_checkpoints(tmp_path: Path, monkeypatch: pytest.
             trainer(config, tmp_path / "broken").train()
     assert checkpoint.load_meta(tmp_path / "broken", "last")["step"] == 5
     assert checkpoint.load_meta(tmp_path / "broken", "best")["step"] == 10
-    made = trainer(config, tmp_path / "broken")
-    made._open(resume=True)
-    assert made.best.found == checkpoint.load_meta(tmp_path / "broken", "best")["best"]
-    made.train(resume=True)
+    assert read_saved(config, tmp_path / "broken").found == checkpoint.load_meta(tmp_path / "broken", "best")["best"]
+    trainer(config, tmp_path / "broken").train(resume=True)
     assert_same_run(tmp_path / "whole", tmp_path / "broken")
 
 

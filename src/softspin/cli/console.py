@@ -6,7 +6,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from softspin.errors import ConfigError, UnknownNameError
+from softspin.parallel import world
 from softspin.provenance import commit
 from softspin.training.journal import plain
 
@@ -28,18 +29,9 @@ def warn(text: str) -> None:
     typer.echo(text, err=True)
 
 
-def fail(text: str, code: int) -> NoReturn:
-    """Print an error on stderr, in one line, and exit.
-
-    Args:
-        text: What is wrong.
-        code: Exit code.
-
-    Raises:
-        SystemExit: Always.
-    """
+def complain(text: str) -> None:
+    """Print an error on stderr, in one line."""
     typer.secho(f"error: {' '.join(text.split())}", fg="red", err=True)
-    sys.exit(code)
 
 
 @contextlib.contextmanager
@@ -48,7 +40,9 @@ def usage_errors() -> Iterator[None]:
     try:
         yield
     except (ConfigError, UnknownNameError) as error:
-        fail(str(error), 2)
+        text = str(error)
+        world().announce(error, lambda: complain(text))
+        sys.exit(2)
 
 
 def warn_of_rejection() -> None:

@@ -45,7 +45,11 @@ Chains = Annotated[
 
 LauncherName = Annotated[
     str,
-    typer.Option("--launcher", help="Train on this machine (local) or on a Ray cluster (ray).", rich_help_panel=WHERE),
+    typer.Option(
+        "--launcher",
+        help="Train on this machine (local), on a Ray cluster (ray), or by a SLURM job (slurm).",
+        rich_help_panel=WHERE,
+    ),
 ]
 Workers = Annotated[
     str,
@@ -65,6 +69,27 @@ Address = Annotated[
     str | None,
     typer.Option(
         help="Use the Ray cluster at this address.", show_default="one on this machine", rich_help_panel=WHERE
+    ),
+]
+
+Submit = Annotated[
+    bool, typer.Option("--submit", help="Submit the SLURM job, not only write it.", rich_help_panel=WHERE)
+]
+Sbatch = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="OPTION",
+        help="Add an option of sbatch to the SLURM job, such as --partition=gpu; repeatable.",
+        show_default=False,
+        rich_help_panel=WHERE,
+    ),
+]
+Collect = Annotated[
+    bool,
+    typer.Option(
+        "--collect",
+        help="Append the rows of runs that SLURM jobs have finished, and train nothing.",
+        rich_help_panel=WHERE,
     ),
 ]
 

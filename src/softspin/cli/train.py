@@ -17,6 +17,7 @@ from softspin.cli.settings import default_folder, make_config, resumed_config
 from softspin.config import Config
 from softspin.deprecation import warn_renamed
 from softspin.errors import OutOfTimeError, RunError
+from softspin.parallel import world
 from softspin.records import ResultRow
 from softspin.training import checkpoint
 from softspin.training.display import Display
@@ -92,16 +93,21 @@ def train(
                 raise typer.BadParameter(
                     f"{folder} has its own settings; leave out --resume or {option}", param_hint=option
                 )
-        check_run(folder)
-        chosen = resumed_config(folder, flags, sets or [])
+        run = folder
+        chosen = world().call(lambda: _config_of(run, flags, sets or []))
     else:
         chosen = make_config(flags, sets or [], config, profile)
         if epochs is not None and "steps" in chosen.given:
             raise typer.BadParameter(f"steps = {chosen.steps} is given too; give one of them", param_hint="--epochs")
-        folder = new_folder(folder, chosen)
+        run = world().call(lambda: new_folder(folder, chosen))
     options: dict[str, Any] = {"epochs": epochs, "minutes": minutes, "init_from": init_from, "resume": resume}
     names = [*(loggers or []), *(["tensorboard"] if tensorboard else [])]
-    run_training(chosen, folder, loggers=list(dict.fromkeys(names)), json=json, **options)
+    run_training(chosen, run, loggers=list(dict.fromkeys(names)), json=json, **options)
+
+
+def _config_of(run: Path, flags: Flags, sets: list[str]) -> Config:
+    check_run(run)
+    return resumed_config(run, flags, sets)
 
 
 def new_folder(folder: Path | None, config: Config) -> Path:
@@ -144,6 +150,8 @@ def resume_hint(folder: Path) -> str:
 
 
 def _stopped(kind: str, reason: str, folder: Path, json: bool) -> None:
+    if not world().leads:
+        return
     step = int(checkpoint.load_meta(folder, "last")["step"]) if checkpoint.exists(folder, "last") else 0
     if json:
         say_json({"kind": kind, "folder": folder, "step": step})

@@ -150,6 +150,12 @@ def train_run(
         return failed_rows(spec, error)
 
 
+def finished_rows(spec: RunSpec) -> list[ResultRow] | None:
+    """A row for each seed of a run that is finished; None if it is not."""
+    rows = read_result(spec.folder) if spec.resume else None
+    return None if rows is None else [_finished(spec, row) for row in _with_start(spec, rows)]
+
+
 def failed_rows(spec: RunSpec, error: Exception) -> list[ResultRow]:
     """A failed row for each seed of a run."""
     return [_failed(spec, seed, error) for seed in spec.config.seeds]
@@ -172,13 +178,18 @@ def check_device(name: str) -> None:
 
 
 def _results(spec: RunSpec, data: Dataset, callback: Callback | None, deadline: float | None) -> list[ResultRow]:
-    """Result of the run, with the commit that started it, which `result.json` of version 1 does not have."""
+    """Result of the run, from its folder or by training."""
     rows = read_result(spec.folder) if spec.resume else None  # exists if the grid was killed before it added the rows
     if rows is None:
         trainer = Trainer(spec.config, data, spec.folder, callback=callback)
         if deadline is not None:
             trainer.deadline = deadline
         rows = trainer.train(resume=spec.resume)
+    return _with_start(spec, rows)
+
+
+def _with_start(spec: RunSpec, rows: Iterable[ResultRow]) -> list[ResultRow]:
+    """Rows with the commit that started the run, which `result.json` of version 1 does not have."""
     start_commit = read_run(spec.folder).provenance.commit
     return [dataclasses.replace(row, start_commit=start_commit) for row in rows]
 

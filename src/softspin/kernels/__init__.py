@@ -109,6 +109,7 @@ def gibbs_sweeps(
     t: Tensor | None = None,
     base: Tensor | None = None,
     *,
+    first_chain: int = 0,
     implementation: Implementation = "auto",
 ) -> tuple[Tensor, Tensor]:
     """Run block Gibbs sweeps: the right side given the left, then the left given the right.
@@ -123,6 +124,8 @@ def gibbs_sweeps(
         sweeps: Number of sweeps, at least 1.
         t: Temperature of each chain in [0, 1], `(R, C)`. None is 1.
         base: Biases of the base distribution at t = 0, `(R, n + m)`. None is 0.
+        first_chain: Number of the first chain of z, an even number. Chain c of z has the random numbers of chain
+            `first_chain` + c, so that processes can share the chains of a run.
         implementation: See :func:`choose`. With "auto", a Boltzmann machine that is too large for the fast
             implementation runs in `plain`.
 
@@ -131,7 +134,7 @@ def gibbs_sweeps(
 
     Raises:
         ShapeError: The shapes do not fit together.
-        SupportError: sweeps is below 1.
+        SupportError: sweeps is below 1, or first_chain is odd or negative.
 
     Example:
         >>> bias, weight = torch.zeros(1, 5), torch.zeros(1, 2, 3)
@@ -142,10 +145,12 @@ def gibbs_sweeps(
     _check(bias, weight, rng_state, z, base)
     if sweeps < 1:
         raise SupportError(f"{sweeps} sweeps; at least 1 is needed")
+    if first_chain < 0 or first_chain % 2:
+        raise SupportError(f"first_chain = {first_chain}; it must be even, because two chains share random words")
     if t is not None and t.shape != z.shape[:2]:
         raise ShapeError(f"temperatures of shape {tuple(t.shape)}; one per chain is {tuple(z.shape[:2])}")
     result: tuple[Tensor, Tensor] = _run(
-        "gibbs_sweeps", implementation, bias, z, bias, weight, rng_state, sweeps, t, base
+        "gibbs_sweeps", implementation, bias, z, bias, weight, rng_state, sweeps, t, base, first_chain
     )
     return result
 

@@ -56,6 +56,7 @@ def sweep(
     t: Tensor | None = None,
     base: Tensor | None = None,
     implementation: Implementation = "auto",
+    first_chain: int = 0,
 ) -> tuple[Tensor, Tensor]:
     """Block Gibbs sweeps of all chains.
 
@@ -67,13 +68,14 @@ def sweep(
         t: Inverse temperature of each chain, `(*replicas, C)`; 1 if None.
         base: Biases at inverse temperature 0, `(*replicas, D)`; 0 if None.
         implementation: Implementation of the sweeps.
+        first_chain: Number of the first chain of z, even: it has the random numbers of this chain.
 
     Returns:
         The new chains and the new random state.
     """
     if not boltzmann.has_kernels:
         check_implementation(boltzmann, implementation)
-        return chromatic_sweeps(boltzmann, z, rng_state, sweeps, t, base)
+        return chromatic_sweeps(boltzmann, z, rng_state, sweeps, t, base, first_chain)
     new, advanced = gibbs_sweeps(
         _flat(z, 2),
         _flat(boltzmann.bias.detach(), 1),
@@ -82,6 +84,7 @@ def sweep(
         sweeps,
         None if t is None else _flat(t, 1),
         None if base is None else _flat(base, 1),
+        first_chain=first_chain,
         implementation=implementation,
     )
     return new.reshape(z.shape), advanced.reshape(rng_state.shape)

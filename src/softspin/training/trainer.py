@@ -3,6 +3,9 @@
 A run is a folder: `run.json` (config, data, provenance), `journal.jsonl` (metrics log), checkpoints `last` and `best`,
 `result.json` (test result) and plots. A run that was killed resumes from `last`. On a CPU, the resumed run is equal bit
 for bit to an uninterrupted one, unless custom networks draw from torch's global generator.
+
+If `torchrun` started several processes, they share every update. The first one alone has the run folder, evaluates, and
+calls the callback; the others wait for what it found.
 """
 
 from __future__ import annotations
@@ -11,7 +14,6 @@ import contextlib
 import dataclasses
 import math
 import os
-import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,16 +25,10 @@ from torch import Tensor
 from softspin.config import Config
 from softspin.data import Dataset
 from softspin.deprecation import renamed_arguments, renamed_members
-from softspin.errors import (
-    CheckpointError,
-    OutOfTimeError,
-    RunError,
-    SupportError,
-    TerminatedError,
-    TrainingError,
-)
-from softspin.evaluation import Progress, evaluate, log_z_for
+from softspin.errors import CheckpointError, OutOfTimeError, RunError, SupportError, TrainingError
+from softspin.evaluation import Likelihood, Progress, evaluate, log_z_for
 from softspin.model import DiscreteVAE, build
+from softspin.parallel import world
 from softspin.provenance import find_device, provenance
 from softspin.records import EVALUATED, FULL_STEPS, ResultRow, RunRecord
 from softspin.samplers import LogZ, Sampler
@@ -43,12 +39,11 @@ from softspin.training.capture import compile_errors
 from softspin.training.engine import Engine
 from softspin.training.journal import NAME, Journal, plain
 from softspin.training.loggers import Logger, scalars, started
-from softspin.training.process import interrupts_wait, locked, termination_raises
+from softspin.training.process import interrupts_wait, locked, noted_by_any, stop_error, termination_raises
 from softspin.training.record import TERMS
 from softspin.training.results import (
     RESULT,
     RUN,
-    check_checkpoint,
     check_same,
     describe,
     image_counter,
@@ -56,6 +51,8 @@ from softspin.training.results import (
     result_rows,
     write_json,
 )
+from softspin.training.resume import Saved, read_saved
+from softspin.training.shards import check_same_run
 from softspin.training.writer import CheckpointWriter
 
 __all__ = ["AIS_REPORT_INTERVAL", "REPORT_AIS", "Callback", "Trainer"]
@@ -96,10 +93,11 @@ class Trainer:
     ) -> None:
         self.config, self.data, self.folder = config, data, Path(folder)
         self.callback, self.loggers, self.init_from = callback, loggers, init_from
-        self.device = find_device(config.device)
+        self.world = world()
+        self.device = self.world.device(find_device(config.device))
         provenance(self.device)  # caches the commit now: the working tree may change during training
         model = build(config, data.spec) if model is None else model
-        self.engine = Engine(config, model, data, self.device, sampler)
+        self.engine = Engine(config, model, data, self.device, sampler, self.world)
         self.seeds = [replica.seed for replica in config.replicas]
         self.best = Best(model.replicas)
         self._writer = CheckpointWriter(self.folder)
@@ -127,28 +125,38 @@ class Trainer:
             TerminatedError: After SIGTERM; a checkpoint was saved.
             KeyboardInterrupt: After Ctrl-C; a checkpoint was saved.
         """
-        with termination_raises(), locked(self.folder):
-            self._open(resume)
+        with self.world.quiet(), termination_raises(), self.world.guard(), contextlib.ExitStack() as held:
+            check_same_run(self.world, self.config, self.data)
+            self._load(self.world.call(lambda: self._open(resume, held)))
+            if self.init_from is not None and not resume:  # the prior is not uniform, so its log Z is not known
+                path = self.config.validation_temperatures, self.config.validation_chains
+                self.engine.update.log_z.copy_(self.world.call(lambda: self._log_z(*path).value))
             step = self.engine.steps if resume else None
-            with started(self.loggers, self.folder, self.config.to_dict(), step):
-                with Journal.open(self.folder, step, self.loggers) as journal, self._writer:
-                    self._loop(journal)
-                return self._finish()
+            if self.world.leads:
+                held.enter_context(started(self.loggers, self.folder, self.config.to_dict(), step))
+            with contextlib.ExitStack() as files:
+                journal = None
+                if self.world.leads:
+                    journal = files.enter_context(Journal.open(self.folder, step, self.loggers))
+                    files.enter_context(self._writer)
+                self._loop(journal)
+            return self._finish()
 
-    def _open(self, resume: bool) -> None:
-        """Write `run.json`, or load the last checkpoint."""
+    def _open(self, resume: bool, held: contextlib.ExitStack) -> Saved | None:
+        """Lock the folder, and write `run.json` or read the last checkpoint."""
+        held.enter_context(locked(self.folder))
         is_run = (self.folder / RUN).exists()
         if resume:
             if not is_run:
                 raise RunError(f"no run in {self.folder} to resume; there is no {RUN}")
             check_same(self.config, self.data, self.folder)
             if checkpoint.exists(self.folder, "last"):
-                self._load()
-            elif (self.folder / RESULT).exists():
+                return read_saved(self.config, self.folder)
+            if (self.folder / RESULT).exists():
                 raise RunError(
                     f"the run in {self.folder} is finished, but its checkpoint 'last' is missing; it cannot be resumed"
                 )
-            return
+            return None
         if is_run:
             raise RunError(f"{self.folder} already holds a run; resume it, or give another folder")
         for name in (NAME, RESULT, "last.json", "best.json"):
@@ -161,11 +169,9 @@ class Trainer:
             init_from=self.init_from,
         )
         write_json(self.folder / RUN, run.to_json())
-        if self.init_from is not None:  # the prior is not uniform, so its log Z is not known
-            log_z = self._log_z(self.config.validation_temperatures, self.config.validation_chains)
-            self.engine.update.log_z.copy_(log_z.value)
+        return None
 
-    def _loop(self, journal: Journal) -> None:
+    def _loop(self, journal: Journal | None) -> None:
         every, last = self.config.intervals, self.config.steps
         started = time.monotonic() - self.seconds
         with interrupts_wait() as waiting:
@@ -173,7 +179,7 @@ class Trainer:
                 self._step()
                 step = self.engine.steps
                 self.seconds = time.monotonic() - started
-                if self.callback is not None:
+                if self.callback is not None and self.world.leads:
                     self.callback.step(step)
                 if step % every.report == 0 or step == last:
                     self._write(journal, self._report())
@@ -181,17 +187,19 @@ class Trainer:
                     self._write(journal, self._validate())
                 ended = step == last or self._has_stalled
                 late = not ended and time.monotonic() >= self.deadline
-                stop = tuple(waiting)  # read once: a later signal would not have a checkpoint
+                stop, late = noted_by_any(self.world, waiting, late)
                 if step % every.checkpoint == 0 or ended or stop or late:
                     self._save()
                 if ended or stop or late:
                     self._writer.wait()
                 if stop:
-                    raise _stopped(stop, f"at step {step:,} of {last:,}")
+                    raise self.world.shared(stop_error(stop, f"at step {step:,} of {last:,}"))
                 if late:
-                    raise OutOfTimeError(f"out of time at step {step:,} of {last:,}, with a checkpoint")
-            if waiting:  # a signal after the last step
-                raise _stopped(waiting, "after the last step")
+                    late_at = f"out of time at step {step:,} of {last:,}, with a checkpoint"
+                    raise self.world.shared(OutOfTimeError(late_at))
+            stop, _ = noted_by_any(self.world, waiting)
+            if stop:  # a signal after the last step
+                raise self.world.shared(stop_error(stop, "after the last step"))
 
     @property
     def _has_stalled(self) -> bool:
@@ -214,7 +222,9 @@ class Trainer:
             self._check(self.engine.record.first_nonfinite.cpu())
             raise
 
-    def _write(self, journal: Journal, line: dict[str, Any]) -> None:
+    def _write(self, journal: Journal | None, line: dict[str, Any]) -> None:
+        if journal is None:
+            return
         journal.write(line)
         if self.callback is not None:
             self.callback.report(line)
@@ -222,9 +232,8 @@ class Trainer:
     def _report(self) -> dict[str, Any]:
         self._check(self.engine.record.first_nonfinite.cpu())
         if self.config.intervals.report >= AIS_REPORT_INTERVAL:
-            self.engine.correct_log_z(
-                self._log_z(REPORT_AIS["temperatures"], REPORT_AIS["chains"]).value, self._log_z_set
-            )
+            ais = REPORT_AIS["temperatures"], REPORT_AIS["chains"]
+            self.engine.correct_log_z(self.world.call(lambda: self._log_z(*ais).value), self._log_z_set)
         means = {name: values.tolist() for name, values in self.engine.report().items()}
         return {"step": self.engine.steps, "kind": "train", "seconds": round(self.seconds, 3), **means}
 
@@ -234,7 +243,7 @@ class Trainer:
             return
         at = torch.where(broken < 0, torch.iinfo(torch.int64).max, broken)
         replica, term = divmod(int(at.argmin()), len(TERMS))
-        raise self._broke(int(at.min()) + 1, f"'{TERMS[term]}'", self.seeds[replica])
+        raise self.world.shared(self._broke(int(at.min()) + 1, f"'{TERMS[term]}'", self.seeds[replica]))
 
     def _broke(self, step: int, what: str, seed: int) -> TrainingError:
         where = "there is no checkpoint yet"
@@ -269,23 +278,17 @@ class Trainer:
 
     def _validate(self) -> dict[str, Any]:
         """Update log Z, estimate the validation NLL, and keep the best parameters of each replica."""
-        config, model = self.config, self.engine.model
         self._check(self.engine.record.first_nonfinite.cpu())
-        progress = self._progress("validation")
-        log_z = self._log_z(config.validation_temperatures, config.validation_chains, progress)
+        found = self.world.call(self._evaluate)
+        log_z, nll = found.log_z, found.nll.tolist()
         self.engine.correct_log_z(log_z.value, self._log_z_set)
-        options: dict[str, Any] = {"samples": config.validation_samples, "compiled": self.engine.compiled}
-        count = image_counter(progress, len(self.data.valid))
-        with compile_errors("the validation"):
-            found = evaluate(model, self.data.valid, log_z=log_z, seed=self.seeds, progress=count, **options)
-        nll = found.nll.tolist()
         for seed, value in zip(self.seeds, nll, strict=True):
             if not math.isfinite(value):
-                raise self._broke(self.engine.steps, "the validation NLL", seed)
-        self.best.update(model, self.engine.steps, nll)
+                raise self.world.shared(self._broke(self.engine.steps, "the validation NLL", seed))
+        self.best.update(self.engine.model, self.engine.steps, nll)
         stopped = {}
-        if self.engine.steps < config.steps and self._has_stalled:
-            times = "validation" if config.patience == 1 else f"{config.patience} validations"
+        if self.engine.steps < self.config.steps and self._has_stalled:
+            times = "validation" if self.config.patience == 1 else f"{self.config.patience} validations"
             stopped = {"stopped": f"no lower validation NLL in the last {times}"}
         return {
             "step": self.engine.steps,
@@ -298,10 +301,23 @@ class Trainer:
             **stopped,
         }
 
+    def _evaluate(self) -> Likelihood:
+        """The likelihood of the validation images at the current parameters."""
+        config, model = self.config, self.engine.model
+        progress = self._progress("validation")
+        log_z = self._log_z(config.validation_temperatures, config.validation_chains, progress)
+        count = image_counter(progress, len(self.data.valid))
+        options: dict[str, Any] = {"samples": config.validation_samples, "compiled": self.engine.compiled}
+        with compile_errors("the validation"):
+            return evaluate(model, self.data.valid, log_z=log_z, seed=self.seeds, progress=count, **options)
+
     def _finish(self) -> list[ResultRow]:
         """Evaluate the best model on the test set and write `result.json`."""
+        self.engine.model.load_state_dict(self.best.tensors)
+        return self.world.call(self._test)
+
+    def _test(self) -> list[ResultRow]:
         config, model = self.config, self.engine.model
-        model.load_state_dict(self.best.tensors)
         start_commit, rows, steps = read_run(self.folder).provenance.commit, [], self.engine.steps
         evaluated = result_rows(model, self.data, config, self._progress("test"))
         for row, best in zip(evaluated, self.best.found, strict=True):
@@ -333,26 +349,20 @@ class Trainer:
             "config": self.config.to_dict(),
         }  # fmt: skip
         best = {"best": self.best.tensors} if self.best.tensors else {}
-        # `best` first: a run that is killed between the two resumes from the older `last`.
-        self._writer.save({**best, "last": self.engine.state()}, meta)
+        state = self.engine.state()
+        if self.world.leads:
+            # `best` first: a run that is killed between the two resumes from the older `last`.
+            self._writer.save({**best, "last": state}, meta)
 
-    def _load(self) -> None:
-        tensors, meta = checkpoint.load(self.folder, "last")
-        check_checkpoint(self.config, meta, self.folder)
-        self.engine.load(tensors)
-        self.seconds, self.best.found = meta["seconds"], meta["best"]
-        if any(best is not None for best in self.best.found):
-            # `best` is saved before `last`. After a kill between the two, `best` is newer, and has its own step.
-            tensors, meta = checkpoint.load(self.folder, "best")
-            self.best.tensors = {name: value.to(self.device) for name, value in tensors.items()}
-            self.best.found = meta["best"]
-
-
-def _stopped(signals: Sequence[int], where: str) -> BaseException:
-    """The exception for deferred signals; Ctrl-C takes precedence."""
-    if signal.SIGINT in signals:
-        return KeyboardInterrupt()
-    return TerminatedError(f"terminated {where}, with a checkpoint")
+    def _load(self, saved: Saved | None) -> None:
+        """Continue from checkpoints; without them, all processes start from the state of the first."""
+        if saved is not None:
+            self.engine.load(saved.last)
+            self.seconds, self.best.found = saved.seconds, saved.found
+            self.best.tensors = {name: value.to(self.device) for name, value in saved.best.items()}
+        elif self.world.size > 1:
+            state = self.engine.state()
+            self.engine.load(self.world.call(lambda: state))
 
 
 __getattr__ = renamed_members(__name__, {"Watcher": "Callback"})

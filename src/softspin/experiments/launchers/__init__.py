@@ -33,7 +33,7 @@ class Ended(NamedTuple):
     rows: Sequence[ResultRow] = ()
     """If done: rows of all seeds, or of those that failed."""
     reason: str = ""
-    """Why it was stopped or died."""
+    """Why it was stopped or died, or what is known about the process that trains it."""
 
 
 Report = Callable[[Progress], object]

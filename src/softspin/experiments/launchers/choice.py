@@ -7,7 +7,7 @@ from softspin.experiments.launchers import Launcher
 from softspin.experiments.launchers.processes import Processes
 from softspin.experiments.launchers.this_process import ThisProcess
 
-LAUNCHERS = ("local", "ray")
+LAUNCHERS = ("local", "ray", "slurm")
 """Names of launchers."""
 
 
@@ -43,6 +43,8 @@ def make_launcher(
         if number == 1 and gpus_per_run is None:
             return ThisProcess()
         return Processes(number, device=device, gpus_per_run=gpus_per_run)
+    if name == "slurm":
+        raise ConfigError("the launcher slurm is part of the command softspin grid; tasks of its jobs do the training")
     raise unknown_name("launcher", name, LAUNCHERS)
 
 
