@@ -384,7 +384,7 @@ def test_pictures_are_drawn_where_matplotlib_is(tmp_path: Path, monkeypatch: pyt
             warned.append(text)
 
     softspin.fit(small(steps=2), folder=tmp_path / "a", callbacks=Listens(), progress=False)
-    assert [text.startswith("no picture: pictures need matplotlib") for text in warned] == [True]
+    assert [text.startswith("no picture: pictures need the package matplotlib") for text in warned] == [True]
     fit(small(steps=2), tmp_path / "b")
     assert_same_run(tmp_path / "a", tmp_path / "b")
 
