@@ -151,7 +151,7 @@ def fit(
         if called.listens("start"):
             step = checkpoint.load_meta(path, "last")["step"] if checkpoint.exists(path, "last") else 0
             about = RunStart(
-                folder=path, config=config, data=dataset, device=str(trainer.device), step=step, profile=used_profile,
+                folder=path, config=config, data=dataset, device=_where(trainer), step=step, profile=used_profile,
                 profile_settings=profile_settings, time=None if is_custom else _estimate(trainer, step),
                 init_from=source,
             )  # fmt: skip
@@ -208,11 +208,20 @@ def _start_from(net: DiscreteVAE, path: Path) -> str:
     return f"{path.resolve().name} (best checkpoint, sha256 {digest(tensors)})"
 
 
+def _where(trainer: Trainer) -> str:
+    """Device, and the number of processes if there are several."""
+    size = trainer.world.size
+    return str(trainer.device) + (f", {size} processes" if size > 1 else "")
+
+
 def _estimate(trainer: Trainer, step: int) -> dict[str, Any] | None:
-    """The time that is left. A machine that was never measured is measured first if the run is long."""
+    """The time that is left. A machine that was never measured is measured first if the run is long.
+
+    There is no estimate for several processes; the first steps are measured instead.
+    """
     config, data = trainer.config, sizes_of(trainer.data)
     estimator = Estimator(trainer.device)
-    left = estimator.run(config, data, step)
+    left = estimator.run(config, data, step) if trainer.world.size == 1 else None
     if left is not None and not estimator.is_measured and left.seconds > LONG_SECONDS:
         estimator = Estimator(trainer.device, measure=True)
         left = estimator.run(config, data, step)

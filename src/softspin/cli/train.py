@@ -16,7 +16,7 @@ from softspin.cli.runs import RUNS, check_run, free_folder
 from softspin.cli.settings import default_folder, make_config, resumed_config
 from softspin.config import Config
 from softspin.deprecation import warn_renamed
-from softspin.errors import OutOfTimeError, RunError
+from softspin.errors import OutOfTimeError, RunError, TerminatedError
 from softspin.parallel import world
 from softspin.records import ResultRow
 from softspin.training import checkpoint
@@ -124,7 +124,7 @@ def new_folder(folder: Path | None, config: Config) -> Path:
 def run_training(config: Config, folder: Path, *, json: bool = False, **options: Any) -> list[ResultRow]:
     """Train in a directory, show progress, return the result rows.
 
-    Ctrl-C saves a checkpoint and exits with 130, the end of the minutes or SIGTERM with 75.
+    Ctrl-C saves a checkpoint and exits with 130, the end of the minutes with 75.
     """
     shown = JsonLines() if json else Display(stderr=False)
     try:
@@ -132,7 +132,9 @@ def run_training(config: Config, folder: Path, *, json: bool = False, **options:
     except KeyboardInterrupt:
         _stopped("interrupted", "stopped", folder, json)
         raise typer.Exit(130) from None
-    except OutOfTimeError as error:  # also SIGTERM
+    except TerminatedError:  # SIGTERM, as for all commands
+        raise
+    except OutOfTimeError as error:
         _stopped("out of time", str(error), folder, json)
         raise typer.Exit(NOT_FINISHED) from None
     return list(model.result or ())
