@@ -8,6 +8,7 @@ together, see :func:`sandwich`. Neither detects a mode that neither the annealin
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -37,6 +38,8 @@ from softspin.samplers.result import NORMAL_95, LogZ, log_mean_error, log_mean_e
 from softspin.samplers.schedules import check_schedule, linear_schedule
 
 METHODS = ("auto", "exact", "ais", "sandwich", "population")
+SANDWICH_RUNS = ("forward AIS", "samples for reverse AIS", "reverse AIS")
+"""The annealing runs of :func:`sandwich`, in order; given samples replace the second."""
 
 ROUNDING = 1e-6
 """Relative rounding error of a log Z by float32 sweeps: the spread of weights that are equal in exact arithmetic."""
@@ -208,6 +211,7 @@ def sandwich(
     base: str | Tensor = "centred",
     schedule: Tensor | None = None,
     implementation: Implementation = "auto",
+    progress: Callable[[str], None] | None = None,
 ) -> LogZ:
     """AIS in both directions: value and standard error of the forward run, `upper` from the reverse run.
 
@@ -237,6 +241,7 @@ def sandwich(
         base: "centred", "bias", "uniform" or biases `(*replicas, D)`, see :func:`base_biases`.
         schedule: Increasing inverse temperatures from 0 to 1, `(T + 1,)`, in place of `temperatures` equal steps.
         implementation: Implementation of the sweeps.
+        progress: Called with the name of each annealing run, one of `SANDWICH_RUNS`, before it starts.
 
     Returns:
         The estimate, of kind "estimate", with limits on both sides.
@@ -253,10 +258,14 @@ def sandwich(
         "implementation": implementation,
     }
     check_count("chains", chains, minimum=2 if samples is None else 1)
+    tell = progress or (lambda name: None)
+    tell(SANDWICH_RUNS[0])
     forward = ais(boltzmann, chains=chains, **path)
     family_correlation: Tensor | float = 1.0
     if samples is None:
+        tell(SANDWICH_RUNS[1])
         samples, family_correlation = _draws(boltzmann, chains, **path)
+    tell(SANDWICH_RUNS[2])
     reverse = reverse_ais(boltzmann, samples, family_correlation=family_correlation, **path)
     crossed = reverse.upper < forward.lower - ROUNDING * (1 + forward.value.abs())
     if bool(crossed.any()):
