@@ -27,6 +27,7 @@ from softspin.cli.reconstruct import reconstruct
 from softspin.cli.report import report
 from softspin.cli.sample import sample
 from softspin.cli.slurm import slurm_task
+from softspin.cli.sweep import sweep
 from softspin.cli.train import train
 from softspin.errors import OutOfTimeError, RunError, SoftspinError
 from softspin.parallel import world
@@ -48,7 +49,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for title, commands in {
-    "Train": (demo, train),
+    "Train": (demo, train, sweep),
     "Inspect a run": (runs, info, evaluate, logz),
     "Use a run": (sample, reconstruct, encode, playground, export),
     "Reproduce the paper": (grid, figure, report),

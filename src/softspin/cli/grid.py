@@ -14,6 +14,7 @@ import typer
 from softspin.cli.console import warn
 from softspin.cli.grid_display import GridDisplay
 from softspin.cli.options import (
+    EXIT_CODES,
     Address,
     Collect,
     Device,
@@ -25,7 +26,7 @@ from softspin.cli.options import (
     Workers,
 )
 from softspin.cli.plan import show_plan
-from softspin.cli.slurm import EXIT_CODES, send_to_slurm
+from softspin.cli.slurm import send_to_slurm
 from softspin.config import Config
 from softspin.experiments.cells import PAPER_TABLES, check_settings, choose, find_table, read_cells
 from softspin.experiments.grid import FOLDER

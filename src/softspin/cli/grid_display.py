@@ -44,10 +44,11 @@ class GridDisplay:
         rows: File of result rows.
         specs: The planned runs.
         json: Whether to print JSON lines instead of text.
+        for_report: Whether the rows are for `softspin report`, which rejects those of unknown code.
     """
 
-    def __init__(self, rows: Path, specs: Sequence[RunSpec], json: bool) -> None:
-        self.rows, self.json = rows, json
+    def __init__(self, rows: Path, specs: Sequence[RunSpec], json: bool, *, for_report: bool = True) -> None:
+        self.rows, self.json, self.for_report = rows, json, for_report
         self.remaining = RemainingTime(specs)
         self.active: dict[Path, _ActiveRun] = {}
         console = Console(highlight=False)
@@ -74,7 +75,8 @@ class GridDisplay:
 
     @_show.register
     def _(self, event: GridStarted) -> None:
-        warn_of_rejection()
+        if self.for_report:
+            warn_of_rejection()
         self._say(event, f"{self._counts(event)}; runs to train: {event.runs}", {"kind": "grid"})
 
     @_show.register

@@ -111,6 +111,8 @@ Collect = Annotated[
 
 NOT_FINISHED = 75
 """Exit code for "try again later", EX_TEMPFAIL of sysexits.h."""
+EXIT_CODES = {"done": 0, "failed": 1, "unfinished": NOT_FINISHED}
+"""Exit code of a grid or sweep by its outcome."""
 
 FOREIGN = ("lr", "latent_dim", "hidden", "k", "dataset")
 """Names of settings in other programs that are often tried. More would spoil suggestions for misspellings."""

@@ -14,7 +14,7 @@ import typer
 
 from softspin.cli.console import say, say_json, warn_of_rejection
 from softspin.cli.grid_display import GridDisplay
-from softspin.cli.options import NOT_FINISHED
+from softspin.cli.options import EXIT_CODES
 from softspin.experiments.runs import RunSpec
 from softspin.experiments.slurm.collect import Outcomes
 from softspin.experiments.slurm.jobs import LOGS, Job
@@ -23,8 +23,6 @@ from softspin.experiments.slurm.queue import submit, submit_command
 from softspin.experiments.slurm.scripts import Resources
 from softspin.experiments.slurm.task import run_task
 from softspin.training.process import termination_raises
-
-EXIT_CODES = {"done": 0, "failed": 1, "unfinished": NOT_FINISHED}
 
 
 def send_to_slurm(

@@ -34,7 +34,13 @@ class CellPlan(NamedTuple):
 
 
 def plan_cell(
-    cell: Cell, config: Config, existing_rows: Mapping[Key, ResultRow], folder: Path, *, retry: bool = False
+    cell: Cell,
+    config: Config,
+    existing_rows: Mapping[Key, ResultRow],
+    folder: Path,
+    *,
+    retry: bool = False,
+    place: Path | None = None,
 ) -> CellPlan:
     """Plan the missing results of a cell: runs to resume, and one new run for the other seeds.
 
@@ -44,6 +50,7 @@ def plan_cell(
         existing_rows: Latest row of each key.
         folder: Folder of the runs.
         retry: Whether failed seeds are rerun.
+        place: Folder for the runs of this cell; by default one in `folder` that is named by its settings.
 
     Returns:
         The plan.
@@ -59,8 +66,8 @@ def plan_cell(
     old = [row for key, row in existing_rows.items() if key.outdated and key._replace(outdated="") in keys.values()]
     runs = []
     left = set(missing)
-    place = cell_folder(cell, config, folder)
-    places = {place, cell_folder(cell, config, folder, old_names=True)}
+    places = {place} if place else {cell_folder(cell, config, folder, old_names=old) for old in (False, True)}
+    place = place or cell_folder(cell, config, folder)
     for path in sorted(path.parent for one in places for path in one.glob(f"seeds-*/{RUN}")):
         run = read_run(path)
         run_config = run.read_config()

@@ -69,9 +69,9 @@ def _serve(requests: queue.SimpleQueue[RunSpec | None], send: Send) -> None:
     data: dict[str, Dataset] = {}
     while (spec := requests.get()) is not None:
         try:
-            if spec.cell.data not in data:
+            if spec.config.data not in data:
                 data |= load_data([spec])
-            send(ended_to_json(train(spec, data[spec.cell.data], lambda progress: send(_progress_json(progress)))))
+            send(ended_to_json(train(spec, data[spec.config.data], lambda progress: send(_progress_json(progress)))))
         except OutOfTimeError as error:
             send(ended_to_json(Ended(spec, "stopped", reason=str(error))))
         except (SoftspinError, OSError) as error:

@@ -47,7 +47,9 @@ class ThisProcess:
         if spec is None:
             return []
         try:
-            rows = train_run(spec, self._data[spec.cell.data], callback=Reporter(spec, self._report), deadline=deadline)
+            rows = train_run(
+                spec, self._data[spec.config.data], callback=Reporter(spec, self._report), deadline=deadline
+            )
         except BusyError:
             return [Ended(spec, "busy")]
         except TerminatedError:
@@ -79,4 +81,4 @@ def load_data(specs: Sequence[RunSpec]) -> dict[str, Dataset]:
     Raises:
         DataError: One is missing or damaged.
     """
-    return {name: datasets.load(name) for name in dict.fromkeys(spec.cell.data for spec in specs)}
+    return {name: datasets.load(name) for name in dict.fromkeys(spec.config.data for spec in specs)}
