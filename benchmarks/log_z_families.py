@@ -6,6 +6,7 @@ Each family draws `count` machines of n + m units as replicas: biases `(count, n
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Callable
 
 import torch
@@ -77,6 +78,41 @@ def planted_clique(strength: float, inhibition: float) -> Draw:
     return draw
 
 
+def hidden_clique(n: int, m: int, count: int, g: torch.Generator) -> Parameters:
+    """A clique of couplings 2 in a background that inhibits it; biases make every part of it improbable."""
+    size = n // 2 - 1 + int(torch.randint(0, 3, (), generator=g))
+    left, right = _subset(g, count, n, size), _subset(g, count, m, size)
+    inside = left[:, :, None] * right[:, None, :]
+    weight = 2 * inside - (1 - inside) * torch.rand(count, n, m, generator=g)
+    depth = 2 * n * (0.7 + 0.5 * torch.rand(count, 1, generator=g))
+    bias = torch.cat([left, right], -1) * (depth - 2 * size**2) / (2 * size)
+    return bias + 0.3 * _normal(g, count, n + m), weight
+
+
+def clique_of_states(n: int, m: int, count: int, g: torch.Generator) -> Parameters:
+    """A deep mode of both zeros and ones, hidden by biases that favor its opposite."""
+    left, right = 2 * _bits(g, 0.5, count, n) - 1, 2 * _bits(g, 0.5, count, m) - 1
+    strength = (1.0 + torch.rand(count, 1, generator=g)) * 0.35
+    against = strength * n / 2 * (0.75 + 0.2 * torch.rand(count, 1, generator=g))
+    weight = strength[..., None] * left[:, :, None] * right[:, None, :]
+    bias, weight = _spins(-against * torch.cat([left, right], -1), weight)
+    return bias, weight + 0.1 * _normal(g, count, n, m)
+
+
+def two_hidden_cliques(n: int, m: int, count: int, g: torch.Generator) -> Parameters:
+    """Two disjoint cliques that inhibit each other, of nearly equal depth, hidden by biases."""
+    size = n // 2 - 1
+    order_left, order_right = (torch.rand(count, k, generator=g).argsort(-1) for k in (n, m))
+    bias, weight = 0.3 * _normal(g, count, n + m), torch.full((count, n, m), -1.0)
+    for k in range(2):
+        left, right = ((o >= k * size) & (o < (k + 1) * size) for o in (order_left, order_right))
+        inside = (left[:, :, None] & right[:, None, :]).float()
+        weight = weight + 3.0 * inside
+        depth = 2 * n * (0.8 + 0.3 * torch.rand(count, 1, generator=g))
+        bias = bias + torch.cat([left, right], -1) * (depth - 2 * size**2) / (2 * size)
+    return bias, weight
+
+
 def narrow_in_broad(n: int, m: int, count: int, g: torch.Generator) -> Parameters:
     """A narrow deep mode whose units are inhibited in the broad one."""
     bias, weight = 0.3 * _normal(g, count, n + m), 0.2 * _normal(g, count, n, m)
@@ -85,7 +121,7 @@ def narrow_in_broad(n: int, m: int, count: int, g: torch.Generator) -> Parameter
     inside = left[:, :, None] * right[:, None, :]
     depth = n * (0.7 + 0.5 * torch.rand(count, 1, 1, generator=g))
     weight = weight + inside * (2 * depth / size)
-    return bias - torch.cat([left, right], -1) * depth[..., 0] * 0.85, weight
+    return bias - torch.cat([left, right], -1) * depth[..., 0] * 0.93, weight
 
 
 def needle(n: int, m: int, count: int, g: torch.Generator) -> Parameters:
@@ -238,6 +274,9 @@ HARD: dict[str, Draw] = {
     "plain 4": plain(4.0, 2.0),
     "planted clique": planted_clique(2.0, 0.5),
     "planted clique, strong": planted_clique(6.0, 3.0),
+    "hidden clique": hidden_clique,
+    "clique of states": clique_of_states,
+    "two hidden cliques": two_hidden_cliques,
     "narrow in broad": narrow_in_broad,
     "needle": needle,
     "two needles": two_needles,
@@ -275,7 +314,7 @@ def machines(family: str, units: int, count: int, seed: int = 0) -> BipartiteBol
     Returns:
         The machines.
     """
-    g = torch.Generator().manual_seed(seed * 1000 + list(FAMILIES).index(family) * 10_007 + units)
+    g = torch.Generator().manual_seed(seed * 1000 + zlib.crc32(family.encode()) + units)
     bias, weight = FAMILIES[family](units, units, count, g)
     return BipartiteBoltzmann(bias.contiguous(), weight.contiguous())
 

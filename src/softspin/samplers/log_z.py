@@ -7,6 +7,7 @@ together, see :func:`sandwich`. Neither detects a mode that neither the annealin
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any, Literal
 
@@ -20,6 +21,7 @@ from softspin.errors import SupportError, unknown_name
 from softspin.kernels import Implementation
 from softspin.numerics import softplus
 from softspin.random import DrawDomain, KeyDomain, one_uniform
+from softspin.samplers.guards import Chains, Path, guard
 from softspin.samplers.population_log_z import anneal_population
 from softspin.samplers.primitives import (
     anneal,
@@ -115,15 +117,28 @@ def ais(
         R. M. Neal, 2001, Annealed Importance Sampling, arXiv:physics/9803008.
         R. Salakhutdinov and I. Murray, 2008, On the Quantitative Analysis of Deep Belief Networks, ICML.
     """
+    path = Path(
+        base_biases(boltzmann, base),
+        check_schedule(linear_schedule(temperatures) if schedule is None else schedule),
+        implementation,
+    )
+    return forward_chains(boltzmann, path, chains, seed=seed)[0]
+
+
+def forward_chains(
+    boltzmann: Boltzmann, path: Path, chains: int, *, seed: int, domain: int = KeyDomain.FORWARD_AIS
+) -> tuple[LogZ, Chains]:
+    """The estimate of :func:`ais`, and its chains."""
     check_boltzmann(boltzmann)
     check_count("chains", chains)
-    biases = base_biases(boltzmann, base)
-    steps = check_schedule(linear_schedule(temperatures) if schedule is None else schedule)
-    rng_state = replica_rng_states(boltzmann, seed, KeyDomain.FORWARD_AIS)
-    log_weights, _ = anneal(boltzmann, biases, steps, chains, rng_state, implementation=implementation)
+    rng_state = replica_rng_states(boltzmann, seed, domain)
+    log_weights, z = anneal(
+        boltzmann, path.base, path.schedule, chains, rng_state, implementation=path.implementation
+    )
+    log_base = softplus(path.base.to(torch.float64)).sum(-1)
     error = log_mean_error(weight_ess(log_weights), chains)
-    value = softplus(biases.to(torch.float64)).sum(-1) + log_mean_exp(log_weights)
-    return LogZ(
+    value = log_base + log_mean_exp(log_weights)
+    found = LogZ(
         value=value,
         standard_error=error,
         effective_sample_size=weight_ess(log_weights),
@@ -132,6 +147,7 @@ def ais(
         method="ais",
         kind="lower bound",
     )
+    return found, Chains(log_base[..., None] + log_weights, z)
 
 
 @renamed_arguments(machine="boltzmann", kinship="family_correlation")
@@ -173,16 +189,29 @@ def reverse_ais(
         R. B. Grosse, Z. Ghahramani and R. P. Adams, 2015, Sandwiching the Marginal Likelihood Using Bidirectional Monte
         Carlo, arXiv:1511.02543.
     """
+    path = Path(
+        base_biases(boltzmann, base),
+        check_schedule(linear_schedule(temperatures) if schedule is None else schedule),
+        implementation,
+    )
+    return reverse_chains(boltzmann, samples, path, seed=seed, family_correlation=family_correlation)[0]
+
+
+def reverse_chains(
+    boltzmann: Boltzmann, samples: Tensor, path: Path, *, seed: int, family_correlation: Tensor | float
+) -> tuple[LogZ, Chains]:
+    """The estimate of :func:`reverse_ais`, and its chains."""
     check_boltzmann(boltzmann)
     check_chains(samples, boltzmann, what="the samples")
-    biases = base_biases(boltzmann, base)
-    steps = check_schedule(linear_schedule(temperatures) if schedule is None else schedule)
     rng_state = replica_rng_states(boltzmann, seed, KeyDomain.REVERSE_AIS)
     chains = samples.shape[-2]
-    log_weights, _ = anneal(boltzmann, biases, steps.flip(0), chains, rng_state, samples, implementation)
+    log_weights, _ = anneal(
+        boltzmann, path.base, path.schedule.flip(0), chains, rng_state, samples, path.implementation
+    )
     error = log_mean_error(weight_ess(log_weights), chains, family_correlation)
-    value = softplus(biases.to(torch.float64)).sum(-1) - log_mean_exp(log_weights)
-    return LogZ(
+    log_base = softplus(path.base.to(torch.float64)).sum(-1)
+    value = log_base - log_mean_exp(log_weights)
+    found = LogZ(
         value=value,
         standard_error=error,
         effective_sample_size=weight_ess(log_weights) / family_correlation,
@@ -191,6 +220,7 @@ def reverse_ais(
         method="reverse ais",
         kind="upper bound",
     )
+    return found, Chains(log_base[..., None] - log_weights, samples)
 
 
 @renamed_arguments(machine="boltzmann")
@@ -205,13 +235,16 @@ def sandwich(
     base: str | Tensor = "centred",
     schedule: Tensor | None = None,
     implementation: Implementation = "auto",
+    guarded: bool = True,
+    starts: Tensor | None = None,
 ) -> LogZ:
     """AIS in both directions: value and standard error of the forward run, `upper` from the reverse run.
 
     The forward value needs no samples and is what AIS papers report, so it is the value. [lower, upper] runs from 1.96
     standard errors below it to 1.96 above the reverse value, or above the forward one if that is higher. Without
     `samples` a second forward run makes them: its chains are resampled by their weights, and the error of the reverse
-    run accounts for their families. Given `samples` are taken to be independent.
+    run accounts for their families; the interval is extended to that of both forward runs together. Given `samples` are
+    taken to be independent.
 
     If the reverse value is clearly below the forward one, the samples cannot be from the Boltzmann machine. Then it
     warns, and the interval covers both. This detects bad samples only if annealing finds states that they lack.
@@ -231,27 +264,37 @@ def sandwich(
         base: "centred", "bias", "uniform" or biases `(*replicas, D)`, see :func:`base_biases`.
         schedule: Increasing inverse temperatures from 0 to 1, `(T + 1,)`, in place of `temperatures` equal steps.
         implementation: Implementation of the sweeps.
+        guarded: Whether to search for states that annealing misses, see :func:`softspin.samplers.guards.guard`.
+        starts: States to start this search from, such as codes of data, `(*replicas, N, D)`.
 
     Returns:
         The estimate, of kind "estimate", with limits on both sides.
+
+    Warns:
+        SandwichWarning: The two directions contradict each other.
+        LogZWarning: States that annealing misses were found. The limits are then bounds that hold with certainty.
 
     References:
         R. B. Grosse, Z. Ghahramani and R. P. Adams, 2015, Sandwiching the Marginal Likelihood Using Bidirectional Monte
         Carlo, arXiv:1511.02543.
     """
-    path: dict[str, Any] = {
-        "seed": seed,
-        "temperatures": temperatures,
-        "base": base,
-        "schedule": schedule,
-        "implementation": implementation,
-    }
+    check_boltzmann(boltzmann)
     check_count("chains", chains, minimum=2 if samples is None else 1)
-    forward = ais(boltzmann, chains=chains, **path)
+    path = Path(
+        base_biases(boltzmann, base),
+        check_schedule(linear_schedule(temperatures) if schedule is None else schedule),
+        implementation,
+    )
+    forward, ends = forward_chains(boltzmann, path, chains, seed=seed)
     family_correlation: Tensor | float = 1.0
+    low, high = forward.lower, forward.value + NORMAL_95 * forward.standard_error
     if samples is None:
-        samples, family_correlation = _draws(boltzmann, chains, **path)
-    reverse = reverse_ais(boltzmann, samples, family_correlation=family_correlation, **path)
+        again, other_ends = forward_chains(boltzmann, path, chains, seed=seed, domain=KeyDomain.AIS_SAMPLES)
+        samples, family_correlation = _resampled(boltzmann, other_ends, seed)
+        low, high = _of_both(low, high, forward, again)
+    reverse, starts_of_reverse = reverse_chains(
+        boltzmann, samples, path, seed=seed, family_correlation=family_correlation
+    )
     crossed = reverse.upper < forward.lower - ROUNDING * (1 + forward.value.abs())
     if bool(crossed.any()):
         worst, name = worst_replica(forward.lower - reverse.upper)
@@ -261,31 +304,32 @@ def sandwich(
             SandwichWarning,
             stacklevel=3,
         )
-    lowest = torch.minimum(forward.lower, reverse.value - NORMAL_95 * reverse.standard_error)
-    low = torch.where(crossed, lowest, forward.lower)
-    high = torch.maximum(reverse.upper, forward.value + NORMAL_95 * forward.standard_error)
-    return forward._replace(lower=low, upper=high, method="sandwich", kind="estimate")
-
-
-def _draws(
-    boltzmann: Boltzmann,
-    chains: int,
-    *,
-    seed: int,
-    temperatures: int,
-    base: str | Tensor,
-    schedule: Tensor | None,
-    implementation: Implementation,
-) -> tuple[Tensor, Tensor]:
-    """Samples `(*replicas, chains, D)` by annealing and resampling, and their mean square family size."""
-    steps = linear_schedule(temperatures) if schedule is None else schedule
-    rng_state = replica_rng_states(boltzmann, seed, KeyDomain.AIS_SAMPLES)
-    log_weights, z = anneal(
-        boltzmann, base_biases(boltzmann, base), steps, chains, rng_state, implementation=implementation
+    lowest = torch.minimum(low, reverse.value - NORMAL_95 * reverse.standard_error)
+    found = forward._replace(
+        lower=torch.where(crossed, lowest, low),
+        upper=torch.maximum(reverse.upper, high),
+        method="sandwich",
+        kind="estimate",
     )
-    weights = torch.exp(log_weights - log_weights.amax(-1, keepdim=True))
+    if not guarded:
+        return found
+    return guard(boltzmann, found, ends, starts_of_reverse, path, seed=seed, starts=starts, stacklevel=3)
+
+
+def _of_both(low: Tensor, high: Tensor, one: LogZ, two: LogZ) -> tuple[Tensor, Tensor]:
+    """An interval, extended to that of two independent estimates of equal cost together."""
+    value = torch.logaddexp(one.value, two.value) - math.log(2)
+    share = torch.sigmoid(one.value - two.value)
+    error = torch.sqrt((share * one.standard_error).square() + ((1 - share) * two.standard_error).square())
+    return torch.minimum(low, value - NORMAL_95 * error), torch.maximum(high, value + NORMAL_95 * error)
+
+
+def _resampled(boltzmann: Boltzmann, chains: Chains, seed: int) -> tuple[Tensor, Tensor]:
+    """Samples `(*replicas, C, D)`: annealed chains, resampled by their weights; and their mean square family size."""
+    rng_state = replica_rng_states(boltzmann, seed, KeyDomain.AIS_SAMPLES)
+    weights = torch.exp(chains.log_weights - chains.log_weights.amax(-1, keepdim=True))
     parents = systematic(weights, one_uniform(rng_state, DrawDomain.RESAMPLE)[..., None])
-    return z.gather(-2, parents[..., None].expand(z.shape)), mean_square_family(parents)
+    return chains.z.gather(-2, parents[..., None].expand(chains.z.shape)), mean_square_family(parents)
 
 
 @renamed_arguments(machine="boltzmann")

@@ -31,6 +31,9 @@ class LogZ(NamedTuple):
     """exact, ais, reverse ais, sandwich, population"""
     kind: str
     """exact, lower bound, upper bound, estimate"""
+    flagged: Tensor | None = None
+    """Whether annealing misses states that a search found, `(*replicas,)`; None if there was no search. Where it does,
+    `lower` and `upper` are bounds that hold with certainty, and `value` is an estimate between them without error."""
 
 
 def log_mean_exp(log_weights: Tensor) -> Tensor:
