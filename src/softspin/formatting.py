@@ -55,7 +55,8 @@ def result_line(row: ResultRow, part: str = "test") -> str:
         'test NLL 84.20 +- 0.05, log Z in [29.90, 30.10]; independent pixels: 206.10'
     """
     error = "" if row.standard_error is None else f" +- {row.standard_error:.2f}"
-    return f"{part} NLL {number(row.nll)}{error}, {log_z_text(row)}; independent pixels: {number(row.baseline_nll)}"
+    found = f"{part} NLL {number(row.nll)}{error}, {log_z_text(row)}; independent pixels: {number(row.baseline_nll)}"
+    return found if row.warning is None else f"{found}; WARNING: {row.warning}"
 
 
 def result_sentence(rows: Sequence[ResultRow] | None) -> str:
@@ -79,6 +80,8 @@ def result_sentence(rows: Sequence[ResultRow] | None) -> str:
     else:
         ends = [f"{end(row.test_nll for row in rows):.2f}" for end in (min, max)]
         text = f"Test NLL {nll:.2f} nats, mean of {len(rows)} replicas ({' to '.join(ends)})"
+    if warned := [row.warning for row in rows if row.warning is not None]:
+        text += f"; WARNING: {warned[0]}"
     if first.baseline_nll is None:
         return f"{text}."
     gain = first.baseline_nll - nll
@@ -105,9 +108,13 @@ def log_z_interval(value: float | None, low: float | None, high: float | None) -
     Example:
         >>> log_z_interval(2.0, 2.0, 2.0), log_z_interval(2.0, None, 2.5)
         ('log Z = 2.00 (exact)', 'log Z in [-inf, 2.50]')
+        >>> log_z_interval(2.0, 1.5, None)
+        'log Z >= 1.50 (upper end unknown)'
     """
     if low is not None and low == high:
         return f"log Z = {number(value)} (exact)"
+    if low is not None and high is None:
+        return f"log Z >= {low:.2f} (upper end unknown)"
     ends = ["-inf" if low is None else f"{low:.2f}", "inf" if high is None else f"{high:.2f}"]
     return f"log Z in [{', '.join(ends)}]"
 
@@ -117,10 +124,20 @@ def detail_lines(row: ResultRow) -> list[str]:
     lines, low, high = [], row.nll_low, row.nll_high
     if low is not None and high is not None and "exact" not in log_z_text(row):
         lines.append(f"NLL over the interval of log Z: {low:.2f} to {high:.2f}")
+    elif low is not None and "exact" not in log_z_text(row):
+        lines.append(f"NLL over the interval of log Z: at least {low:.2f}")
     lines.append(f"ELBO {number(row.elbo)} = reconstruction {number(row.reconstruction)} - KL {number(row.kl)}")
     active, size = number(row.active_bits, ".0f"), number(row.effective_sample_size, ".1f")
     samples, images = number(row.test_samples, ","), number(row.images, ",")
     lines.append(f"{active} active bits; effective sample size {size} of {samples}; {images} images")
+    if row.importance_bias is not None:
+        shape = "" if row.pareto_k is None else f"Pareto k {row.pareto_k:.2f}, "
+        shape += "" if row.unreliable_images is None else f"above 0.7 for {row.unreliable_images:.1%} of the images; "
+        missed = number(row.importance_missed, ".3f")
+        lines.append(
+            f"importance weights: {shape}NLL too high by about {row.importance_bias:.3f} (finite samples) and at least "
+            f"{missed} (states that the posterior misses)"
+        )
     return lines
 
 

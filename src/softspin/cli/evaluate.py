@@ -13,7 +13,7 @@ from softspin.cli.progress import counting
 from softspin.cli.runs import check_split, open_data, open_model
 from softspin.errors import ConfigError
 from softspin.formatting import detail_lines, replica_name, result_line
-from softspin.training.results import exact_result_rows, result_rows
+from softspin.training.results import check_result, exact_result_rows, result_rows
 
 
 def evaluate(
@@ -47,6 +47,7 @@ def evaluate(
     else:
         with counting(len(images.test)) as progress:
             rows = result_rows(model.net, images, config, progress)
+    check_result(rows)
     if json:
         how = {"split": split, "checkpoint": which, "exact": exact}
         say_json([{**how, **row.to_json()} for row in rows])

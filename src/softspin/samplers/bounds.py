@@ -70,13 +70,31 @@ def block_log_weight(boltzmann: Boltzmann, block: int, z: Tensor) -> Tensor:
     return softplus(boltzmann.block_field(block, rest)).sum(-1) - boltzmann.energy(rest)
 
 
-def state_keys(boltzmann: Boltzmann, block: int, z: Tensor) -> Tensor:
-    """Keys of the units outside of one block, `(*replicas, ...)` int64: a random linear function of the bits."""
-    largest = (1 << KEY_BITS) // boltzmann.units
+def state_keys(z: Tensor, left_out: slice | Tensor | None = None) -> Tensor:
+    """Keys of states `(..., D)`, `(...,)` int64: a random linear function of the bits, without those left out."""
+    units = z.shape[-1]
     generator = torch.Generator().manual_seed(0)
-    factors = torch.randint(1, largest, (boltzmann.units,), generator=generator).to(z.device, torch.float64)
-    factors[boltzmann.blocks[block]] = 0
+    factors = torch.randint(1, (1 << KEY_BITS) // units, (units,), generator=generator).to(z.device, torch.float64)
+    if left_out is not None:
+        factors[left_out] = 0
     return (z.to(torch.float64) @ factors).to(torch.int64)
+
+
+def distinct(z: Tensor) -> Tensor:
+    """Which states `(..., N, D)` are the first of their kind, `(..., N)`.
+
+    >>> distinct(torch.tensor([[0.0, 1.0], [1.0, 1.0], [0.0, 1.0]])).tolist()
+    [True, True, False]
+    """
+    keys, order = state_keys(z).sort(-1, stable=True)
+    return torch.ones_like(keys, dtype=torch.bool).scatter(-1, order, ~_repeated(keys))
+
+
+def _repeated(keys: Tensor) -> Tensor:
+    """Which sorted keys equal the one before."""
+    same = torch.zeros_like(keys, dtype=torch.bool)
+    same[..., 1:] = keys[..., 1:] == keys[..., :-1]
+    return same
 
 
 def known_states(boltzmann: Boltzmann, block: int, z: Tensor) -> Known:
@@ -90,11 +108,9 @@ def known_states(boltzmann: Boltzmann, block: int, z: Tensor) -> Known:
     Returns:
         The states and their weights.
     """
-    keys, order = state_keys(boltzmann, block, z).sort(-1)
+    keys, order = state_keys(z, boltzmann.blocks[block]).sort(-1)
     log_weights = block_log_weight(boltzmann, block, z.to(torch.float64)).gather(-1, order)
-    repeated = torch.zeros_like(keys, dtype=torch.bool)
-    repeated[..., 1:] = keys[..., 1:] == keys[..., :-1]
-    return Known(block, keys, log_weights.masked_fill(repeated, -torch.inf))
+    return Known(block, keys, log_weights.masked_fill(_repeated(keys), -torch.inf))
 
 
 def is_known(known: Known, keys: Tensor) -> Tensor:

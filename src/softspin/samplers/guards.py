@@ -91,7 +91,7 @@ def hybrid_estimate(boltzmann: Boltzmann, known: Known, chains: Chains) -> Hybri
         The estimate with its standard error, `(*replicas,)` each.
     """
     count = chains.log_weights.shape[-1]
-    inside = is_known(known, state_keys(boltzmann, known.block, chains.z))
+    inside = is_known(known, state_keys(chains.z, boltzmann.blocks[known.block]))
     rest = chains.log_weights.masked_fill(inside, -torch.inf)
     value = torch.logaddexp(known.log_sum, rest.logsumexp(-1) - math.log(count))
     relative = torch.exp(rest - value[..., None])

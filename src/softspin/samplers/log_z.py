@@ -243,8 +243,7 @@ def sandwich(
     The forward value needs no samples and is what AIS papers report, so it is the value. [lower, upper] runs from 1.96
     standard errors below it to 1.96 above the reverse value, or above the forward one if that is higher. Without
     `samples` a second forward run makes them: its chains are resampled by their weights, and the error of the reverse
-    run accounts for their families; the interval is extended to that of both forward runs together. Given `samples` are
-    taken to be independent.
+    run accounts for their families. Given `samples` are taken to be independent.
 
     If the reverse value is clearly below the forward one, the samples cannot be from the Boltzmann machine. Then it
     warns, and the interval covers both. This detects bad samples only if annealing finds states that they lack.
@@ -264,7 +263,8 @@ def sandwich(
         base: "centred", "bias", "uniform" or biases `(*replicas, D)`, see :func:`base_biases`.
         schedule: Increasing inverse temperatures from 0 to 1, `(T + 1,)`, in place of `temperatures` equal steps.
         implementation: Implementation of the sweeps.
-        guarded: Whether to search for states that annealing misses, see :func:`softspin.samplers.guards.guard`.
+        guarded: Whether to extend the interval to that of both forward runs together, and to search for states that
+            annealing misses, see :func:`softspin.samplers.guards.guard`.
         starts: States to start this search from, such as codes of data, `(*replicas, N, D)`.
 
     Returns:
@@ -291,7 +291,8 @@ def sandwich(
     if samples is None:
         again, other_ends = forward_chains(boltzmann, path, chains, seed=seed, domain=KeyDomain.AIS_SAMPLES)
         samples, family_correlation = _resampled(boltzmann, other_ends, seed)
-        low, high = _of_both(low, high, forward, again)
+        if guarded:
+            low, high = _of_both(low, high, forward, again)
     reverse, starts_of_reverse = reverse_chains(
         boltzmann, samples, path, seed=seed, family_correlation=family_correlation
     )
