@@ -52,10 +52,10 @@ def pareto_k(tail: Tensor) -> Tensor:
         J. Zhang and M. A. Stephens, 2009, A New and Efficient Estimation Method for the Generalized Pareto
         Distribution, Technometrics 51.
     """
-    ordered = tail.to(torch.float64).sort(-1).values
-    count = ordered.shape[-1] - 1
+    count = tail.shape[-1] - 1
     if count < 5:
-        return torch.full(ordered.shape[:-1], torch.nan, dtype=torch.float64, device=tail.device)
+        return torch.full(tail.shape[:-1], torch.nan, dtype=torch.float64, device=tail.device)
+    ordered = tail.to(torch.float64).sort(-1).values
     weights = torch.exp(ordered - ordered[..., -1:])
     x = weights[..., 1:] - weights[..., :1]
     largest = x[..., -1]

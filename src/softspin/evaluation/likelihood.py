@@ -127,6 +127,7 @@ def evaluate(
     per_image: bool = False,
     progress: Callable[[int], None] | None = None,
     compiled: bool = False,
+    diagnose: bool = False,
     states: Tensor | None = None,
 ) -> Likelihood:
     """Estimate the likelihood of the discrete model on binary images by importance sampling.
@@ -147,7 +148,8 @@ def evaluate(
         per_image: Whether to return log p(x) of every image.
         progress: Called with the number of images done.
         compiled: Fuse the operations on a chunk by torch.compile; worth it if the same model is evaluated many times.
-            The shape of the tails is then not computed.
+        diagnose: Whether to fit the tails of the importance weights, which keeps 3 sqrt(S) of them for each image;
+            not possible with `compiled`.
         states: States that may have been missed, such as codes of other images, `(R, M, D)`.
 
     Returns:
@@ -174,7 +176,9 @@ def evaluate(
         boltzmann = model.prior(validate=False)
         for start, x in image_batches(images, batch, model.mean, model.likelihood.check_data):
             index = torch.arange(start, start + len(x), device=keys.device)
-            sums, tail = _importance(model, boltzmann, x, keys, index, samples, chunk, compiled and len(x) == batch)
+            fused = compiled and len(x) == batch
+            kept = tail_length(samples) + 1 if diagnose and not compiled else 0
+            sums, tail = _importance(model, boltzmann, x, keys, index, samples, chunk, fused, kept)
             known = None if states is None else log_joint_of_states(model, boltzmann, x, states)
             totals.add(sums, tail, known, per_image)
             if progress is not None:
@@ -191,15 +195,16 @@ def _importance(
     samples: int,
     chunk: int,
     compiled: bool,
-) -> tuple[_Sums, Tensor | None]:
-    """Sum over all importance samples of one batch of images, a chunk at a time; and the largest log weights."""
+    kept: int,
+) -> tuple[_Sums, Tensor]:
+    """Sum over all importance samples of one batch of images, a chunk at a time; and the `kept` largest log weights."""
     x = x.expand(model.replicas, *x.shape)
     words = word_offsets(model.units, keys.device)
     nothing = torch.full(x.shape[:2], -torch.inf, dtype=torch.float64, device=x.device)
     zero = torch.zeros_like(nothing)
     # Separate tensors, as after the first chunk: compiled code depends on which of them are the same.
     sums = _Sums(nothing, nothing.clone(), zero, zero.clone(), x.new_zeros(*x.shape[:2], model.units))
-    tail = None if compiled else nothing[..., None][..., :0]
+    tail = nothing[..., None][..., :0]
     for start in range(0, samples, chunk):
         which = torch.arange(start, min(start + chunk, samples), device=x.device)
         # Other shapes, of the last batch or chunk, would be compiled once more.
@@ -208,9 +213,9 @@ def _importance(
             continue
         terms = _terms(model, boltzmann, x, keys, index, which, words)
         sums = _accumulate(sums, *terms)
-        if tail is not None:
+        if kept:
             tail = torch.cat([tail, (terms[0] - terms[1]).movedim(1, -1)], dim=-1)
-            tail = tail.topk(min(tail_length(samples) + 1, tail.shape[-1])).values
+            tail = tail.topk(min(kept, tail.shape[-1])).values
     return sums, tail
 
 
@@ -272,7 +277,7 @@ class _Totals:
         self.smallest: Tensor | None = None
         self.each: list[Tensor] = []
 
-    def add(self, sums: _Sums, tail: Tensor | None, known: Tensor | None, keep: bool) -> None:
+    def add(self, sums: _Sums, tail: Tensor, known: Tensor | None, keep: bool) -> None:
         log_mean = sums.log_sum - math.log(self.samples)
         self.log_weight.add(log_mean)
         self.reconstruction.add(sums.reconstruction / self.samples)
@@ -284,7 +289,7 @@ class _Totals:
         mean = sums.on.to(torch.float64) / self.samples
         self.posterior.add(mean)
         self.noise.add(mean * (1 - mean) / (self.samples - 1) if self.samples > 1 else torch.full_like(mean, torch.nan))
-        shape = torch.full_like(log_mean, torch.nan) if tail is None else pareto_k(tail)
+        shape = pareto_k(tail)
         self.shape.add(shape)
         self.unreliable.add(torch.where(shape.isnan(), shape, (shape > PARETO_K).to(shape)))
         variance_of_log = (1 / size - 1 / self.samples).clamp(min=0)

@@ -86,7 +86,7 @@ def distinct(z: Tensor) -> Tensor:
     >>> distinct(torch.tensor([[0.0, 1.0], [1.0, 1.0], [0.0, 1.0]])).tolist()
     [True, True, False]
     """
-    keys, order = state_keys(z).sort(-1, stable=True)
+    keys, order = state_keys(z).sort(dim=-1, stable=True)
     return torch.ones_like(keys, dtype=torch.bool).scatter(-1, order, ~_repeated(keys))
 
 

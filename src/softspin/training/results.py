@@ -42,8 +42,9 @@ def result_rows(
     states = likely_states(model, (data.train, data.valid, data.test))
     options = {"temperatures": config.test_temperatures, "chains": config.test_chains}
     log_z = log_z_for(model, **options, seed=seeds, states=states)
+    checks: dict[str, Any] = {"diagnose": True, "states": states}
     found = evaluate(
-        model, data.test, log_z=log_z, samples=config.test_samples, seed=seeds, progress=progress, states=states
+        model, data.test, log_z=log_z, samples=config.test_samples, seed=seeds, progress=progress, **checks
     )
     numbers = [
         {
