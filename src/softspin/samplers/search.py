@@ -79,23 +79,33 @@ def mean_field_ascent(boltzmann: Boltzmann, means: Tensor, iterations: int = 10)
     return (means > 0.5).to(means.dtype)
 
 
-def structured_starts(boltzmann: Boltzmann) -> Tensor:
-    """Each unit with its 1, 2, 4, ... strongest neighbors on, and the signs of the largest eigenvectors of W.
+def structured_starts(boltzmann: Boltzmann, count: int, rng_state: Tensor) -> Tensor:
+    """Units with their 1, 2, 4, ... strongest neighbors on, the signs of dominant eigenvectors of W, all off, all on.
+
+    W is used by products only: a dense matrix of a large RBM would need more memory than its parameters.
+
+    Args:
+        boltzmann: Boltzmann machine.
+        count: Number of states, about.
+        rng_state: Key and counter, `(*replicas, 2)`.
 
     Returns:
-        States, `(*replicas, N, D)`, with N about D log D.
+        States, `(*replicas, N, D)`.
     """
-    coupling = boltzmann.coupling.detach()
-    units = boltzmann.units
-    rank = coupling.argsort(-1, descending=True).argsort(-1)
+    units, replicas = boltzmann.units, boltzmann.batch_shape
+    bias = boltzmann.bias.detach().unsqueeze(-2)
     sizes = [1 << k for k in range(units.bit_length())]
-    eye = torch.eye(units, dtype=coupling.dtype, device=coupling.device)
-    expanded = [((rank < size) & (coupling > 0)).to(coupling) + eye for size in sizes]
-    _, vectors = torch.linalg.eigh(coupling)
-    few = torch.cat([vectors[..., :4], vectors[..., -4:]], dim=-1).mT
-    ends = eye.new_zeros(*boltzmann.batch_shape, 2, units)
-    ends[..., 1, :] = 1
-    return torch.cat([*expanded, (few > 0).to(coupling), (few < 0).to(coupling), ends], dim=-2).clamp(max=1)
+    one = evenly(torch.eye(units, dtype=bias.dtype, device=bias.device), max(1, count // len(sizes)))
+    one = one.expand(*replicas, *one.shape)
+    rows = boltzmann.field(one).detach() - bias
+    rank = rows.argsort(-1, descending=True).argsort(-1)
+    expanded = [((rank < size) & (rows > 0)).to(bias) + one for size in sizes]
+    vectors = replica_uniforms(boltzmann, rng_state, (8, units), DrawDomain.RESAMPLE) - 0.5
+    for _ in range(12):
+        vectors = boltzmann.field(vectors).detach() - bias
+        vectors = vectors / vectors.abs().amax(-1, keepdim=True).clamp(min=torch.finfo(vectors.dtype).tiny)
+    ends = torch.stack([torch.zeros_like(vectors[..., 0, :]), torch.ones_like(vectors[..., 0, :])], dim=-2)
+    return torch.cat([*expanded, (vectors > 0).to(bias), (vectors < 0).to(bias), ends], dim=-2).clamp(max=1)
 
 
 def random_starts(boltzmann: Boltzmann, count: int, rng_state: Tensor) -> Tensor:
@@ -133,7 +143,7 @@ def find_states(boltzmann: Boltzmann, rng_state: Tensor, *, count: int, starts: 
         All states seen, the starts included, and the best ones.
     """
     given = [] if starts is None else [starts.to(boltzmann.bias.dtype)]
-    structured = evenly(structured_starts(boltzmann), count)
+    structured = structured_starts(boltzmann, count, rng_state)
     drawn = random_starts(boltzmann, count, rng_state)
     found = [
         block_ascent(boltzmann, structured),
