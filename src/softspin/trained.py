@@ -16,7 +16,9 @@ from softspin.distributions import Boltzmann
 from softspin.errors import ConfigError, RunError, ShapeError, SharingError, SupportError
 from softspin.evaluation import Likelihood, evaluate, log_z_for
 from softspin.evaluation.draws import replica_keys, uniforms
+from softspin.evaluation.partition import check_log_z
 from softspin.evaluation.running import evaluating
+from softspin.evaluation.stored import check_stored
 from softspin.model import DiscreteVAE, restore
 from softspin.provenance import find_device
 from softspin.records import ModelRecord, ResultRow
@@ -205,14 +207,22 @@ class Model:
 
         Returns:
             Value, interval and standard error, `(R,)` each for R replicas.
+
+        Raises:
+            SupportError: The parameters are too large for a finite log Z.
+
+        Warns:
+            LogZWarning: States were found that annealing misses; the interval is then one of bounds.
         """
         config = self.config
-        return log_z_for(
+        found = log_z_for(
             self.net,
             temperatures=config.test_temperatures if temperatures is None else temperatures,
             chains=config.test_chains if chains is None else chains,
             seed=seed,
         )
+        check_log_z(found)
+        return found
 
     def nll(self, x: Tensor, *, samples: int | None = None, log_z: LogZ | None = None, seed: int = 0) -> Likelihood:
         """Estimate the negative log-likelihood by importance sampling.
@@ -239,7 +249,7 @@ class Model:
         rows, samples = self._images(x), self.config.test_samples if samples is None else samples
         if log_z is None:
             log_z = self._log_z = self._log_z or self.log_z(seed=seed)
-        return evaluate(self.net, rows, log_z=log_z, samples=samples, seed=seed)
+        return evaluate(self.net, rows, log_z=log_z, samples=samples, seed=seed, diagnose=True)
 
     @property
     def result(self) -> tuple[ResultRow, ...] | None:
@@ -400,6 +410,8 @@ def load(path: str | os.PathLike[str], which: str = "best", *, device: str = "au
         net, config, metadata = files.read(path)
         if which == "last" != metadata.which:
             raise ConfigError(f"{path} is a shared model with the 'best' parameters, not 'last'; use which='best'")
+        if metadata.result is not None and len(metadata.result) == net.replicas:
+            metadata = dataclasses.replace(metadata, result=check_stored(net, metadata.result))
         return Model(net.to(find_device(device)), config, metadata.data.shape, path, metadata)
     if not (path / RUN).exists():
         raise RunError(f"no model in {path}; expected {RUN} of a run, or {files.TENSORS} of a shared model")

@@ -42,7 +42,7 @@ def test_it_repeats_the_rows_as_the_command_line_prints_them(
     with pytest.raises(SystemExit):
         run()
     printed = [line.strip() for line in capsys.readouterr().out.splitlines()]
-    assert len(printed) == 6, "two replicas: a result, the ELBO, bits and sample sizes"
+    assert len(printed) == 6, "two replicas: a result, the ELBO, bits and sample sizes, the weights"
     for line in printed:
         assert f"- {line}\n" in text
 
