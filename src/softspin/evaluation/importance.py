@@ -23,6 +23,8 @@ from softspin.samplers.primitives import replica_rng_states, split_replicas, swe
 
 PARETO_K = 0.7
 """Largest shape of the tail at which a mean of weights is reliable (Vehtari et al. 2024)."""
+ROUNDING = 1e-9
+"""Relative differences of weights up to this are no tail."""
 STATES = 1024
 """Largest number of codes of images whose states are tried for all other images."""
 SWEEPS = 20
@@ -59,11 +61,11 @@ def pareto_k(tail: Tensor) -> Tensor:
     weights = torch.exp(ordered - ordered[..., -1:])
     x = weights[..., 1:] - weights[..., :1]
     largest = x[..., -1]
-    equal = largest <= 0
+    equal = largest <= ROUNDING
     quartile = torch.maximum(x[..., int(count / 4 + 0.5) - 1], largest * 1e-12)
     grid = 30 + int(math.sqrt(count))
     steps = 1 - torch.sqrt(grid / (torch.arange(1, grid + 1, dtype=torch.float64, device=tail.device) - 0.5))
-    b = steps / (3 * quartile[..., None]) + 1 / largest[..., None]
+    b = steps / (3 * quartile[..., None]) + 1 / largest[..., None]  # infinite or NaN only for equal weights
     shape = torch.log1p(-b[..., None] * x[..., None, :]).mean(-1)
     log_profile = count * (torch.log(-b / shape) - shape - 1)
     mean_b = (torch.softmax(log_profile, -1) * b).sum(-1)
