@@ -1,6 +1,6 @@
 """Families of Boltzmann machines that are hard for annealing, with log Z by enumeration, for `log_z_guards.py`.
 
-Each family draws `count` machines of n + m units as replicas: biases `(count, n + m)`, weights `(count, n, m)`, float32.
+Each family draws `count` machines of n + m units as replicas: biases `(count, n + m)`, weights `(count, n, m)`.
 """
 
 from __future__ import annotations
@@ -331,7 +331,9 @@ def enumerated_log_z(boltzmann: BipartiteBoltzmann) -> Tensor:
     Returns:
         log Z, float64.
     """
-    return torch.stack([_enumerated(*one) for one in zip(boltzmann.bias.double(), boltzmann.weight.double())])
+    return torch.stack(
+        [_enumerated(*one) for one in zip(boltzmann.bias.double(), boltzmann.weight.double(), strict=True)]
+    )
 
 
 def _enumerated(bias: Tensor, weight: Tensor) -> Tensor:

@@ -102,7 +102,11 @@ def trained(temperatures: int, chains: int) -> list[dict[str, Any]]:
     import softspin
 
     rows = []
-    for data, method, bits in (("digits8x8", "dvae#-power", 60), ("digits8x8", "dvae++-exp", 100), ("bars-and-stripes-8x8", "dvae#-exp", 60)):
+    for data, method, bits in (
+        ("digits8x8", "dvae#-power", 60),
+        ("digits8x8", "dvae++-exp", 100),
+        ("bars-and-stripes-8x8", "dvae#-exp", 60),
+    ):
         config = softspin.Config(
             data=data, method=method, structure="1-linear", bits_per_group=bits, steps=2000, seeds=(0, 1), device="cpu",
             test_temperatures=100, test_chains=50, test_samples=50,

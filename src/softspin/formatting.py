@@ -130,15 +130,23 @@ def detail_lines(row: ResultRow) -> list[str]:
     active, size = number(row.active_bits, ".0f"), number(row.effective_sample_size, ".1f")
     samples, images = number(row.test_samples, ","), number(row.images, ",")
     lines.append(f"{active} active bits; effective sample size {size} of {samples}; {images} images")
-    if row.importance_bias is not None:
-        shape = "" if row.pareto_k is None else f"Pareto k {row.pareto_k:.2f}, "
-        shape += "" if row.unreliable_images is None else f"above 0.7 for {row.unreliable_images:.1%} of the images; "
-        missed = number(row.importance_missed, ".3f")
-        lines.append(
-            f"importance weights: {shape}NLL too high by about {row.importance_bias:.3f} (finite samples) and at least "
-            f"{missed} (states that the posterior misses)"
-        )
-    return lines
+    return lines + importance_lines(row)
+
+
+def importance_lines(row: ResultRow) -> list[str]:
+    """Format the diagnostics of the importance weights; no line if there are none, as in older results.
+
+    >>> row = ResultRow(status="ok", seed=0, steps=10, short=True, variant={}, nll=84.2, pareto_k=0.41,
+    ...                 unreliable_images=0.021, importance_bias=0.004, importance_missed=0.0)
+    >>> print(importance_lines(row)[0])
+    importance weights: Pareto k 0.41, above 0.7 for 2.1% of the images; NLL too high by about 0.004
+    """
+    if row.importance_bias is None:
+        return []
+    shape = "" if row.pareto_k is None else f"Pareto k {row.pareto_k:.2f}, "
+    shape += "" if row.unreliable_images is None else f"above 0.7 for {row.unreliable_images:.1%} of the images; "
+    missed = f", and by {row.importance_missed:.3f} or more for states missed" if row.importance_missed else ""
+    return [f"importance weights: {shape}NLL too high by about {row.importance_bias:.3f}{missed}"]
 
 
 def number(value: float | None, form: str = ".2f") -> str:

@@ -37,8 +37,7 @@ def test_a_stored_log_z_below_the_bound_is_corrected_and_reported(tiny: Path, tm
     assert rows is not None
     lower = {"nll": -5, "nll_low": -5, "nll_high": -5, "log_z": -5, "log_z_low": -5, "log_z_high": -5}
     forged = [
-        dataclasses.replace(row, **{name: getattr(row, name) + shift for name, shift in lower.items()})
-        for row in rows
+        dataclasses.replace(row, **{name: getattr(row, name) + shift for name, shift in lower.items()}) for row in rows
     ]
     model.metadata = dataclasses.replace(model.metadata, result=tuple(forged))
     model.save(tmp_path / "low.safetensors")

@@ -79,7 +79,7 @@ def test_states_that_were_not_missed_are_no_evidence() -> None:
 
 
 def test_the_bias_of_finite_samples_is_estimated() -> None:
-    """40 seeds x 30 images with 100 samples: the mean excess of the NLL over the exact one, within 5 standard errors."""
+    """40 seeds x 30 images, 100 samples: the mean excess of the NLL over the exact one, within 5 standard errors."""
     model, images = small_model(seeds=(0,)), some_images(30)
     log_z, truth = exact_log_z(model), exact_log_likelihood(model, images)
     runs = [evaluate(model, images, log_z=log_z, samples=100, seed=seed, per_image=True) for seed in range(40)]

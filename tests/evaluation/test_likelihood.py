@@ -102,7 +102,9 @@ def test_all_numbers_match_their_formulas() -> None:
 def same(a: Likelihood, b: Likelihood, replicas: slice = slice(None)) -> None:
     for name, value in a._asdict().items():
         if isinstance(value, Tensor):
-            torch.testing.assert_close(value[replicas], getattr(b, name), rtol=1e-11, atol=1e-11, equal_nan=True, msg=name)
+            torch.testing.assert_close(
+                value[replicas], getattr(b, name), rtol=1e-11, atol=1e-11, equal_nan=True, msg=name
+            )
 
 
 @with_torch_warnings

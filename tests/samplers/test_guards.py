@@ -85,7 +85,7 @@ def test_a_machine_of_independent_units_has_tight_bounds() -> None:
 
 
 def test_known_states_and_the_rest_add_up() -> None:
-    """Exact draws, each with the weight Z: the estimate of the rest is a binomial fraction, within 5 standard errors."""
+    """Exact draws, each with the weight Z: the rest is estimated by a binomial fraction, within 5 standard errors."""
     boltzmann = small_rbm()
     truth, everything = true_log_z(boltzmann), states(boltzmann.units)
     p = torch.softmax(-boltzmann.energy(everything), 0)
@@ -147,7 +147,8 @@ def test_the_hidden_clique_of_a_shared_model(families: ModuleType) -> None:
     blind = sandwich(boltzmann, seed=0, temperatures=300, chains=200, guarded=False)
     assert bool(blind.upper < truth - 20)
     assert bool(blind.upper - blind.lower < 0.2)
-    with pytest.warns(LogZWarning, match=r"^replica 0: annealing gives log Z in \[.*, but the states found give .*certain$"):
+    message = r"^replica 0: annealing gives log Z in \[.*, but the states found give .*certain$"
+    with pytest.warns(LogZWarning, match=message):
         found = sandwich(boltzmann, seed=0, temperatures=300, chains=200)
     assert bool((found.lower <= truth) & (truth <= found.upper))
     assert bool(truth - found.lower < 0.1), "the clique has few states"

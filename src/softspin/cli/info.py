@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,15 @@ from softspin.cli.runs import check_run
 from softspin.cli.train import resume_hint
 from softspin.config import Config
 from softspin.errors import CheckpointError, JournalError, RunError
-from softspin.formatting import config_overrides, overrides_text, replica_name, result_line, result_sentence
+from softspin.evaluation.stored import check_stored
+from softspin.formatting import (
+    config_overrides,
+    importance_lines,
+    overrides_text,
+    replica_name,
+    result_line,
+    result_sentence,
+)
 from softspin.records import ModelRecord, ResultRow, RunRecord
 from softspin.sharing import files
 from softspin.training import checkpoint, journal
@@ -111,7 +120,9 @@ def read_info(run: Path) -> Info:
 
 
 def _shared_info(path: Path) -> Info:
-    _, config, record = files.read(path)
+    net, config, record = files.read(path)
+    if record.result is not None and len(record.result) == net.replicas:
+        record = dataclasses.replace(record, result=check_stored(net, record.result))
     best = zip(record.steps, record.valid_nll, strict=True)
     return Info(
         folder=path,
@@ -138,7 +149,10 @@ def _groups(found: Info) -> dict[str, list[tuple[str, str]]]:
     """Titles, and below each the lines with a name and a value."""
     config, record, data, shape = found.config, found.record, found.record.data, found.config.shape
     origin = record.provenance
-    rows = [("replica", f"{replica_name(row)}: {result_line(row)}") for row in found.result or []]
+    rows = []
+    for row in found.result or []:
+        rows.append(("replica", f"{replica_name(row)}: {result_line(row)}"))
+        rows += [("", line) for line in importance_lines(row)]
     return {
         "Damaged": [("file", damage) for damage in found.damage],
         "Result": rows,

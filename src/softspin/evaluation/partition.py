@@ -34,8 +34,8 @@ def log_z_for(
 
     Exact if at most 24 units must be enumerated, or 20 without `sandwich`: the smaller side of an RBM, or on another
     graph all color classes but the largest. Otherwise by forward AIS (a lower bound, used for model selection during
-    training), or with `sandwich` by AIS in both directions with its guards, for final results. Replicas are annealed one
-    after another, so that no result depends on the other replicas.
+    training), or with `sandwich` by AIS in both directions with its guards, for final results. Replicas are annealed
+    one after another, so that no result depends on the other replicas.
 
     Args:
         model: Trained model.
@@ -55,9 +55,7 @@ def log_z_for(
             results.append(exact(boltzmann))
         elif sandwich:
             starts = None if states is None else states[number]
-            results.append(
-                sandwich_ais(boltzmann, seed=own, temperatures=temperatures, chains=chains, starts=starts)
-            )
+            results.append(sandwich_ais(boltzmann, seed=own, temperatures=temperatures, chains=chains, starts=starts))
         else:
             results.append(ais(boltzmann, seed=own, temperatures=temperatures, chains=chains))
     numbers = zip(*(result[:5] for result in results), strict=True)

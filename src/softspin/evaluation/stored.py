@@ -55,7 +55,9 @@ def _checked(row: ResultRow, bound: float) -> ResultRow:
         return row
     nll = row.nll - row.log_z + bound
     text = f"the stored log Z is at most {high:.2f}, but states were found whose sum makes it at least {bound:.2f}"
-    warnings.warn(f"seed {row.seed}: {text}; its NLL is at least {nll:.2f}, not {row.nll:.2f}", LogZWarning, stacklevel=4)
+    warnings.warn(
+        f"seed {row.seed}: {text}; its NLL is at least {nll:.2f}, not {row.nll:.2f}", LogZWarning, stacklevel=4
+    )
     method = "bound (states were found that the stored interval excludes)"
     return dataclasses.replace(
         row, nll=nll, nll_low=nll, nll_high=None, log_z=bound, log_z_low=bound, log_z_high=None, log_z_method=method,

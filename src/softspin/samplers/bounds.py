@@ -49,9 +49,7 @@ class Known(NamedTuple):
 
 def precise(boltzmann: Boltzmann) -> Boltzmann:
     """The same Boltzmann machine in float64, without gradients."""
-    return boltzmann.with_parameters(
-        *(x.detach().to(torch.float64) for x in (boltzmann.bias, boltzmann.couplings))
-    )
+    return boltzmann.with_parameters(*(x.detach().to(torch.float64) for x in (boltzmann.bias, boltzmann.couplings)))
 
 
 def block_log_weight(boltzmann: Boltzmann, block: int, z: Tensor) -> Tensor:

@@ -144,6 +144,7 @@ def guard(
     reach = NORMAL_95 * hybrid.standard_error
     lower, upper = torch.minimum(found.lower, found.value - margin), torch.maximum(found.upper, found.value + margin)
     lower = torch.where(better, torch.minimum(lower, hybrid.value - reach), lower)
+    lower = torch.where(lower.isneginf(), bound, lower)
     upper = torch.where(better, torch.maximum(upper, hybrid.value + reach), upper)
     if not bool(flagged.any()):
         return found._replace(lower=lower, upper=upper, flagged=flagged)
@@ -152,7 +153,9 @@ def guard(
     worst, name = worst_replica(torch.where(flagged, (value - found.value).abs(), -1.0))
     claim = f"annealing gives log Z in [{found.lower[worst].item():.2f}, {found.upper[worst].item():.2f}]"
     truth = f"only log Z in [{bound[worst].item():.2f}, {above[worst].item():.2f}] is certain"
-    why = f"the states found give {value[worst].item():.2f}" if bool(refuted[worst]) else "it hardly reaches some states"
+    why = (
+        f"the states found give {value[worst].item():.2f}" if bool(refuted[worst]) else "it hardly reaches some states"
+    )
     warnings.warn(f"{name}{claim}, but {why}; {truth}", LogZWarning, stacklevel=stacklevel + 1)
     return found._replace(
         value=torch.where(flagged, value, found.value),
@@ -174,7 +177,7 @@ def _combine(exactly: Boltzmann, states: Tensor, chains: Chains) -> tuple[Hybrid
 
 
 def _other_base(boltzmann: Boltzmann, path: Path, chains: int, seed: int) -> Tensor:
-    """A limit below log Z, 4 standard errors below forward annealing with a few chains from the uniform distribution."""
+    """A limit that log Z exceeds: 4 standard errors below forward annealing, with a few chains from uniform bits."""
     base, few = torch.zeros_like(path.base), max(chains // FEWER, FEWEST)
     rng_state = replica_rng_states(boltzmann, seed, KeyDomain.GUARD_FORWARD)
     log_weights, _ = anneal(boltzmann, base, path.schedule, few, rng_state, implementation=path.implementation)

@@ -132,9 +132,7 @@ def forward_chains(
     check_boltzmann(boltzmann)
     check_count("chains", chains)
     rng_state = replica_rng_states(boltzmann, seed, domain)
-    log_weights, z = anneal(
-        boltzmann, path.base, path.schedule, chains, rng_state, implementation=path.implementation
-    )
+    log_weights, z = anneal(boltzmann, path.base, path.schedule, chains, rng_state, implementation=path.implementation)
     log_base = softplus(path.base.to(torch.float64)).sum(-1)
     error = log_mean_error(weight_ess(log_weights), chains)
     value = log_base + log_mean_exp(log_weights)

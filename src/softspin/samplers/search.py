@@ -161,7 +161,9 @@ def find_states(boltzmann: Boltzmann, rng_state: Tensor, *, count: int, starts: 
     kicked = block_ascent(boltzmann, torch.where(u < rate, 1 - many, many))
     top = best_states(boltzmann, torch.cat([top, kicked], dim=-2), top.shape[-2])
     near = _neighbors(top[..., : max(1, 2 * count // boltzmann.units), :])
-    return Found(torch.cat([*given, structured, drawn, *found, kicked, near, *_visited(boltzmann, top, rng_state)], -2), top)
+    return Found(
+        torch.cat([*given, structured, drawn, *found, kicked, near, *_visited(boltzmann, top, rng_state)], -2), top
+    )
 
 
 def _neighbors(z: Tensor) -> Tensor:
