@@ -1,6 +1,6 @@
 """Families of Boltzmann machines that are hard for annealing, with log Z by enumeration, for `log_z_guards.py`.
 
-Each family draws `count` machines of n + m units as replicas: biases `(count, n + m)`, weights `(count, n, m)`.
+Each family draws `count` Boltzmann machines of n + m units as replicas: biases `(count, n + m)`, weights `(count, n, m)`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _subset(g: torch.Generator, count: int, units: int, size: int) -> Tensor:
 
 
 def _spins(bias: Tensor, weight: Tensor) -> Parameters:
-    """A machine of spins -1, 1 with these fields and couplings, as a machine of bits."""
+    """Spins -1, 1 with these fields and couplings, as bits."""
     fields = torch.cat([weight.sum(-1), weight.sum(-2)], dim=-1)
     return 2 * bias - 2 * fields, 4 * weight
 
@@ -203,7 +203,7 @@ def copied_units(n: int, m: int, count: int, g: torch.Generator) -> Parameters:
 
 
 def strong_unit(n: int, m: int, count: int, g: torch.Generator) -> Parameters:
-    """One unit on the left decides which of two machines the others are."""
+    """One unit on the left decides which of two distributions the others have."""
     bias, weight = 0.3 * _normal(g, count, n + m), 0.4 * _normal(g, count, n, m)
     weight[:, 0] = 6 * _normal(g, count, m)
     bias[:, 0] = -weight[:, 0].relu().sum(-1) + 0.7 * m + 2 * _normal(g, count)
@@ -253,7 +253,7 @@ def golf_hole(n: int, m: int, count: int, g: torch.Generator) -> Parameters:
 
 
 def mixed_signs_deep(n: int, m: int, count: int, g: torch.Generator) -> Parameters:
-    """A random state of both sides made deep by couplings of its own signs, far from the plain machine's mode."""
+    """A random state of both sides made deep by couplings of its own signs, far from the mode of the noise."""
     left, right = 2 * _bits(g, 0.5, count, n) - 1, 2 * _bits(g, 0.5, count, m) - 1
     bias, weight = _spins(-0.55 * torch.cat([left, right], -1), 1.25 / n * left[:, :, None] * right[:, None, :])
     noise = 0.2 * _normal(g, count, n, m)
@@ -268,7 +268,7 @@ PLAIN: dict[str, Draw] = {
     "plain spins 1": plain_spins(1.0),
     "trained-like": trained_like,
 }
-"""Machines without structure that annealing misses: their intervals should cover in 93% to 99.5% of runs."""
+"""Boltzmann machines without structure that annealing misses: their intervals should cover in 93% to 99.5% of runs."""
 
 HARD: dict[str, Draw] = {
     "plain 4": plain(4.0, 2.0),
@@ -302,17 +302,17 @@ HARD: dict[str, Draw] = {
 FAMILIES = PLAIN | HARD
 
 
-def machines(family: str, units: int, count: int, seed: int = 0) -> BipartiteBoltzmann:
-    """`count` machines of a family with `units` + `units` units, as replicas.
+def draw_boltzmann(family: str, units: int, count: int, seed: int = 0) -> BipartiteBoltzmann:
+    """`count` Boltzmann machines of a family with `units` + `units` units, as replicas.
 
     Args:
         family: Name in FAMILIES.
         units: Units of each side.
-        count: Number of machines.
+        count: Number of Boltzmann machines.
         seed: Seed of the random numbers.
 
     Returns:
-        The machines.
+        The Boltzmann machines.
     """
     g = torch.Generator().manual_seed(seed * 1000 + zlib.crc32(family.encode()) + units)
     bias, weight = FAMILIES[family](units, units, count, g)
@@ -326,7 +326,7 @@ def enumerated_log_z(boltzmann: BipartiteBoltzmann) -> Tensor:
     product of two numbers plus 1, and the sum over the right side is a product of these.
 
     Args:
-        boltzmann: Machines `(count,)`.
+        boltzmann: Boltzmann machines `(count,)`.
 
     Returns:
         log Z, float64.

@@ -1,11 +1,11 @@
-"""Intervals of log Z with and without guards, on machines whose log Z is known by enumeration.
+"""Intervals of log Z with and without guards, on Boltzmann machines whose log Z is known by enumeration.
 
     python benchmarks/log_z_guards.py
 
-For every family of `log_z_families.py`: how many machines lie outside of their interval before and after, how many of
-these without a warning, by how much, and how long it takes. For plain machines, also the coverage of repeated runs.
+For every family of `log_z_families.py`: how many log Z lie outside of their interval before and after, how many of these
+without a warning, by how much, and how long it takes. For plain ones, also the coverage of repeated runs.
 For small trained models, the width of the interval before and after. Enumeration is not used by the estimates. Rows
-are written to results/log_z_guards.json. `--machines` and `--repeats` make it shorter.
+are written to results/log_z_guards.json. `--count` and `--repeats` make it shorter.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 from cpu_sweep import environment
-from log_z_families import FAMILIES, PLAIN, enumerated_log_z, machines
+from log_z_families import FAMILIES, PLAIN, draw_boltzmann, enumerated_log_z
 from torch import Tensor
 
 from softspin.distributions import BipartiteBoltzmann, Boltzmann
@@ -50,7 +50,7 @@ def families(counts: dict[int, int], temperatures: int, chains: int) -> list[dic
     rows = []
     for family in FAMILIES:
         for units, count in counts.items():
-            boltzmann = machines(family, units, count)
+            boltzmann = draw_boltzmann(family, units, count)
             truth = enumerated_log_z(boltzmann)
             before, after, plain_seconds, seconds = both(boltzmann, seed=1, temperatures=temperatures, chains=chains)
             assert after.flagged is not None
@@ -59,7 +59,7 @@ def families(counts: dict[int, int], temperatures: int, chains: int) -> list[dic
             finite = before.upper.isfinite() & ~after.flagged
             widths = ((after.upper - after.lower) / (before.upper - before.lower))[finite]
             row = {
-                "what": "family", "family": family, "units": units, "machines": count,
+                "what": "family", "family": family, "units": units, "count": count,
                 "temperatures": temperatures, "chains": chains,
                 "outside_before": int((was > 0).sum()), "worst_before": float(was.max()),
                 "outside_silently": int((silent > 0).sum()), "worst_silent": float(silent.max()),
@@ -75,11 +75,11 @@ def families(counts: dict[int, int], temperatures: int, chains: int) -> list[dic
 
 
 def coverage(repeats: int, temperatures: int, chains: int) -> list[dict[str, Any]]:
-    """Repeated runs of one machine of each plain family and size."""
+    """Repeated runs of one Boltzmann machine of each plain family and size."""
     rows = []
     for family in PLAIN:
         for units in (12, 22):
-            one = machines(family, units, 1)
+            one = draw_boltzmann(family, units, 1)
             truth = enumerated_log_z(one)
             many = BipartiteBoltzmann(one.bias.expand(repeats, -1).clone(), one.weight.expand(repeats, -1, -1).clone())
             before, after, _, _ = both(many, seed=2, temperatures=temperatures, chains=chains)
@@ -130,7 +130,7 @@ def trained(temperatures: int, chains: int) -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--machines", type=int, nargs=2, default=(4, 3), help="of each family: 12+12 and 22+22 units")
+    parser.add_argument("--count", type=int, nargs=2, default=(4, 3), help="of each family: 12+12 and 22+22 units")
     parser.add_argument("--repeats", type=int, default=200)
     parser.add_argument("--temperatures", type=int, default=2000)
     parser.add_argument("--chains", type=int, default=200)
@@ -138,10 +138,10 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=RESULTS)
     args = parser.parse_args()
     warnings.simplefilter("ignore")
-    sandwich(machines("plain 1", 12, 1), seed=0, temperatures=2, chains=10)  # compiles the kernels
+    sandwich(draw_boltzmann("plain 1", 12, 1), seed=0, temperatures=2, chains=10)  # compiles the kernels
     rows: list[dict[str, Any]] = []
     if "families" in args.parts:
-        rows += families(dict(zip((12, 22), args.machines, strict=True)), args.temperatures, args.chains)
+        rows += families(dict(zip((12, 22), args.count, strict=True)), args.temperatures, args.chains)
     if "coverage" in args.parts:
         rows += coverage(args.repeats, args.temperatures // 10, args.chains // 2)
     if "trained" in args.parts:

@@ -61,7 +61,7 @@ def log_z_for(
     numbers = zip(*(result[:5] for result in results), strict=True)
     flagged = [torch.zeros((), dtype=torch.bool) if one.flagged is None else one.flagged for one in results]
     first = results[0]
-    return LogZ(*(torch.stack(each) for each in numbers), first.method, first.kind, torch.stack(flagged))
+    return LogZ._make((*(torch.stack(each) for each in numbers), first.method, first.kind, torch.stack(flagged)))
 
 
 def check_log_z(log_z: LogZ) -> None:

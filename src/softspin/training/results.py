@@ -40,8 +40,9 @@ def result_rows(
     """
     seeds = [replica.seed for replica in config.replicas]
     states = likely_states(model, (data.train, data.valid, data.test))
-    options = {"temperatures": config.test_temperatures, "chains": config.test_chains}
-    log_z = log_z_for(model, **options, seed=seeds, states=states)
+    log_z = log_z_for(
+        model, temperatures=config.test_temperatures, chains=config.test_chains, seed=seeds, states=states
+    )
     checks: dict[str, Any] = {"diagnose": True, "states": states}
     found = evaluate(
         model, data.test, log_z=log_z, samples=config.test_samples, seed=seeds, progress=progress, **checks
