@@ -1,6 +1,6 @@
 """Families of Boltzmann machines that are hard for annealing, with log Z by enumeration, for `log_z_guards.py`.
 
-Each family draws `count` Boltzmann machines of n + m units as replicas: biases `(count, n + m)`, weights `(count, n, m)`.
+Each family draws `count` of them with n + m units, as replicas: biases `(count, n + m)`, weights `(count, n, m)`.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     python benchmarks/log_z_guards.py
 
-For every family of `log_z_families.py`: how many log Z lie outside of their interval before and after, how many of these
-without a warning, by how much, and how long it takes. For plain ones, also the coverage of repeated runs.
-For small trained models, the width of the interval before and after. Enumeration is not used by the estimates. Rows
-are written to results/log_z_guards.json. `--count` and `--repeats` make it shorter.
+For every family of `log_z_families.py`: how often log Z is outside of its interval before and after, how often of these
+without a warning, by how much, and how long it takes. For plain ones, also the coverage of repeated runs. For small
+trained models, the width of the interval before and after. Enumeration is not used by the estimates. Rows are written
+to results/log_z_guards.json. `--count` and `--repeats` make it shorter.
 """
 
 from __future__ import annotations

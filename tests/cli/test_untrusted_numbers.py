@@ -29,6 +29,7 @@ def test_parameters_that_overflow_are_an_error(part: str, tiny: Path, tmp_path: 
     assert "nan" not in ended.out
 
 
+@pytest.mark.filterwarnings("default::softspin.samplers.LogZWarning")
 def test_a_stored_log_z_below_the_bound_is_corrected_and_reported(tiny: Path, tmp_path: Path, call: Call) -> None:
     """Of 6 bits the search finds all states, so the bound is log Z itself, and the NLL is the one of the run."""
     model = softspin.load(tiny)
