@@ -252,6 +252,17 @@ def golf_hole(n: int, m: int, count: int, g: torch.Generator) -> Parameters:
     return bias.expand(count, n + m) + 0.05 * _normal(g, count, n + m), weight
 
 
+def freeing_clique(n: int, m: int, count: int, g: torch.Generator) -> Parameters:
+    """A hidden clique that frees all other units: a broad mode of many improbable states beside a single one."""
+    size, freeze = max(3, n // 4), 7.0
+    left, right = _subset(g, count, n, size), _subset(g, count, m, size)
+    rows, columns = left[:, :, None], right[:, None, :]
+    weight = 3 * rows * columns + freeze / size * (rows * (1 - columns) + (1 - rows) * columns)
+    mass = torch.linspace(-2, 6, count)[:, None] - (n + m - 2 * size) * math.log(2)
+    inside = torch.cat([left, right], -1)
+    return inside * (mass - 3 * size**2) / (2 * size) - (1 - inside) * freeze, weight
+
+
 def mixed_signs_deep(n: int, m: int, count: int, g: torch.Generator) -> Parameters:
     """A random state of both sides made deep by couplings of its own signs, far from the mode of the noise."""
     left, right = 2 * _bits(g, 0.5, count, n) - 1, 2 * _bits(g, 0.5, count, m) - 1
@@ -297,6 +308,7 @@ HARD: dict[str, Draw] = {
     "heavy-tailed": heavy_tailed,
     "golf hole": golf_hole,
     "mixed signs": mixed_signs_deep,
+    "freeing clique": freeing_clique,
 }
 
 FAMILIES = PLAIN | HARD

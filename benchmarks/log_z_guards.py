@@ -15,6 +15,7 @@ import json
 import tempfile
 import time
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +46,10 @@ def both(boltzmann: Boltzmann, **options: Any) -> tuple[LogZ, LogZ, float, float
     return found[0], found[1], seconds[0], seconds[1]
 
 
-def families(counts: dict[int, int], temperatures: int, chains: int) -> list[dict[str, Any]]:
+def families(names: Sequence[str], counts: dict[int, int], temperatures: int, chains: int) -> list[dict[str, Any]]:
     """A row for each family and size."""
     rows = []
-    for family in FAMILIES:
+    for family in names:
         for units, count in counts.items():
             boltzmann = draw_boltzmann(family, units, count)
             truth = enumerated_log_z(boltzmann)
@@ -131,6 +132,7 @@ def trained(temperatures: int, chains: int) -> list[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--count", type=int, nargs=2, default=(4, 3), help="of each family: 12+12 and 22+22 units")
+    parser.add_argument("--families", nargs="*", default=list(FAMILIES))
     parser.add_argument("--repeats", type=int, default=200)
     parser.add_argument("--temperatures", type=int, default=2000)
     parser.add_argument("--chains", type=int, default=200)
@@ -141,7 +143,8 @@ def main() -> None:
     sandwich(draw_boltzmann("plain 1", 12, 1), seed=0, temperatures=2, chains=10)  # compiles the kernels
     rows: list[dict[str, Any]] = []
     if "families" in args.parts:
-        rows += families(dict(zip((12, 22), args.count, strict=True)), args.temperatures, args.chains)
+        counts = dict(zip((12, 22), args.count, strict=True))
+        rows += families(args.families, counts, args.temperatures, args.chains)
     if "coverage" in args.parts:
         rows += coverage(args.repeats, args.temperatures // 10, args.chains // 2)
     if "trained" in args.parts:
