@@ -79,15 +79,15 @@ def test_states_that_were_not_missed_are_no_evidence() -> None:
 
 
 def test_the_bias_of_finite_samples_is_estimated() -> None:
-    """40 seeds x 30 images, 100 samples: the mean excess of the NLL over the exact one, within 5 standard errors."""
+    """300 seeds x 30 images, 400 samples: the mean excess of the NLL over the exact one, within 5 standard errors."""
     model, images = small_model(seeds=(0,)), some_images(30)
     log_z, truth = exact_log_z(model), exact_log_likelihood(model, images)
-    runs = [evaluate(model, images, log_z=log_z, samples=100, seed=seed, per_image=True) for seed in range(40)]
+    runs = [evaluate(model, images, log_z=log_z, samples=400, seed=seed, per_image=True) for seed in range(300)]
     excess = torch.stack([truth - one.log_likelihood for one in runs if one.log_likelihood is not None]).flatten()
     bias = torch.stack([one.bias for one in runs]).mean()
     error = excess.std() / math.sqrt(len(excess))
     assert bias > 5 * error, "large enough to be seen"
-    assert abs(excess.mean() - bias) < 5 * error + 0.2 * bias
+    assert abs(excess.mean() - bias) < 5 * error
 
 
 def test_the_sum_over_all_states_is_the_likelihood() -> None:
