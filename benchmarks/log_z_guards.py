@@ -54,7 +54,7 @@ def families(names: Sequence[str], counts: dict[int, int], temperatures: int, ch
             boltzmann = draw_boltzmann(family, units, count)
             truth = enumerated_log_z(boltzmann)
             before, after, plain_seconds, seconds = both(boltzmann, seed=1, temperatures=temperatures, chains=chains)
-            assert after.flagged is not None
+            assert isinstance(after.flagged, Tensor)
             was, now = outside(before, truth), outside(after, truth)
             silent = torch.where(after.flagged, torch.zeros_like(now), now)
             finite = before.upper.isfinite() & ~after.flagged
@@ -84,7 +84,7 @@ def coverage(repeats: int, temperatures: int, chains: int) -> list[dict[str, Any
             truth = enumerated_log_z(one)
             many = BipartiteBoltzmann(one.bias.expand(repeats, -1).clone(), one.weight.expand(repeats, -1, -1).clone())
             before, after, _, _ = both(many, seed=2, temperatures=temperatures, chains=chains)
-            assert after.flagged is not None
+            assert isinstance(after.flagged, Tensor)
             row = {
                 "what": "coverage", "family": family, "units": units, "repeats": repeats,
                 "temperatures": temperatures, "chains": chains,
@@ -116,7 +116,7 @@ def trained(temperatures: int, chains: int) -> list[dict[str, Any]]:
             model = softspin.fit(config, folder=Path(folder) / "run")
         boltzmann = model.net.prior(validate=False)
         before, after, plain_seconds, seconds = both(boltzmann, seed=1, temperatures=temperatures, chains=chains)
-        assert after.flagged is not None
+        assert isinstance(after.flagged, Tensor)
         row = {
             "what": "trained", "data": data, "method": method, "units": boltzmann.units,
             "temperatures": temperatures, "chains": chains,

@@ -7,17 +7,20 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from evaluation.models import small_model, some_images
+from torch.utils.data import TensorDataset
 from training.runs import small
 
 import softspin
 from softspin import data as datasets
 from softspin.config import Config
-from softspin.errors import ConfigError, RunError, ShapeError, SupportError
+from softspin.errors import ConfigError, DataWarning, OutOfTimeError, RunError, ShapeError, SupportError
 from softspin.evaluation import exact_nll
 from softspin.trained import Model
+from softspin.training.trainer import Trainer
 
 
 def model() -> Model:
@@ -41,13 +44,13 @@ def test_encoded_bits_follow_the_posterior() -> None:
 
 
 def test_decoded_bits_are_pixel_probabilities(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("softspin.trained.ROWS", 2)  # so that five images make three batches
+    monkeypatch.setattr("softspin.trained.model.ROWS", 2)  # so that five images make three batches
     made = model()
     z = made.encode(some_images(5))
     for replica in range(2):
         with torch.no_grad():
             logits = made.net.decode(z.expand(2, 1, 5, 8))
-        torch.testing.assert_close(made.decode(z, replica=replica), torch.sigmoid(logits[replica, 0]))
+        torch.testing.assert_close(made.decode(z, replica=replica), torch.sigmoid(logits[replica, 0]).view(5, 3, 3))
     torch.testing.assert_close(made.reconstruct(some_images(5)), made.decode(z))
     torch.testing.assert_close(made.reconstruct(some_images(5).reshape(5, 3, 3)), made.decode(z))
 
@@ -59,7 +62,7 @@ def test_samples_of_the_prior_have_its_marginals() -> None:
     z = made.sample_bits(4000, replica=1, seed=0)
     assert z.shape == (4000, 8)
     assert ((z.mean(0) - marginals).abs() < 5 * 0.5 / math.sqrt(2000)).all()
-    assert made.sample(3, replica=1).shape == (3, 9)
+    assert made.sample(3, replica=1).shape == (3, 3, 3)
 
 
 def test_the_likelihood_agrees_with_the_exact_one() -> None:
@@ -72,24 +75,86 @@ def test_the_likelihood_agrees_with_the_exact_one() -> None:
 
 def test_errors_name_the_wrong_input() -> None:
     made = model()
-    with pytest.raises(ShapeError, match=r"images have shape \(2, 8\); expected \(N, 9\) with N >= 1"):
+    with pytest.raises(ShapeError, match=r"images have shape \(2, 8\); expected \(N, 3, 3\) or \(N, 9\) with N >= 1"):
         made.encode(torch.zeros(2, 8))
     with pytest.raises(ShapeError, match=r"images have shape \(0, 9\)"):
         made.encode(torch.zeros(0, 9))
     with pytest.raises(ShapeError, match=r"images have shape \(3,\)"):
-        made.encode([0, 1, 0])  # type: ignore[arg-type]
+        made.encode([0, 1, 0])
     with pytest.raises(SupportError, match="0 samples; at least 1 is needed"):
         made.nll(torch.zeros(2, 9), samples=0)
     with pytest.raises(SupportError, match="-1 samples; at least 1 is needed"):
         made.sample(-1)
-    with pytest.raises(
-        SupportError, match="images contain values other than 0 and 1; the likelihood is for binary pixels"
-    ):
-        made.nll(torch.full((2, 9), 0.5))
+    with pytest.raises(SupportError, match=r"values of images are from -1 to 1.*convert spins with \(x \+ 1\) / 2"):
+        made.nll(torch.ones(2, 9) - 2 * torch.eye(2, 9))
     with pytest.raises(ShapeError, match=r"bits have shape \(2, 9\); expected \(N, 8\)"):
         made.decode(torch.zeros(2, 9))
     with pytest.raises(SupportError, match="no replica 2; this model has 2, counted from 0"):
         made.sample(1, replica=2)
+
+
+def test_gray_images_are_binarized_as_the_test_images_are() -> None:
+    made = model()
+    gray = np.random.default_rng(0).random((6, 3, 3))
+    bits = datasets.from_arrays(gray, gray, gray).test
+    for images in (gray, torch.from_numpy(gray), list(torch.from_numpy(gray)), TensorDataset(torch.from_numpy(gray))):
+        with pytest.warns(DataWarning, match="binarized with a fixed seed"):
+            assert torch.equal(made.encode(images), made.encode(bits))
+    with pytest.warns(DataWarning, match="binarized with a fixed seed"):
+        assert torch.equal(made.nll(gray, samples=10).nll, made.nll(bits, samples=10).nll)
+    with pytest.warns(DataWarning, match="divided by 255"):
+        assert torch.equal(made.reconstruct((bits * 255).numpy()), made.reconstruct(bits))
+
+
+def test_fit_accepts_images_in_memory(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 2, (20, 3, 3))
+    config = small(steps=2, evaluate_every=1, checkpoint_every=1)
+    made = softspin.fit(config, TensorDataset(torch.from_numpy(images)), tmp_path)
+    assert made.metadata is not None
+    assert made.metadata.data.fingerprint == datasets.from_arrays(images).fingerprint
+    again = softspin.fit(config, images.tolist(), tmp_path, resume=True)
+    assert again.result == made.result
+
+
+def test_a_warning_about_data_names_the_line_of_the_user() -> None:
+    gray = np.full((20, 9), 7, np.uint8)
+    for use in (lambda: datasets.from_arrays(gray), lambda: model().encode(gray)):
+        with pytest.warns(DataWarning) as said:
+            use()
+        assert {Path(one.filename) for one in said} == {Path(__file__)}
+
+
+def test_fit_writes_an_absolute_path_of_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.save(tmp_path / "own.npy", np.eye(20, 9))
+    monkeypatch.chdir(tmp_path)
+    made = softspin.fit(small(steps=1), "own.npy", "run")
+    assert made.config.data == str(tmp_path / "own.npy")
+
+
+def test_a_run_of_an_earlier_version_of_the_data_resumes_with_it(tmp_path: Path) -> None:
+    """Such a run names `digits8x8`, as all runs did when there was one version."""
+    config = small(data="digits8x8", steps=4, evaluate_every=2, checkpoint_every=2)
+    first = datasets.load("digits8x8@1")
+    whole = softspin.fit(config, first, tmp_path / "whole").result
+    half = Trainer(config, first, tmp_path / "half")
+    half.deadline = 0.0
+    with pytest.raises(OutOfTimeError):
+        half.train()
+    assert json.loads((tmp_path / "half" / "run.json").read_text())["config"]["data"] == "digits8x8"
+    with pytest.warns(DataWarning, match="made with 'digits8x8@1'"):
+        resumed = softspin.fit(config, None, tmp_path / "half", resume=True)
+    assert whole is not None
+    assert resumed.result is not None
+    assert resumed.result[0].nll == whole[0].nll
+    assert resumed.result[0].data == "digits8x8@1"
+
+
+def test_a_chosen_batch_larger_than_the_data_is_said(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 2, (20, 3, 3))
+    with pytest.warns(
+        DataWarning, match="batch_size = 50 is larger than the training set; each step uses all 16 images"
+    ):
+        softspin.fit(small(steps=1, batch_size=50), images, tmp_path)
 
 
 @pytest.mark.parametrize("given", ["bars-and-stripes-3x3", datasets.load("bars-and-stripes-3x3")])

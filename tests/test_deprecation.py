@@ -47,6 +47,11 @@ NAMES: list[tuple[str, Callable[[], Any], Callable[[], Any]]] = [
     ("tempering_steps", lambda: INFO.parts, lambda: INFO.tempering_steps),
     ("reset_ancestors", lambda: population.reset_founders, lambda: population.reset_ancestors),
     ("enumerated_units", lambda: RBM.listed_units, lambda: RBM.enumerated_units),
+    (
+        "with_negative_phase",
+        lambda: softspin.samplers.log_z_with_gradient(RBM, torch.tensor(1.5), torch.zeros(2, RBM.units)),
+        lambda: torch.tensor(1.5),
+    ),
     ("bits_per_group", lambda: STRUCTURES["2-nonlinear"].bits, lambda: STRUCTURES["2-nonlinear"].bits_per_group),
     ("Callback", lambda: trainer.Watcher, lambda: trainer.Callback),
     ("description", lambda: Rule("even", lambda v: v % 2 == 0).words, lambda: "even"),

@@ -16,9 +16,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from made_rows import made_row
 
 import softspin
 from softspin import files
+from softspin.errors import BusyError, RowsError, RunError
+from softspin.experiments.rows import append_rows, read_rows
+from softspin.files import lock_or_claim
+from softspin.training.process import locked
 
 SOURCE = Path(softspin.__file__).parent
 WRITERS: dict[str, Callable[[Path], None]] = {
@@ -206,6 +211,77 @@ def test_a_file_system_without_locks_is_an_error(tmp_path: Path, monkeypatch: py
         files.lock(tmp_path / "lock"),
     ):
         pytest.fail("the lock is the existence of a file")
+
+
+@pytest.fixture
+def no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network file system whose server has no lock daemon."""
+
+    def missing(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", missing)
+    monkeypatch.delenv(files.OWNER, raising=False)
+
+
+@pytest.mark.usefixtures("no_locks")
+def test_without_locks_an_owner_claims_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, claim = tmp_path / "lock", tmp_path / "lock.claim"
+    with pytest.raises(OSError, match="has no locks; use another one, or set SOFTSPIN_OWNER to"), lock_or_claim(path):
+        pytest.fail("no lock and no owner")
+    monkeypatch.setenv(files.OWNER, "task 3")
+    without_locks = pytest.warns(UserWarning, match="without locks; task 3 has claimed it by a file")
+    with pytest.raises(KeyboardInterrupt), without_locks, lock_or_claim(path):
+        interrupted_after(len(claim.read_text()) - len("task 3"))
+    assert not claim.exists()
+    claim.write_text("task 3")  # the task was killed, and is started again
+    with without_locks, lock_or_claim(path, timeout=0):
+        assert claim.exists()
+    assert not claim.exists()
+    for holder in ("task 4", ""):
+        claim.write_text(holder)
+        text = f"it is claimed by '{holder}'; if that no longer runs, delete {claim}"
+        refused = pytest.raises(BlockingIOError, match=text)
+        with pytest.warns(UserWarning, match=text), refused, lock_or_claim(path, timeout=0):
+            pytest.fail("two hold it")
+        assert claim.read_text() == holder
+
+
+@pytest.mark.usefixtures("no_locks")
+@pytest.mark.filterwarnings("ignore:.*without locks", "ignore:.*it is claimed by 'task 3'")
+def test_without_locks_runs_and_rows_are_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    advice = "cannot be written: its file system has no locks; .* SOFTSPIN_OWNER"
+    with pytest.raises(RunError, match=advice), locked(tmp_path / "run"):
+        pytest.fail("neither locked nor claimed")
+    with pytest.raises(RowsError, match=advice):
+        append_rows(tmp_path / "rows.jsonl", [])
+    monkeypatch.setenv(files.OWNER, "task 3")
+    with locked(tmp_path / "run"):
+        assert names(tmp_path / "run") == ["lock", "lock.claim"]
+        monkeypatch.setenv(files.OWNER, "task 4")
+        with pytest.raises(BusyError, match="another process is training"), locked(tmp_path / "run"):
+            pytest.fail("two train")
+    append_rows(tmp_path / "rows.jsonl", [made_row()])
+    assert len(read_rows(tmp_path / "rows.jsonl")) == 1
+    assert not list(tmp_path.rglob("*.claim"))
+
+
+def test_a_lock_file_from_elsewhere_does_not_look_held_without_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fallback of filelock would take the file itself for the lock."""
+
+    def missing(*_: object) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    (tmp_path / "lock").touch()
+    monkeypatch.setattr(fcntl, "flock", missing)
+    with (
+        pytest.warns(UserWarning, match="flock not supported"),
+        pytest.raises(OSError, match="No locks available"),
+        files.lock(tmp_path / "lock", timeout=0.1),
+    ):
+        pytest.fail("there are no locks")
 
 
 def test_no_module_imports_unix_only_modules() -> None:

@@ -17,8 +17,9 @@ ROOT = SOURCE.parents[1]
 
 # From bottom to top. A module may import its own package and lower layers, nothing else.
 LAYERS = [
+    {"project"},
     {"errors", "deprecation"},
-    {"numerics", "paper", "structures", "typed", "graphs", "random", "files"},
+    {"numerics", "paper", "structures", "typed", "graphs", "random", "files", "parallel"},
     {"parts", "schema", "compile_cache"},
     {"smoothing", "data", "config"},
     {"records"},
@@ -138,7 +139,9 @@ def test_every_public_name_exists() -> None:
 def test_extras_are_imported_only_when_they_are_used() -> None:
     code = """
 import sys, softspin.data, softspin.objectives, softspin.kernels.cpu
-extras = 'matplotlib', 'sklearn', 'scipy', 'mlxtend', 'pandas', 'triton', 'dimod', 'dwave_networkx', 'numba'
+extras = (
+    'matplotlib', 'sklearn', 'scipy', 'mlxtend', 'pandas', 'triton', 'dimod', 'dwave_networkx', 'numba', 'PIL', 'ray',
+)
 library = [m for m in (*extras, 'rich', 'typer') if m in sys.modules]
 import softspin.cli.app
 print(library, [m for m in extras if m in sys.modules])

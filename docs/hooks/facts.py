@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from costs import cost_facts, cost_table
 from parts_tables import method_papers, methods_table, parts_table, structures_table
 from sphinx.application import Sphinx
 from tables import command_tables, settings_table
@@ -19,6 +20,7 @@ from tables import command_tables, settings_table
 from softspin import paper
 from softspin.experiments.cells import find_table, read_cells
 from softspin.experiments.rows import read_rows
+from softspin.project import install_command
 from softspin.report.results import Group, sort_rows
 from softspin.structures import STRUCTURES
 
@@ -86,6 +88,11 @@ def extras() -> str:
     return "\n".join(["| extra | installs |", "|---|---|", *rows])
 
 
+def install(*names: str) -> str:
+    """The command that installs extras."""
+    return install_command(*names)
+
+
 def playground(prefix: str = "") -> str:
     """A link to the page with a trained model, where there is one."""
     if not (ROOT / "docs/playground.html").exists():
@@ -111,6 +118,7 @@ FACTS: dict[str, Callable[..., str]] = {
         step_device,
         betas,
         extras,
+        install,
         playground,
         command_tables,
         settings_table,
@@ -119,6 +127,8 @@ FACTS: dict[str, Callable[..., str]] = {
         methods_table,
         method_papers,
         parts_table,
+        cost_table,
+        cost_facts,
     )
 }
 

@@ -25,6 +25,8 @@ TREE: dict[str, list[str]] = {
     "howto/index": [
         "own-data",
         "own-encoder",
+        "own-loop",
+        "conditional",
         "choose-beta",
         "diagnostics",
         "add-a-part",
@@ -32,7 +34,11 @@ TREE: dict[str, list[str]] = {
         "playground",
         "dwave",
         "reproduce",
+        "cluster",
+        "slurm",
+        "ray",
         "warm-start",
+        "torchrun",
         "faq",
     ],
     "concepts/index": [

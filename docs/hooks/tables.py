@@ -24,7 +24,8 @@ def command_tables() -> str:
 def _command(path: str, command: Any, level: int) -> list[str]:
     """One command, or the commands of a group."""
     if subcommands := getattr(command, "commands", None):
-        return [line for name, one in subcommands.items() for line in _command(f"{path} {name}", one, level)]
+        shown = {name: one for name, one in subcommands.items() if not one.hidden}
+        return [line for name, one in shown.items() for line in _command(f"{path} {name}", one, level)]
     usage = " ".join([path, *(_metavar(one) for one in command.params if one.param_type_name == "argument")])
     rows = [_row(one) for one in command.params if not getattr(one, "hidden", False)]
     table = ["| option | default | what it does |", "|---|---|---|", *rows]

@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from softspin import data, distributions, objectives, samplers, smoothing
     from softspin.api import fit
     from softspin.config import Config
     from softspin.distributions import (
@@ -39,6 +40,9 @@ _HOMES = {
     "method": "softspin.methods",
 }
 
+_MODULES = ("data", "distributions", "objectives", "samplers", "smoothing")
+"""Modules that `import softspin` makes reachable, such as `softspin.data.load`."""
+
 __all__ = [
     "BipartiteBoltzmann",
     "Config",
@@ -50,13 +54,20 @@ __all__ = [
     "SmoothedBernoulli",
     "SoftspinError",
     "__version__",
+    "data",
+    "distributions",
     "fit",
     "load",
     "method",
+    "objectives",
+    "samplers",
+    "smoothing",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"softspin.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'softspin' has no attribute '{name}'")
     return getattr(importlib.import_module(_HOMES[name]), name)

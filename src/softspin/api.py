@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from softspin import data as datasets
 from softspin.config import CUSTOM, Config
 from softspin.data import Dataset
 from softspin.data.dataset import DataSpec
 from softspin.deprecation import renamed_arguments
-from softspin.errors import ConfigError, ShapeError
+from softspin.errors import ConfigError
 from softspin.evaluation.running import evaluating
 from softspin.model import DiscreteVAE, build
+from softspin.nets.custom import check_net
+from softspin.parallel import world
+from softspin.records import DataRecord
 from softspin.samplers import Sampler
 from softspin.sharing.metadata import describe_checkpoint
 from softspin.trained import Model, load
 from softspin.training import checkpoint
-from softspin.training.results import read_result, read_run
+from softspin.training.results import RUN, read_result, read_run
 from softspin.training.trainer import Callback, Trainer
 
 __all__ = ["Model", "fit", "load", "load_data", "with_nets"]
@@ -30,7 +34,7 @@ __all__ = ["Model", "fit", "load", "load_data", "with_nets"]
 @renamed_arguments(watcher="callback")
 def fit(
     config: Config | None = None,
-    data: Dataset | str | os.PathLike[str] | None = None,
+    data: Any = None,
     folder: str | os.PathLike[str] = "runs/model",
     *,
     encoder: Sequence[nn.Module] | None = None,
@@ -51,6 +55,9 @@ def fit(
     frozen parameters are not trained. Networks with random numbers, such as dropout, draw from torch's global
     generator, which is not in the checkpoint: such a run can be resumed, but not bit for bit.
 
+    In a script that `torchrun` starts in several processes, all of them call this and share every batch. The first one
+    writes the directory and calls the callback; all get the model.
+
     Example:
         >>> import softspin
         >>> config = softspin.Config(method="dvae#-power", structure="1-linear", steps=10_000)
@@ -59,7 +66,9 @@ def fit(
 
     Args:
         config: Settings of the run; by default those of :class:`softspin.Config`.
-        data: A data set, its name, or the path of a .npy or .npz file; by default the setting `data`.
+        data: A data set, its name, the path of a file or of a folder of images, or images in memory: a tensor, an
+            array, a list, a mapping such as `{"train": ..., "test": ...}`, a data set or a data loader of torch, see
+            :func:`softspin.data.from_arrays`. By default the setting `data`.
         folder: Run directory, created if missing.
         encoder: Custom encoder networks, one for each group of latent bits.
         decoder: Custom decoder network.
@@ -79,13 +88,18 @@ def fit(
         ShapeError: A custom network has the wrong input or output size.
         RunError: `folder` already holds a run and `resume` is false, or holds none and `resume` is true.
         TrainingError: A loss, gradient or NLL became non-finite.
+        PeerError: Another process of a data-parallel run has ended.
     """
     config = config or Config()
     if sampler is not None:
         config = config.replace(sampler=CUSTOM)
-    dataset = load_data(config, data)
-    if not isinstance(data, Dataset | None):
-        config = config.replace(data=os.fspath(data))
+    is_run = resume and (Path(folder) / RUN).exists()
+    recorded = read_run(Path(folder)).data if is_run else None
+    dataset = world().in_turn(functools.partial(load_data, config, data, recorded=recorded))
+    if isinstance(data, str | os.PathLike):
+        # An absolute path, so that the run can be resumed from any directory.
+        name = Path(data).expanduser().resolve() if datasets.is_path(data) else data
+        config = config.replace(data=os.fspath(name))
     # The default beta depends on the name of the data, so both must be of the same data set.
     elif {dataset.name, config.data} <= {*datasets.available()}:
         config = config.replace(data=dataset.name)
@@ -93,21 +107,38 @@ def fit(
     trainer = Trainer(config, dataset, folder, net, sampler=sampler, callback=callback, tensorboard=tensorboard)
     trainer.train(resume=resume)
     path = Path(folder)
-    metadata = describe_checkpoint(read_run(path), "best", checkpoint.load_meta(path, "best"), read_result(path))
+    metadata = trainer.world.call(
+        lambda: describe_checkpoint(read_run(path), "best", checkpoint.load_meta(path, "best"), read_result(path))
+    )
     return Model(trainer.engine.model, config, dataset.shape, path, metadata)
 
 
-def load_data(config: Config, data: Dataset | str | os.PathLike[str] | None = None) -> Dataset:
+def load_data(
+    config: Config,
+    data: Any = None,
+    *,
+    recorded: DataRecord | None = None,
+    shape: tuple[int, ...] | None = None,
+) -> Dataset:
     """Load the data of a run.
 
     Args:
         config: Its setting `data` is used if no data are given.
-        data: A data set, its name, or the path of a file.
+        data: A data set, its name, a path, or images, see :func:`softspin.data.as_dataset`.
+        recorded: The data that an existing run was made with. If they are an earlier version of the data set, that
+            version is loaded, with a warning. The images get the recorded shape.
+        shape: Shape of an image, if it is not that of the array.
 
     Returns:
         The data set.
     """
-    return data if isinstance(data, Dataset) else datasets.load(data or config.data)
+    data = config.data if data is None else data
+    found = datasets.load(data) if isinstance(data, str | os.PathLike) else datasets.as_dataset(data)
+    if recorded is not None:
+        found = datasets.same_version(found, recorded.fingerprint)
+        if shape is None and found.fingerprint == recorded.fingerprint:
+            shape = recorded.shape
+    return found if shape is None else found.with_shape(shape)
 
 
 def with_nets(
@@ -138,16 +169,6 @@ def with_nets(
     outputs = own.bits_per_group * own.method.outputs_per_bit
     with evaluating(own):
         for group, net in enumerate(own.encoder):
-            _check_net(f"the encoder of group {group + 1}", net, data.features + group * own.bits_per_group, outputs)
-        _check_net("the decoder", own.decoder, own.units, own.likelihood.outputs)
+            check_net(f"the encoder of group {group + 1}", net, data.features + group * own.bits_per_group, outputs)
+        check_net("the decoder", own.decoder, own.units, own.likelihood.outputs)
     return own
-
-
-def _check_net(what: str, net: nn.Module, inputs: int, outputs: int) -> None:
-    """Raise unless a network maps rows of `inputs` numbers to rows of `outputs`."""
-    try:
-        out: Tensor = net(torch.zeros(1, 1, 2, inputs))
-    except (RuntimeError, ValueError, TypeError) as error:
-        raise ShapeError(f"{what} failed on an input with {inputs} features: {error}") from error
-    if out.shape != (1, 1, 2, outputs):
-        raise ShapeError(f"{what} maps {inputs} features to {out.shape[-1]}; expected {outputs}")

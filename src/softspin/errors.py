@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from softspin.project import install_hint
+
 MAX_LISTED_NAMES = 8
 MAX_LINE = 200
 """Limits for the list of known names in an error that also suggests one of them."""
@@ -30,6 +32,10 @@ class TooLargeError(SoftspinError, ValueError):
     """A Boltzmann machine that is too large for exact enumeration or for a kernel."""
 
 
+class NoClosedFormError(SoftspinError, NotImplementedError):
+    """A quantity of a distribution that has no closed form. The message names what to use instead."""
+
+
 class DeviceError(SoftspinError, RuntimeError):
     """A device that is not available, or tensors on the wrong device."""
 
@@ -40,6 +46,10 @@ class NotPositiveDefiniteError(SoftspinError, ValueError):
 
 class DataError(SoftspinError):
     """A data set that is missing, corrupt, or not what it claims to be."""
+
+
+class DataWarning(UserWarning):
+    """What was done with data that are not bits or gray levels in [0, 1], or which version of a data set is used."""
 
 
 class ConfigError(SoftspinError, ValueError):
@@ -95,6 +105,10 @@ class TerminatedError(OutOfTimeError):
     """Training that was terminated by SIGTERM, as sent by SLURM at a time limit. It can be resumed."""
 
 
+class PeerError(SoftspinError, RuntimeError):
+    """Another process of the same data-parallel run that has ended."""
+
+
 class WorkerError(SoftspinError):
     """A worker of a grid that died, or could not be started."""
 
@@ -113,6 +127,23 @@ class FigureError(SoftspinError):
 
 class MissingExtraError(SoftspinError, ImportError):
     """A required optional dependency that is not installed."""
+
+
+def missing_extra(problem: str, *extras: str) -> MissingExtraError:
+    """Create an error for a missing optional dependency.
+
+    Args:
+        problem: What needs which package.
+        extras: Names of the extras that contain the package.
+
+    Returns:
+        The error, for the caller to raise.
+
+    Example:
+        >>> print(missing_extra("pictures need the package matplotlib", "plot"))
+        pictures need the package matplotlib; in a clone of softspin, run: pip install -e '.[plot]'
+    """
+    return MissingExtraError(f"{problem}; {install_hint(*extras)}")
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:

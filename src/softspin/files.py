@@ -11,12 +11,20 @@ import contextlib
 import errno
 import json
 import os
+import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from filelock import FileLock, Timeout, UnixFileLock, WindowsFileLock
 
+OWNER = "SOFTSPIN_OWNER"
+"""Environment variable with a name for claims on file systems without locks, see :func:`lock_or_claim`."""
+CLAIM_SECONDS = 60.0
+"""How long to wait for a claim where a lock would be waited for without limit: a killed process leaves its claim."""
+NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP})
+"""Errors of file systems without locks."""
 ASK_SECONDS = 0.1
 """Seconds to wait for a lock before it counts as held: :func:`is_locked` itself holds the lock for a moment."""
 
@@ -182,6 +190,8 @@ def lock(path: Path, *, timeout: float | None = None) -> Iterator[None]:
     try:
         guard.acquire()
     except Timeout:
+        if not isinstance(guard, UnixFileLock | WindowsFileLock):  # the fallback of filelock, see below
+            raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK), str(path)) from None
         raise BlockingIOError(errno.EAGAIN, "the lock is held by another process", str(path)) from None
     except NotImplementedError:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK), str(path)) from None
@@ -213,3 +223,69 @@ def is_locked(path: Path) -> bool:
         return True
     except OSError:
         return False
+
+
+@contextlib.contextmanager
+def lock_or_claim(path: Path, *, timeout: float | None = None) -> Iterator[None]:
+    """Hold a lock; on a file system without locks, a claim in the name of `$SOFTSPIN_OWNER`.
+
+    A claim is a file with the name of its owner, next to the lock file. Unlike a lock, it survives a kill. Then only
+    the same owner may take it over. So the name must belong to one process at a time, like that of a SLURM task, which
+    SLURM restarts only after its end.
+
+    Args:
+        path: The lock file, see :func:`lock`.
+        timeout: Seconds to wait; None waits without limit for a lock, and a minute for a claim.
+
+    Yields:
+        None.
+
+    Raises:
+        BlockingIOError: Another holder did not release it in time.
+        OSError: The file cannot be written, or there are neither locks nor the name of an owner.
+    """
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(lock(path, timeout=timeout))
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+            owner = os.environ.get(OWNER)
+            if not owner:
+                advice = f"use another one, or set {OWNER} to a name that no other process has"
+                raise OSError(errno.ENOLCK, f"its file system has no locks; {advice}", str(path)) from None
+            held.enter_context(_claim(path.with_name(f"{path.name}.claim"), owner, timeout))
+        yield
+
+
+@contextlib.contextmanager
+def _claim(path: Path, owner: str, timeout: float | None) -> Iterator[None]:
+    give_up = time.monotonic() + (CLAIM_SECONDS if timeout is None else timeout)
+    while True:
+        try:
+            write_synced(path, owner.encode(), exclusive=True)
+            break
+        except FileExistsError:
+            holder = _read_claim(path)
+            if holder == owner:
+                break
+            if holder is not None and time.monotonic() >= give_up:
+                text = f"it is claimed by '{holder}'; if that no longer runs, delete {path}"
+                warnings.warn(f"{path.parent}: {text}", stacklevel=2)
+                raise BlockingIOError(errno.EAGAIN, text, str(path)) from None
+            time.sleep(0.02)
+    try:
+        warnings.warn(
+            f"{path.parent} is on a file system without locks; {owner} has claimed it by a file", stacklevel=2
+        )
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def _read_claim(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:  # just released
+        return None

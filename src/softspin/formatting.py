@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any, Protocol
@@ -54,9 +55,19 @@ def result_line(row: ResultRow, part: str = "test") -> str:
         >>> result_line(row)
         'test NLL 84.20 +- 0.05, log Z in [29.90, 30.10]; independent pixels: 206.10'
     """
-    error = "" if row.standard_error is None else f" +- {row.standard_error:.2f}"
-    found = f"{part} NLL {number(row.nll)}{error}, {log_z_text(row)}; independent pixels: {number(row.baseline_nll)}"
+    nll = f"{number(row.nll)} +- {error_text(row)}"
+    found = f"{part} NLL {nll}, {log_z_text(row)}; independent pixels: {number(row.baseline_nll)}"
     return found if row.warning is None else f"{found}; WARNING: {row.warning}"
+
+
+def error_text(row: ResultRow) -> str:
+    """Format the standard error of a result over images; a single image has none.
+
+    >>> row = ResultRow(status="ok", seed=0, steps=10, short=True, variant={}, nll=84.2, images=1)
+    >>> error_text(row)
+    '? (one image)'
+    """
+    return number(row.standard_error) + (" (one image)" if row.standard_error is None and row.images == 1 else "")
 
 
 def result_sentence(rows: Sequence[ResultRow] | None) -> str:
@@ -75,8 +86,7 @@ def result_sentence(rows: Sequence[ResultRow] | None) -> str:
         return "Not evaluated on test images."
     first, nll = rows[0], fmean(row.test_nll for row in rows)
     if len(rows) == 1:
-        error = "" if first.standard_error is None else f" ± {first.standard_error:.2f}"
-        text = f"Test NLL {nll:.2f}{error} nats, {log_z_text(first)}"
+        text = f"Test NLL {nll:.2f} ± {error_text(first)} nats, {log_z_text(first)}"
     else:
         ends = [f"{end(row.test_nll for row in rows):.2f}" for end in (min, max)]
         text = f"Test NLL {nll:.2f} nats, mean of {len(rows)} replicas ({' to '.join(ends)})"
@@ -115,8 +125,43 @@ def log_z_interval(value: float | None, low: float | None, high: float | None) -
         return f"log Z = {number(value)} (exact)"
     if low is not None and high is None:
         return f"log Z >= {low:.2f} (upper end unknown)"
-    ends = ["-inf" if low is None else f"{low:.2f}", "inf" if high is None else f"{high:.2f}"]
-    return f"log Z in [{', '.join(ends)}]"
+    return f"log Z in {interval_text(-math.inf if low is None else low, math.inf if high is None else high)}"
+
+
+def interval_text(low: float, high: float) -> str:
+    """Format an interval with two decimals, or with as many more as it takes to tell its ends apart.
+
+    >>> interval_text(21.5, 22.25), interval_text(22.19301, 22.19342)
+    ('[21.50, 22.25]', '[22.1930, 22.1934]')
+    """
+    return f"[{', '.join(distinct(low, high))}]"
+
+
+def distinct(*values: float) -> list[str]:
+    """Format numbers with two decimals, or with as many more (up to nine) as it takes to tell them apart.
+
+    >>> distinct(22.1934, 22.1938), distinct(1.0, 1.0)
+    (['22.193', '22.194'], ['1.00', '1.00'])
+    """
+    for digits in range(2, 10):
+        texts = [f"{value:.{digits}f}" for value in values]
+        if len(set(texts)) == len(set(values)):
+            return texts
+    return [f"{value:.2f}" for value in values]
+
+
+def with_error(value: float, error: float) -> str:
+    """Format a number with its standard error: two decimals, or more if the error would be 0.00. NaN is no error.
+
+    >>> with_error(84.2, 0.05), with_error(22.193, 0.00031), with_error(1.0, 0.0)
+    ('84.20 +- 0.05', '22.19300 +- 0.00031', '1.00 +- 0')
+    """
+    if math.isnan(error):
+        return f"{value:.2f}"
+    if not math.isfinite(error) or error == 0:
+        return f"{value:.2f} +- {error:g}"
+    digits = 2 if error >= 0.005 else min(9, 1 - math.floor(math.log10(error)))
+    return f"{value:.{digits}f} +- {error:.{digits}f}"
 
 
 def detail_lines(row: ResultRow) -> list[str]:

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from softspin.errors import ConfigError, MissingExtraError, unknown_name
+from softspin.errors import ConfigError, missing_extra, unknown_name
 
 Edges = tuple[tuple[int, int], ...]
 LATTICES = ("chimera", "pegasus", "zephyr")
@@ -134,9 +134,7 @@ def lattice(name: str, size: int, units: int) -> Lattice:
             warnings.simplefilter("ignore")
             import dwave_networkx
     except ImportError as error:
-        raise MissingExtraError(
-            f"graph = {name}:{size} needs the package dwave_networkx: pip install 'softspin[dwave]'"
-        ) from error
+        raise missing_extra(f"graph = {name}:{size} needs the package dwave_networkx", "dwave") from error
     whole = getattr(dwave_networkx, f"{name}_graph")(size)
     found: dict[int, None] = {}
     waiting = [min(whole)] if len(whole) else []

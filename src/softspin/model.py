@@ -129,18 +129,34 @@ class DiscreteVAE(nn.Module):
         Returns:
             Bits `(R, K, batch, D)` and log q(z|x) `(R, K, batch)`.
         """
-        drawn: list[Tensor] = []
+        return self._posterior(x, noise, lambda logits, own: (own < torch.sigmoid(logits)).to(logits.dtype))
+
+    def posterior_log_prob(self, x: Tensor, z: Tensor) -> Tensor:
+        """log q(z|x) of given bits.
+
+        Args:
+            x: Data, `(R, batch, features)`.
+            z: Bits, `(R, K, batch, D)`.
+
+        Returns:
+            log q(z|x), `(R, K, batch)`.
+        """
+        return self._posterior(x, z, lambda logits, own: own.to(logits.dtype))[1]
+
+    def _posterior(self, x: Tensor, noise: Tensor, choose: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+        """Bits by `choose(logits, noise of the group)`, `(R, K, batch, D)`, and their log q(z|x) `(R, K, batch)`."""
+        chosen: list[Tensor] = []
         log_q: list[Tensor] = []
 
         def draw(group: int, out: Tensor, own: Tensor) -> Tensor:
             logits = out[..., : self.bits_per_group]
-            z = (own[:, 0] < torch.sigmoid(logits)).to(logits.dtype)
-            drawn.append(z)
+            z = choose(logits, own[:, 0])
+            chosen.append(z)
             log_q.append(logsigmoid(torch.where(z > 0, logits, -logits)).sum(-1))
             return z
 
         self.encode_groups(x, noise[:, None], draw)
-        return torch.cat(drawn, dim=-1), torch.stack(log_q).sum(0)
+        return torch.cat(chosen, dim=-1), torch.stack(log_q).sum(0)
 
     def decode(self, bits: Tensor) -> Tensor:
         """Run the decoder.

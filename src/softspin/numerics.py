@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -15,7 +16,62 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import logsigmoid
 
+from softspin.errors import ShapeError, SupportError
+
 LOG_HALF = -0.6931471805599453
+
+
+def real_tensor(name: str, value: Any) -> Tensor:
+    """Convert an array, a list or a number to a floating-point tensor. Such a tensor is returned as it is.
+
+    Args:
+        name: Name of the value in the error message.
+        value: Tensor, NumPy array, number, or nested list of numbers.
+
+    Returns:
+        A tensor. Integers and booleans get torch's default type.
+
+    Raises:
+        SupportError: The value does not consist of real numbers.
+
+    Example:
+        >>> real_tensor("bias", [0, 1])
+        tensor([0., 1.])
+    """
+    try:
+        tensor = value if isinstance(value, Tensor) else torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        what = f": {' '.join(str(error).split())}" if isinstance(value, list | tuple) else ""
+        raise SupportError(
+            f"{name} must be a tensor, an array or a list of numbers, not {type(value).__name__}{what}"
+        ) from None
+    if tensor.is_complex():
+        raise SupportError(f"{name} holds complex numbers; it must be real")
+    return tensor if tensor.is_floating_point() else tensor.to(torch.get_default_dtype())
+
+
+def sample_size(shape: Any) -> torch.Size:
+    """Read the shape of draws: a number of them, or dimensions.
+
+    Args:
+        shape: A whole number, or several.
+
+    Returns:
+        The dimensions.
+
+    Raises:
+        ShapeError: It is something else.
+
+    Example:
+        >>> sample_size(3), sample_size((2, 5)), sample_size(())
+        (torch.Size([3]), torch.Size([2, 5]), torch.Size([]))
+    """
+    sizes = (shape,) if isinstance(shape, Integral) else shape
+    if isinstance(sizes, str) or not isinstance(sizes, Sequence):
+        raise ShapeError(f"the shape of draws must be a number or a tuple of numbers, not {shape!r}")
+    if not all(isinstance(size, Integral) and int(size) >= 0 for size in sizes):
+        raise ShapeError(f"the shape of draws must consist of whole numbers from 0 on, not {shape!r}")
+    return torch.Size([int(size) for size in sizes])
 
 
 def log1mexp(x: Tensor) -> Tensor:

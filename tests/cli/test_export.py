@@ -59,7 +59,8 @@ def test_every_command_accepts_a_shared_model(call: Call, tiny: Path, place: Pat
     for command in ("evaluate", "logz"):
         assert call(command, place).out == call(command, tiny).out
     assert call("sample", place).code == 0
-    assert (tmp_path / "shared" / "samples.png").is_file()
+    drawn = tmp_path / "shared-samples.png" if place.is_dir() else place.with_name("samples.png")
+    assert drawn.is_file(), "next to what is shared, not in it"
     assert call("export", place, "--out", tmp_path / "again.safetensors").code == 0
     ended = call("evaluate", place, "--which", "last")
     assert (ended.code, ended.err.count("\n")) == (1, 1)
@@ -112,7 +113,7 @@ def test_mistakes(call: Call, tiny: Path, tmp_path: Path, monkeypatch: pytest.Mo
         (["export", tiny, "--out", tiny], f"{tiny} is a run directory; give another folder"),
         (
             ["export", tiny, "--push", "me/x"],
-            "the Hugging Face Hub needs huggingface_hub; install it with: pip install",
+            "the Hugging Face Hub needs the package huggingface_hub; in a clone of softspin, run: pip install",
         ),
         (["sample", tmp_path / "x.safetensors"], f"{tmp_path / 'x.safetensors'} is damaged, or not a safetensors file"),
         (["info", tmp_path / "x.safetensors"], f"{tmp_path / 'x.safetensors'} is damaged, or not a safetensors file"),

@@ -28,12 +28,13 @@ def test_a_page_of_a_run(call: Call, tiny: Path, tmp_path: Path) -> None:
     assert str(out) in ended.out
     data = carried(out)
     about, rows = (json.loads((tiny / name).read_text()) for name in ("run.json", "result.json"))
-    facts, row = dict(data["facts"]), rows[1]
+    (one,) = data["replicas"]
+    facts, head_words, row = dict(one["facts"]), one["headline"], rows[1]
     head = ["dvae#-power", "1-nonlinear", "bars-and-stripes-3x3", "6 bits"]
-    assert data["headline"][:4] == head
-    assert data["headline"][4] == f"test NLL {row['nll']:.2f} ± {row['standard_error']:.2f} nats"
-    assert f"{row['log_z']:.2f}" in data["headline"][5]
-    assert data["headline"][6] == f"commit {about['provenance']['commit']}"
+    assert head_words[:4] == head
+    assert head_words[4] == f"test NLL {row['nll']:.2f} ± {row['standard_error']:.2f} nats"
+    assert f"{row['log_z']:.2f}" in head_words[5]
+    assert head_words[6] == f"commit {about['provenance']['commit']}"
     assert facts["Data"].endswith(about["data"]["source"])
     assert facts["Replica"] == "seed 1, beta 40; number 1 of 0 to 1"
     assert f"{row['elbo']:.2f}" in facts["Details"]
@@ -54,12 +55,42 @@ def test_a_page_of_an_unfinished_run(call: Call, tiny: Path, tmp_path: Path) -> 
     assert output == {
         "written": str(folder / "playground.html"),
         "bytes": (folder / "playground.html").stat().st_size,
-        "replica": 0,
+        "replicas": [1, 0],
     }
     data = carried(folder / "playground.html")
-    assert dict(data["facts"])["Test NLL"] == "not evaluated: training is not finished"
-    assert not any("NLL" in words for words in data["headline"])
+    for one in data["replicas"]:
+        assert dict(one["facts"])["Test NLL"] == "not evaluated: training is not finished"
+        assert not any("NLL" in words for words in one["headline"])
     assert data["count"] == 14  # bars and stripes have no more
+
+
+def test_a_page_of_several_replicas_has_the_best_first(call: Call, tiny: Path, tmp_path: Path) -> None:
+    ended = call("playground", tiny, "--out", tmp_path / "page.html")
+    losses = [row["valid_nll"] for row in json.loads((tiny / "result.json").read_text())]
+    order = sorted((0, 1), key=losses.__getitem__)
+    assert f"replicas to choose from: {order[0]}, {order[1]} (lowest validation NLL first)" in ended.out
+    data = carried(tmp_path / "page.html")
+    assert [one["number"] for one in data["replicas"]] == order
+    assert [one["name"].rpartition(" ")[2] for one in data["replicas"]] == [f"{losses[k]:.2f}" for k in order]
+
+
+def test_replicas_that_do_not_fit_are_counted(call: Call, tiny: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("softspin.cli.playground.MEGABYTE", 1)
+    ended = call("playground", tiny, "--out", tmp_path / "page.html", "--max-mb", 1)
+    assert "1 of 2 replicas are left out; see --max-mb" in ended.out
+    assert len(carried(tmp_path / "page.html")["replicas"]) == 1
+
+
+def test_a_page_is_rewritten(call: Call, tiny: Path, tmp_path: Path) -> None:
+    page, other = tmp_path / "page.html", tmp_path / "other.html"
+    assert call("playground", tiny, "--out", page, "--images", 2).code == 0
+    written = page.read_text()
+    page.write_text(written.replace("<h1>", "<h1>Old: "))
+    assert (
+        call("playground", page, "--json", "--out", other).json["replicas"]
+        == call("playground", page, "--json").json["replicas"]
+    )
+    assert page.read_text() == other.read_text() == written
 
 
 def test_a_page_of_a_shared_model(call: Call, tiny: Path, tmp_path: Path) -> None:
@@ -76,6 +107,8 @@ def test_mistakes(call: Call, tiny: Path, tmp_path: Path) -> None:
         ([tiny, "--out", pdf], f"--out {pdf} ends in '.pdf'; it must be .html"),
         ([tiny, "--out", nowhere], f"--out {nowhere}: the directory {nowhere.parent}"),
         ([tiny, "--out", page, "--replica", 2], "no replica 2; this model has 2, counted from 0"),
+        ([tmp_path / "no.html", "--out", page], f"the page {tmp_path / 'no.html'} cannot be read: No such file"),
+        ([tmp_path / "no.html", "--images", 3], "--images, --replica and --data need the run of the model; a page has"),
     ):
         ended = call("playground", *words)
         assert (ended.code, ended.out) == (1, "")

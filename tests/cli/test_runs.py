@@ -68,7 +68,7 @@ def test_evaluate(call: Call, tiny: Path, tmp_path: Path) -> None:
     np.savez(own, train=np.eye(9), valid=np.eye(9), test=np.eye(1, 9))
     (row, _) = call("evaluate", tiny, "--json", "--exact", "--data", own).json
     assert (row["images"], row["standard_error"]) == (1, None)
-    assert "+-" not in call("evaluate", tiny, "--exact", "--data", own).out
+    assert " +- ? (one image), log Z" in call("evaluate", tiny, "--exact", "--data", own).out
     text = call("evaluate", tiny, "--split", "valid").out
     assert "seed 1, beta 40: valid NLL " in text
     assert "(exact); independent pixels: 6.24" in text
@@ -116,7 +116,7 @@ def test_encode(call: Call, tiny: Path, tmp_path: Path) -> None:
     own = tmp_path / "own.npy"
     np.save(own, np.eye(20, 9))
     assert call("encode", tiny, "--out", out, "--data", own, "--json").json == {
-        "written": str(out), "images": 2, "bits": 6, "split": "test",
+        "written": str(out), "images": 2, "bits": 6, "split": "test", "replica": 0,
     }  # fmt: skip
     assert call("encode", tiny, "--out", out, "--data", own, "--split", "all").code == 0
     assert np.load(out).shape == (20, 6)

@@ -19,6 +19,7 @@ from softspin.cli import progress
 from softspin.cli import train as train_command
 from softspin.cli.settings import QUICK, make_config
 from softspin.config import Config
+from softspin.project import install_hint
 from softspin.training.process import STOPPING
 
 
@@ -54,7 +55,7 @@ def test_json_output_is_pure_and_plots_change_no_result(
     assert len(with_pictures[-1]["written"]) == 5
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     ended = call("train", tmp_path / "b", *TINY, "--json")
-    assert ended.err == "no picture: pictures need matplotlib; install it with: pip install 'softspin[plot]'\n"
+    assert ended.err == f"no picture: pictures need the package matplotlib; {install_hint('plot')}\n"
     without = [json.loads(line) for line in ended.out.splitlines()]
     assert len(without[-1]["written"]) == 1
     for one, other in zip(with_pictures[1:-1], without[1:-1], strict=True):

@@ -108,7 +108,7 @@ def test_a_home_folder_in_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ("array", "error", "text"),
     [
         (
-            np.array([[0, 255], [3, 4], [5, 6]], dtype=np.uint8),
+            np.array([[0, 255], [3, 4], [5, 6]]),
             SupportError,
             r"train are from 0 to 255, but must be in \[0, 1\]; divide gray levels of 0 .. 255 by 255",
         ),
@@ -164,8 +164,8 @@ def test_pickles_are_rejected_and_not_run(tmp_path: Path) -> None:
 def test_unreadable_files_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"there is no file .*none.npy"):
         load(tmp_path / "none.npy")
-    with pytest.raises(DataError, match=r"cannot read table.csv: expected a .npy or .npz file with an array"):
-        load("table.csv")
+    with pytest.raises(DataError, match=r"cannot read table.xls: expected a .npy, .npz, .pt, .csv file or a folder"):
+        load("table.xls")
     (tmp_path / "empty.npy").touch()
     with pytest.raises(DataError, match=r"cannot read .*empty.npy: "):
         load(tmp_path / "empty.npy")
@@ -173,6 +173,18 @@ def test_unreadable_files_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "half.npz").write_bytes((tmp_path / "whole.npz").read_bytes()[:600])
     with pytest.raises(DataError, match=r"cannot read .*half.npz: "):
         load(tmp_path / "half.npz")
-    np.savez(tmp_path / "keys.npz", x_train=random_bits(3), x_test=random_bits(3))
-    with pytest.raises(DataError, match="arrays named train, valid, test; it holds x_train, x_test"):
+    np.savez(tmp_path / "keys.npz", one=random_bits(3), two=random_bits(3))
+    with pytest.raises(
+        DataError, match=r"arrays named train, valid, test \(or x_train, train_images\); it holds one, two"
+    ):
         load(tmp_path / "keys.npz")
+
+
+def test_the_same_arrays_are_the_same_data_as_in_the_first_release() -> None:
+    """Fingerprints by commit 3231e87: another shuffle, split or binarization would change the data of stored runs."""
+    gray = np.arange(600).reshape(40, 15) % 11 / 10
+    assert from_arrays(gray).fingerprint == "3695e4170bfe2921cddb385c367109b6dbe3c501aec680a91b57101f57a12e7b"
+    split = from_arrays(gray, gray[:5], gray[5:9])
+    assert split.fingerprint == "0bb106212927a5d01b5fd6200ece0404d13f5a6d1c43f04ef13bddfe3ecc9187"
+    bits = from_arrays(gray > 0.5, test=gray[5:9] > 0.3)
+    assert bits.fingerprint == "62fe2cf73b944bc951013da1bb15417f214e88396b57393280cf329eee87ffed"

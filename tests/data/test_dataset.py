@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from softspin.data import Dataset
+from softspin.data import Dataset, Labels
 from softspin.errors import ShapeError, SupportError
 
 FALSE_ALARM = 1e-6
@@ -182,3 +182,25 @@ def test_grey_levels_out_of_range(value: float, text: str) -> None:
 def test_index_errors(index: Tensor, text: str) -> None:
     with pytest.raises(ShapeError, match=text):
         static().batch(index)
+
+
+def test_labels_have_one_entry_for_each_image() -> None:
+    labels = Labels(torch.zeros(5), torch.zeros(4), torch.zeros(3))
+    assert static(labels=labels).labels is labels
+    with pytest.raises(ShapeError, match="valid has 3 labels for 4 images; give one for each"):
+        static(labels=labels._replace(valid=torch.zeros(3)))
+
+
+def test_another_shape_of_the_same_images() -> None:
+    flat = static(shape=(6,))
+    assert flat.with_shape((2, 3)).shape == (2, 3)
+    assert flat.with_shape((3, 1, 2)).fingerprint == flat.fingerprint == static().fingerprint
+    with pytest.raises(ShapeError, match="a shape of 2x2 has 4 pixels; images of s have 6"):
+        flat.with_shape((2, 2))
+
+
+def test_the_mean_of_a_data_set_cannot_be_changed_through_its_copy() -> None:
+    data = static()
+    before = data.pixel_mean()
+    data.pixel_mean().zero_()
+    assert torch.equal(data.pixel_mean(), before)

@@ -112,9 +112,9 @@ def test_the_same_generator_gives_the_same_draw() -> None:
             "zeta holds NaN",
         ),
         (
-            lambda: SmoothedBernoulli(torch.zeros(2, dtype=torch.long), Power(9.0)),
+            lambda: SmoothedBernoulli(torch.zeros(2, dtype=torch.complex64), Power(9.0)),
             SupportError,
-            "floating point, not .*int64",
+            "logits holds complex numbers; it must be real",
         ),
         (
             lambda: SmoothedBernoulli(torch.zeros(4), Power(torch.tensor([[9.0], [8.0]]))),

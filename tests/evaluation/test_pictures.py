@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from evaluation.models import small_model, some_images
 
 from softspin.errors import MissingExtraError, ShapeError, SupportError
 from softspin.evaluation import pictures
+from softspin.project import install_hint
 
 
 def pixels(path: Path) -> Any:
@@ -158,7 +160,7 @@ def test_the_curve_of_the_sampler_is_named_by_the_sampler(
 
 def test_without_matplotlib_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'softspin\[plot\]'"):
+    with pytest.raises(MissingExtraError, match=re.escape(install_hint("plot"))):
         pictures.couplings(small_model(), tmp_path / "w.png")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -154,3 +155,16 @@ def test_files_that_cannot_be_read_or_written_are_errors(tmp_path: Path) -> None
         read_rows(tmp_path)
     with pytest.raises(RowsError, match="cannot be written: Is a directory"):
         append_rows(tmp_path, [row()])
+
+
+def test_two_collectors_append_a_failed_row_once(tmp_path: Path) -> None:
+    """Without `once` it is a second failure of the same seed, as after a retry."""
+    path, failed = tmp_path / "rows.jsonl", made_row("failed")
+    later = replace(failed, date="2026-01-02T03:04:06+00:00")
+    assert append_rows(path, [failed], once=True) == [failed]
+    assert append_rows(path, [failed, later], once=True) == [later]
+    assert append_rows(path, [failed], once=True) == []
+    assert append_rows(path, [failed]) == [failed]
+    marked = tmp_path / "marked.jsonl"
+    append_rows(marked, [replace(failed, outdated="it rounded down")])
+    assert append_rows(marked, [failed], once=True) == [], "a row that was marked as outdated is not added again"

@@ -198,7 +198,7 @@ def test_auto_takes_the_installed_implementation(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(kernels, "_fast", found.get)
     assert choose("auto", torch.device("cpu"), torch.float32) is plain
     with pytest.raises(
-        MissingExtraError, match=r"implementation 'cpu' needs the package numba: pip install 'softspin\[fast\]'"
+        MissingExtraError, match=r"implementation 'cpu' needs the package numba, or use 'auto'; in a clone .*\[fast\]'$"
     ):
         choose("cpu", torch.device("cpu"), torch.float32)
     monkeypatch.setattr(kernels, "_fast", lambda name: f"the {name} kernels")

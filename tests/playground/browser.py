@@ -16,6 +16,8 @@ needs_browser = pytest.mark.browser
 """Skipped by `conftest.py` where there is no chromedriver."""
 IMAGES = some_bits(5, 12, seed=7)
 """Images of the pages."""
+BITS = "Array.from(document.querySelectorAll('.bit')).map((one) => Number(one.getAttribute('aria-pressed') === 'true'))"
+"""The bits that the squares show."""
 
 
 class Browser:
@@ -33,7 +35,10 @@ class Browser:
         return self.driver.execute_script(script, *given)
 
     def find(self, css: str) -> Any:
-        return self.driver.find_element("css selector", css)
+        """An element, scrolled to the middle of the window: a click at the edge would hit a sticky line."""
+        found = self.driver.find_element("css selector", css)
+        self("arguments[0].scrollIntoView({ block: 'center' })", found)
+        return found
 
     def wait(self, script: str) -> None:
         """Wait until a condition holds; views are updated at the next frame."""

@@ -7,25 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from playground.browser import IMAGES, Browser, close, needs_browser
-from playground.models import REPLICA, given_bits, random_model
-from torch import Tensor
+from playground.browser import BITS, IMAGES, Browser, close, needs_browser
+from playground.models import REPLICA, most_likely, random_model
 
 from softspin.playground.page import page
 
 pytestmark = needs_browser
-
-BITS = "Array.from(document.querySelectorAll('.bit')).map((one) => Number(one.getAttribute('aria-pressed') === 'true'))"
-
-
-def most_likely(x: Tensor) -> list[int]:
-    """The bits of an image, group by group, by PyTorch."""
-    model = random_model()
-    z = torch.zeros(1, model.net.units)
-    for group in range(len(model.net.encoder)):
-        part = slice(group * model.net.bits_per_group, (group + 1) * model.net.bits_per_group)
-        z[:, part] = (given_bits(model, x[None], z)[:, group] > 0).float()
-    return [int(one) for one in z[0]]
 
 
 def test_a_test_image_shows_its_bits_and_its_picture(shown: Browser) -> None:
@@ -33,7 +20,7 @@ def test_a_test_image_shows_its_bits_and_its_picture(shown: Browser) -> None:
         shown.find(f".thumb[aria-label='Test image {index + 1}']").click()
         expected = most_likely(IMAGES[index])
         shown.wait(f"JSON.stringify({BITS}) === '{json.dumps(expected, separators=(',', ':'))}'")
-        picture = random_model().decode(torch.tensor([expected]), replica=REPLICA)
+        picture = random_model().decode(torch.tensor([expected]), replica=REPLICA).flatten(1)
         close([shown("return Array.from(softspin.state.pixels)")], picture)
         assert shown("return Array.from(softspin.state.image)") == IMAGES[index].tolist()
 
@@ -83,7 +70,7 @@ def test_the_tab_key_reaches_every_control(shown: Browser) -> None:
     wanted = (
         "strip canvas pen clear eraser likely drawn flip hold flip-left hold-left left flip-right hold-right right run"
     )
-    wanted += " step random temperature pace order heat beta chance family own"
+    wanted += " from-random from-other from-image step temperature pace order heat beta chance family own"
     assert set(wanted.split()) <= seen
     outline = shown(
         "document.querySelector('#run').focus({ focusVisible: true }); "
@@ -202,8 +189,9 @@ def test_the_page_loads_no_files_and_logs_no_errors(browser: Browser, some_page:
     messages = [json.loads(entry["message"])["message"] for entry in browser.driver.get_log("performance")]
     asked = {m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"}
     assert {url for url in asked if not url.startswith("data:")} == {some_page.as_uri()}
-    assert "http://" not in some_page.read_text()
-    assert "https://" not in some_page.read_text()
+    text = some_page.read_text()
+    assert "http://" not in text
+    assert text.count("https://") == text.count('<a href="https://') == 1  # a link, followed only by a click
 
 
 @pytest.mark.parametrize("width", [360, 768, 1280])

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from samplers.laws import small_graph, small_rbm, states, true_log_z
+from torch import Tensor
 
 from softspin.distributions import BipartiteBoltzmann, Boltzmann
 from softspin.samplers import LogZWarning, guards, search
@@ -129,7 +130,7 @@ def test_no_interval_is_wrong_silently(family: str, families: ModuleType) -> Non
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         found = sandwich(boltzmann, seed=1, temperatures=300, chains=200)
-    assert found.flagged is not None
+    assert isinstance(found.flagged, Tensor)
     assert bool((found.lower <= truth + 1e-6)[found.flagged].all()), "bounds hold with certainty"
     assert bool((found.upper >= truth)[found.flagged].all())
     outside = torch.maximum(truth - found.upper, found.lower - truth).clamp(min=0)
@@ -172,7 +173,7 @@ def test_states_of_the_caller_are_used(families: ModuleType, monkeypatch: pytest
     boltzmann = families.draw_boltzmann("two hidden cliques", 22, 1)
     modes = search.find_states(boltzmann, torch.zeros(1, 2, dtype=torch.int64), count=64).top[..., :1, :]
 
-    def nothing(boltzmann: Boltzmann, rng_state: torch.Tensor, *, count: int, starts: torch.Tensor) -> search.Found:
+    def nothing(boltzmann: Boltzmann, rng_state: Tensor, *, count: int, starts: Tensor) -> search.Found:
         return search.Found(starts, starts[..., :1, :])
 
     monkeypatch.setattr(guards, "find_states", nothing)
@@ -180,9 +181,9 @@ def test_states_of_the_caller_are_used(families: ModuleType, monkeypatch: pytest
         monkeypatch.setattr(guards, other, lambda *_: torch.tensor([-torch.inf]))
     options: dict[str, Any] = {"seed": 0, "temperatures": 100, "chains": 50}
     blind = sandwich(boltzmann, **options)
-    assert blind.flagged is not None
+    assert isinstance(blind.flagged, Tensor)
     assert not bool(blind.flagged.any())
     with pytest.warns(LogZWarning):
         found = sandwich(boltzmann, **options, starts=modes)
-    assert found.flagged is not None
+    assert isinstance(found.flagged, Tensor)
     assert bool(found.flagged.all())

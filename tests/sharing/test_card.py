@@ -15,6 +15,7 @@ import softspin
 from softspin.cli.app import run
 from softspin.errors import SharingError
 from softspin.formatting import result_sentence
+from softspin.project import install_hint
 from softspin.sharing.card import card
 from softspin.trained import Model
 
@@ -85,12 +86,16 @@ def test_it_names_data_recipe_and_origin(made: Model, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("settings", "words"),
-    [({}, "a restricted Boltzmann machine"), ({"graph": "0:1,1:2,2:3,3:4,4:5"}, "a Boltzmann machine on a graph")],
+    [
+        ({}, ("a restricted Boltzmann machine", "RBM, 3 x 3 units")),
+        ({"graph": "0:1,1:2,2:3,3:4,4:5"}, ("a Boltzmann machine on a graph", "6 units, 5 couplings")),
+    ],
 )
-def test_it_says_what_the_prior_is(made: Model, settings: dict[str, Any], words: str) -> None:
+def test_it_says_what_the_prior_is(made: Model, settings: dict[str, Any], words: tuple[str, str]) -> None:
     assert made.metadata is not None
     text = card(replace(made.metadata, config=small(seeds=(3, 5), **settings).to_dict()))
-    assert f"whose prior is {words}, trained" in text
+    assert f"whose prior is {words[0]}, trained" in text
+    assert cell(text, "prior") == words[1]
 
 
 def test_it_begins_with_plain_names_and_the_result(made: Model) -> None:
@@ -105,7 +110,8 @@ def test_the_example_in_it_runs(made: Model, tmp_path: Path) -> None:
     code = text.partition("```python\n")[2].partition("```")[0]
     scope: dict[str, Any] = {}
     exec(code.replace('"PATH"', repr(str(tmp_path / "m"))), scope)
-    assert scope["images"].shape == (16, 9)
+    assert scope["images"].shape == (16, 3, 3)
+    assert f"To install softspin, {install_hint()}.\n" in text
 
 
 def test_the_card_of_an_unevaluated_model(made: Model, tmp_path: Path) -> None:

@@ -125,3 +125,16 @@ def test_the_machine_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(value > 0 for value in found)
     assert found.latency > max(found.products, found.traffic, found.sampler)
     assert "thread" in machine.machine_name(CPU)
+
+
+def test_estimates_for_the_gpu_of_the_benchmark_need_no_gpu() -> None:
+    model, config = load_model("cuda"), Config(data="mnist", importance_samples=25)
+    estimator = Estimator(torch.device("cuda"), benchmark=True)
+    assert (estimator.machine, estimator.is_measured) == (model.device, True)
+    found = estimator.run(config)
+    assert found is not None
+    assert found.high / found.seconds == pytest.approx(model.spread)
+    steps = [estimator.run(config.replace(steps=steps)) for steps in (1_000_000, 2_000_000)]
+    assert steps[0] is not None
+    assert steps[1] is not None
+    assert steps[0].seconds < steps[1].seconds < 2 * steps[0].seconds

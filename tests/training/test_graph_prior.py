@@ -18,12 +18,11 @@ from training.runs import bars, engine, small, trainer
 import softspin
 from softspin.config import Config
 from softspin.distributions import GraphBoltzmann, safe_beta
-from softspin.errors import OutOfTimeError, SupportError
+from softspin.errors import OutOfTimeError
 from softspin.evaluation import evaluate, exact_nll, log_z_for, partition, pictures
 from softspin.methods.gaussian_integral import GaussianIntegral
 from softspin.model import DiscreteVAE, build
 from softspin.paper import METHODS
-from softspin.playground.export import export
 from softspin.priors import RBM, GraphPrior
 from softspin.samplers import NegativePhase
 from softspin.training import checkpoint
@@ -229,6 +228,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], mo
     assert "1 x 6 bits, " in ended.out
     assert f", a prior with {len(softspin.load(run).config.edges or ())} couplings; " in ended.out
     assert (run / "couplings.png").exists()
+    assert call("playground", run).code == 0
     assert call("logz", run).code == 0
     assert "graph = [[0, " in call("info", run).out
     ended = call("train", tmp_path / "other", *TINY, "--graph", "0:1")
@@ -237,8 +237,6 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], mo
     assert "graph has no edge at unit 2" in ended.err
 
 
-def test_what_knows_two_sides_only_says_so(tmp_path: Path) -> None:
+def test_couplings_of_a_graph_are_drawn(tmp_path: Path) -> None:
     model = random_model(small(graph=WHEEL))
-    with pytest.raises(SupportError, match="this model's prior is on a graph; the page supports only bipartite priors"):
-        export(model, 0)
     assert pictures.couplings(model, tmp_path / "w.png").stat().st_size > 1000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 import sys
 import types
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 import torch
 
 from softspin.errors import JournalError, MissingExtraError
+from softspin.project import install_hint
 from softspin.training.journal import NAME, Journal, read
 
 
@@ -139,7 +141,7 @@ def test_tensorboard_is_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     write(tmp_path, None, 20)
     before = (tmp_path / NAME).read_bytes()
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'softspin\[tensorboard\]'"):
+    with pytest.raises(MissingExtraError, match=re.escape(install_hint("tensorboard"))):
         Journal.open(tmp_path, tensorboard=True)
     assert (tmp_path / NAME).read_bytes() == before
 

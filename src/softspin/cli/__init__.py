@@ -13,10 +13,11 @@ def main() -> None:
     """Entry point of `softspin`. Ctrl-C exits with code 130, also while torch is being imported.
 
     On small cloud machines an unset OMP_PROC_BIND can put all of torch's threads on one core, eighty times slower.
-    It is read when torch is imported, so it is set here, before that, unless the user has set it. So are the folders of
-    compiled code, see :mod:`softspin.compile_cache`.
+    It is read when torch is imported, so it is set here, before that, unless the user has set it. Several processes of
+    `torchrun` would all be bound to the same cores, so they are not bound. The folders of compiled code are set here,
+    too, see :mod:`softspin.compile_cache`.
     """
-    os.environ.setdefault("OMP_PROC_BIND", "true")
+    os.environ.setdefault("OMP_PROC_BIND", "true" if os.environ.get("LOCAL_WORLD_SIZE", "1") == "1" else "false")
     use_compiled_folder()
     try:
         from softspin.cli.app import run

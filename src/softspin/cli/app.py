@@ -24,8 +24,10 @@ from softspin.cli.playground import playground
 from softspin.cli.reconstruct import reconstruct
 from softspin.cli.report import report
 from softspin.cli.sample import sample
+from softspin.cli.slurm import slurm_task
 from softspin.cli.train import train
-from softspin.errors import OutOfTimeError, SoftspinError
+from softspin.errors import OutOfTimeError, RunError, SoftspinError
+from softspin.parallel import world
 
 
 def paragraphs(command: Callable[..., None]) -> str:
@@ -51,6 +53,7 @@ for title, commands in {
 }.items():
     for command in commands:
         app.command(rich_help_panel=title, help=paragraphs(command))(command)
+app.command(hidden=True, help=paragraphs(slurm_task))(slurm_task)
 app.add_typer(data.app, name="data", rich_help_panel="Data")
 app.add_typer(cache.app, name="cache", rich_help_panel="Data")
 
@@ -63,17 +66,20 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
+    context: typer.Context,
     version: bool = typer.Option(
         False, "--version", callback=_version, is_eager=True, help="Show the version and exit."
     ),
 ) -> None:
     """Discrete variational autoencoders with relaxed Boltzmann priors."""
+    if world().size > 1 and context.invoked_subcommand != "train":
+        raise RunError(f"softspin {context.invoked_subcommand} runs in one process; torchrun is for softspin train")
 
 
 def run() -> None:
     """Run the command line. User errors, a full disk or no memory end in one line and exit code 1, not a traceback."""
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), world().quiet():
             warnings.showwarning = _warn
             app()
     except (SoftspinError, OSError, MemoryError, RuntimeError) as error:
@@ -81,9 +87,9 @@ def run() -> None:
         if line is None:
             raise
         if isinstance(error, OutOfTimeError):
-            typer.echo(f"{line}; run the same command to resume", err=True)
+            world().announce(error, lambda: typer.echo(f"{line}; run the same command to resume", err=True))
             sys.exit(NOT_FINISHED)
-        typer.secho(f"error: {line}", fg="red", err=True)
+        world().announce(error, lambda: typer.secho(f"error: {line}", fg="red", err=True))
         sys.exit(1)
 
 

@@ -46,7 +46,7 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for column in columns:
         table.add_column(column, no_wrap=True)
     for row in rows:
-        table.add_row(*map(escape, row))  # else softspin[plot] would lose its extra
+        table.add_row(*map(escape, row))  # else '.[plot]' would lose its extra
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 10_000

@@ -41,7 +41,7 @@ def list_sets(json: Json = False) -> None:
     ]
     show_table(("name", "images", "what"), columns)
     say("Bars and stripes exist in every size up to 16x16.")
-    say("Train on your own data with --data FILE.npy or FILE.npz, shape (images, ...).")
+    say("Train on your own data with --data FILE (.npy, .npz, .pt, .csv; shape (images, ...)) or a folder of images.")
 
 
 @app.command()
@@ -55,7 +55,9 @@ def fetch(
 
 @app.command()
 def verify(
-    name: Annotated[str, typer.Argument(help="Name of the data set, or a .npy or .npz file.", show_default=False)],
+    name: Annotated[
+        str, typer.Argument(help="Name of the data set, or a file or folder of images.", show_default=False)
+    ],
     folder: Folder = None,
     json: Json = False,
 ) -> None:

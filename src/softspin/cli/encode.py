@@ -10,7 +10,14 @@ import typer
 
 from softspin.cli.console import say, say_json
 from softspin.cli.options import Data, Device, Json, Replica, Run, Seed, Split, Which
-from softspin.cli.runs import check_ending, check_not_data, images_of, open_data, open_model, write_array
+from softspin.cli.runs import (
+    check_ending,
+    check_not_data,
+    choose_replica,
+    open_model,
+    open_split,
+    write_array,
+)
 
 
 def encode(
@@ -18,19 +25,27 @@ def encode(
     out: Annotated[Path, typer.Option(help="Write this .npy file.")] = Path("bits.npy"),
     data: Data = None,
     split: Split = "test",
-    replica: Replica = 0,
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="Write the probabilities q(z=1|x) instead of sampled bits.")
+    ] = False,
+    replica: Replica = None,
     seed: Seed = 0,
     which: Which = "best",
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Sample the latent bits of each data point from q(z|x), and write them as a .npy array (images, bits)."""
+    """Sample the latent bits of each data point from q(z|x), or compute their probabilities: a .npy array."""
     model = open_model(run, which, device)
     check_ending(out, (".npy",))
     check_not_data(out, model, data)
-    z = model.encode(images_of(open_data(model, data), split, seed), replica=replica, seed=seed)
-    write_array(out, z.to(torch.uint8))
-    if json:
-        say_json({"written": out, "images": z.shape[0], "bits": z.shape[1], "split": split})
+    number = choose_replica(model, replica)
+    x = open_split(model, data, split, seed).test
+    if probabilities:
+        z = model.probabilities(x, replica=number, seed=seed)
     else:
-        say(f"{z.shape[0]:,} x {z.shape[1]} bits: {out}")
+        z = model.encode(x, replica=number, seed=seed).to(torch.uint8)
+    write_array(out, z)
+    if json:
+        say_json({"written": out, "images": z.shape[0], "bits": z.shape[1], "split": split, "replica": number})
+    else:
+        say(f"{z.shape[0]:,} x {z.shape[1]} {'probabilities of ' if probabilities else ''}bits: {out}")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Annotated
 
 import typer
 
 from softspin.cli.console import say, say_json
-from softspin.cli.options import Chains, Data, Device, Json, Run, Temperatures, Which
+from softspin.cli.options import Chains, Data, Device, Json, Run, Split, Temperatures, Which
 from softspin.cli.progress import counting
-from softspin.cli.runs import check_split, open_data, open_model
+from softspin.cli.runs import SPLITS, check_split, mark_best, open_model, open_split
 from softspin.errors import ConfigError
+from softspin.evaluation import log_z_for
 from softspin.formatting import detail_lines, replica_name, result_line
 from softspin.training.results import check_result, exact_result_rows, result_rows
 
@@ -24,7 +24,7 @@ def evaluate(
     ] = None,
     temperatures: Temperatures = None,
     chains: Chains = None,
-    split: Annotated[str, typer.Option(help="Choose the split: test or valid.")] = "test",
+    split: Split = "test",
     exact: Annotated[bool, typer.Option("--exact", help="Sum over all latent states instead, up to 20 bits.")] = False,
     data: Data = None,
     which: Which = "best",
@@ -32,18 +32,17 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """Estimate the NLL of a model with error bars, and compare it with independent pixels."""
-    check_split(split, ("test", "valid"))
+    check_split(split, SPLITS)
     wanted = {"samples": samples, "temperatures": temperatures, "chains": chains}
     given = {name: value for name, value in wanted.items() if value is not None}
     if exact and given:
         raise ConfigError(f"--exact and --{next(iter(given))} exclude each other; a sum over all states needs none")
     model = open_model(run, which, device)
-    images = open_data(model, data)
-    if split == "valid":
-        images = dataclasses.replace(images, test=images.valid)
+    images = open_split(model, data, split)
     config = model.config.with_settings(f"test_{name}={value}" for name, value in given.items())
     if exact:
-        rows = exact_result_rows(model.net, images, config, model.log_z())
+        log_z = log_z_for(model.net, temperatures=config.test_temperatures, chains=config.test_chains)
+        rows = exact_result_rows(model.net, images, config, log_z)
     else:
         with counting(len(images.test)) as progress:
             rows = result_rows(model.net, images, config, progress)
@@ -52,8 +51,10 @@ def evaluate(
         how = {"split": split, "checkpoint": which, "exact": exact}
         say_json([{**how, **row.to_json()} for row in rows])
         return
-    for row in rows:
-        say((f"{replica_name(row)}: " if len(rows) > 1 else "") + result_line(row, split))
+    valid = () if model.metadata is None else model.metadata.valid_nll
+    for number, row in enumerate(rows):
+        name = f"{replica_name(row)}{mark_best(valid, config.betas, number)}: " if len(rows) > 1 else ""
+        say(name + result_line(row, split))
         if not exact:
             for line in detail_lines(row):
                 say(f"  {line}")

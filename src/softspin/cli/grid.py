@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
+import functools
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
+import torch
 import typer
 
 from softspin.cli.console import warn
 from softspin.cli.grid_display import GridDisplay
-from softspin.cli.options import NOT_FINISHED, Address, Device, GpusPerRun, Json, LauncherName, Workers
+from softspin.cli.options import (
+    Address,
+    Collect,
+    Device,
+    GpusPerRun,
+    Json,
+    LauncherName,
+    Sbatch,
+    Submit,
+    Workers,
+)
 from softspin.cli.plan import show_plan
+from softspin.cli.slurm import EXIT_CODES, send_to_slurm
 from softspin.config import Config
 from softspin.experiments.cells import PAPER_TABLES, check_settings, choose, find_table, read_cells
 from softspin.experiments.grid import FOLDER
 from softspin.experiments.launchers.choice import make_launcher
 from softspin.experiments.planning import plan_cell
-from softspin.experiments.rows import DEFAULT_ROWS, find_rows, latest, read_rows
+from softspin.experiments.rows import DEFAULT_ROWS, append_rows, find_rows, latest, read_rows
 from softspin.experiments.scheduler import Scheduler
+from softspin.experiments.slurm.collect import Collector, Outcomes
+from softspin.experiments.slurm.planning import find_resources
 from softspin.provenance import find_device
 from softspin.report.results import rejection_reason
 from softspin.timing import Estimator
-
-EXIT_CODES = {"done": 0, "failed": 1, "unfinished": NOT_FINISHED}
 
 
 def grid(
@@ -75,18 +89,25 @@ def grid(
     workers: Workers = "1",
     gpus_per_run: GpusPerRun = None,
     address: Address = None,
+    submit: Submit = False,
+    sbatch: Sbatch = None,
+    collect: Collect = False,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
     """Train the cells of a table that have no result yet, and append one result row per cell and seed.
 
     After an interruption the same command resumes. With --workers, several runs train at a time; with --launcher ray,
-    on a cluster. Several commands may share a table; each skips the runs that another one is training. Exit code 1: a
-    cell failed. Exit code 75: time was up, or others are still training; run the command again.
+    on a cluster. With --launcher slurm, nothing is trained here: the command writes a SLURM job, and submits it with
+    --submit. Several commands may share a table; each skips the runs that another one is training. Exit code 1: a cell
+    failed. Exit code 75: time was up, or others are still training; run the command again.
     """
     started = time.monotonic()
     if measure and not dry_run:
         raise typer.BadParameter("it needs --dry-run", param_hint="--measure")
+    for given, name in ((submit, "--submit"), (sbatch, "--sbatch")):
+        if given and (launcher != "slurm" or collect):
+            raise typer.BadParameter("it needs --launcher slurm, without --collect", param_hint=name)
     path = find_table(table)
     cells = choose(read_cells(path), only or [])
     check_settings(sets or [])
@@ -96,7 +117,11 @@ def grid(
     configs = [cell.config(settings=settings) for cell in cells]
     ours = path.parent == PAPER_TABLES
     file = rows if rows is not None else find_rows() if ours else path.with_name("rows.jsonl")
-    existing_rows = latest(read_rows(file, warn))
+    all_rows = read_rows(file, warn)
+    existing_rows = latest(all_rows)
+    outcomes = Outcomes(folder, all_rows)
+    if collect:
+        existing_rows = outcomes.without_retried(existing_rows)
     plans = [plan_cell(*pair, existing_rows, folder, retry=retry) for pair in zip(cells, configs, strict=True)]
     by_id = {cell.id: cell for cell in cells}
     done = [(row, by_id[key.cell]) for key, row in existing_rows.items() if row.ok and key.cell in by_id]
@@ -109,14 +134,50 @@ def grid(
     if outdated := sum(len(one.outdated) for one in plans):
         warn(f"{outdated} results in {file} are marked as outdated and will be rerun")
     if dry_run:
-        show_plan(plans, Estimator(find_device(device), measure=measure), json)
+        show_plan(plans, _estimator(device, measure=measure, elsewhere=launcher == "slurm"), json)
+        return
+    specs = [spec for plan in plans for spec in plan.runs]
+    if launcher == "slurm" and not collect:
+        resources = find_resources(configs[0].device, workers, gpus_per_run, sbatch or [])
+        words = _collect_words(table, only or [], seeds, steps, sets or [], file, folder, retry, device)
+        send_to_slurm(specs, outcomes, folder, resources, minutes, words, submitting=submit, json=json)
         return
     deadline = None if minutes is None else started + 60 * minutes
-    chosen = make_launcher(launcher, workers, device=device, gpus_per_run=gpus_per_run, address=address)
+    if collect:
+        append = functools.partial(append_rows, once=True)
+        scheduler = functools.partial(Scheduler, plans, file, Collector(outcomes), append=append)
+    else:
+        chosen = make_launcher(launcher, workers, device=device, gpus_per_run=gpus_per_run, address=address)
+        scheduler = functools.partial(Scheduler, plans, file, chosen)
     try:
-        with GridDisplay(file, [spec for plan in plans for spec in plan.runs], json) as display:
-            code = EXIT_CODES[Scheduler(plans, file, chosen, display).run(deadline)]
+        with GridDisplay(file, specs, json) as display:
+            code = EXIT_CODES[scheduler(display).run(deadline)]
     except KeyboardInterrupt:
         code = 130
     if code:
         raise typer.Exit(code)
+
+
+def _estimator(device: str, *, measure: bool, elsewhere: bool) -> Estimator:
+    """Times of this machine; for runs elsewhere, those of the benchmark's GPU if there is none here."""
+    if elsewhere and device != "cpu" and not torch.cuda.is_available():
+        return Estimator(torch.device("cuda"), benchmark=True)
+    return Estimator(find_device(device), measure=measure)
+
+
+def _collect_words(
+    table: str,
+    only: Sequence[str],
+    seeds: str,
+    steps: str | None,
+    sets: Sequence[str],
+    rows: Path,
+    folder: Path,
+    retry: bool,
+    device: str,
+) -> list[str]:
+    """Arguments of the command that collects the rows of this grid."""
+    words = ["grid", *(f"--only={pattern}" for pattern in only), f"--seeds={seeds}"]
+    words += [f"--steps={steps}"] * (steps is not None) + [f"--set={setting}" for setting in sets]
+    words += [f"--rows={rows}", f"--folder={folder}", *["--retry"] * retry, f"--device={device}", "--collect"]
+    return [*words, "--", table]

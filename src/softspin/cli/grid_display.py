@@ -104,7 +104,7 @@ class GridDisplay:
     @_show.register
     def _(self, event: RunBusy) -> None:
         number = self._end(event.spec)
-        text = f"[{number}] skipped: another process is training this run"
+        text = f"[{number}] skipped: {event.reason or 'another process is training this run'}"
         self._say(event, text, {"kind": "busy", "folder": event.spec.folder})
 
     @_show.register

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from softspin.cli.console import say, say_json
 from softspin.cli.options import Json, Run
 from softspin.cli.progress import mean_text
-from softspin.cli.runs import check_run
+from softspin.cli.runs import check_run, mark_best
 from softspin.cli.train import resume_hint
 from softspin.config import Config
 from softspin.errors import CheckpointError, JournalError, RunError
@@ -184,11 +184,11 @@ def _training(found: Info) -> list[tuple[str, str]]:
     else:
         minutes, seconds = divmod(round(found.seconds), 60)
         lines = [("steps", f"{found.checkpoint_step:,} of {config.steps:,} in {minutes} min {seconds} s")]
-    for replica, best in zip(config.replicas, found.best or [], strict=False):
+    valid = [None if best is None else best["nll"] for best in found.best or []]
+    for number, (replica, best) in enumerate(zip(config.replicas, found.best or [], strict=False)):
         if best is not None:
-            lines.append(
-                ("best", f"{replica_name(replica)}: validation NLL {best['nll']:.2f} at step {best['step']:,}")
-            )
+            text = f"{replica_name(replica)}: validation NLL {best['nll']:.2f} at step {best['step']:,}"
+            lines.append(("best", text + mark_best(valid, config.betas, number)))
     for line, key, name in ((found.last_train, "bound", "training bound"), (found.last_valid, "nll", "validation NLL")):
         if line is not None and not found.result:
             values = [value for value in line[key] if value is not None]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from softspin.cli.console import say, say_json
 from softspin.cli.options import Chains, Device, Json, Run, Seed, Temperatures, Which
 from softspin.cli.runs import open_model
-from softspin.evaluation.partition import method_text
-from softspin.formatting import log_z_interval, replica_name
+from softspin.evaluation import log_z_for
+from softspin.evaluation.partition import check_log_z, method_text
+from softspin.formatting import log_z_interval, replica_name, with_error
 from softspin.training.results import finite
 
 
@@ -23,7 +25,14 @@ def logz(
 ) -> None:
     """Estimate log Z of a run's prior: exact for small priors, else by AIS in both directions."""
     model = open_model(run, which, device)
-    found = model.log_z(temperatures=temperatures, chains=chains, seed=seed)
+    config = model.config
+    found = log_z_for(
+        model.net,
+        temperatures=config.test_temperatures if temperatures is None else temperatures,
+        chains=config.test_chains if chains is None else chains,
+        seed=seed,
+    )
+    check_log_z(found)
     rows: list[dict[str, Any]] = [
         {
             **replica._asdict(),
@@ -35,15 +44,15 @@ def logz(
             "method": method_text(found, i),
             "kind": found.kind,
         }
-        for i, replica in enumerate(model.config.replicas)
+        for i, replica in enumerate(config.replicas)
     ]
     if json:
         say_json(rows)
         return
-    for row, replica in zip(rows, model.config.replicas, strict=True):
+    for row, replica in zip(rows, config.replicas, strict=True):
         name = f"{replica_name(replica)}: " if len(rows) > 1 else ""
         interval = log_z_interval(row["log_z"], row["log_z_low"], row["log_z_high"])
         exact = "exact" in interval
-        error = "" if row["standard_error"] is None else f" +- {row['standard_error']:.3f}"
-        value = "" if exact else f"log Z {row['log_z']:.3f}{error}, "
+        error = math.nan if row["standard_error"] is None else row["standard_error"]
+        value = "" if exact else f"log Z {with_error(row['log_z'], error)}, "
         say(f"{name}{value}{interval}" + ("" if exact else f", by {row['method']}"))

@@ -25,14 +25,28 @@ Run = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
 Device = Annotated[str, typer.Option(help="Run on auto (a GPU if there is one), cpu, cuda or cuda:N.")]
 Seed = Annotated[int, typer.Option(help="Set the random seed.", min=0, max=2**31 - 1)]
-Replica = Annotated[int, typer.Option(help="Choose a replica of the run, counted from 0.", min=0)]
+Replica = Annotated[
+    str | None,
+    typer.Option(
+        help="Choose a replica of the run: a number from 0, or best (by validation NLL).",
+        show_default="the best of a grid of beta, else 0",
+    ),
+]
 Which = Annotated[str, typer.Option(help="Choose the checkpoint: best (by validation NLL) or last.")]
 Split = Annotated[str, typer.Option(help="Choose the split: train, valid, test, or all (in the order of the file).")]
+Shape = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SHAPE",
+        help="Draw images of this shape, such as 28x28, or 16x16x3 for colors.",
+        show_default="that of the data; flat images as squares",
+    ),
+]
 Data = Annotated[
     str | None,
     typer.Option(
-        help="Use other data than the run's, or the same data in another place: a name, a .npz file (its splits keep "
-        "their order) or a .npy file (shuffled and split).",
+        help="Use other data than the run's, or the same data in another place: a name, a .npy, .npz, .pt or .csv "
+        "file, or a folder of images. Without splits of its own, it is shuffled and split; --split all uses all of it.",
         show_default=False,
     ),
 ]
@@ -45,7 +59,11 @@ Chains = Annotated[
 
 LauncherName = Annotated[
     str,
-    typer.Option("--launcher", help="Train on this machine (local) or on a Ray cluster (ray).", rich_help_panel=WHERE),
+    typer.Option(
+        "--launcher",
+        help="Train on this machine (local), on a Ray cluster (ray), or by a SLURM job (slurm).",
+        rich_help_panel=WHERE,
+    ),
 ]
 Workers = Annotated[
     str,
@@ -64,7 +82,30 @@ GpusPerRun = Annotated[
 Address = Annotated[
     str | None,
     typer.Option(
-        help="Use the Ray cluster at this address.", show_default="one on this machine", rich_help_panel=WHERE
+        help="Use the Ray cluster at this address.",
+        show_default="$RAY_ADDRESS, or one on this machine",
+        rich_help_panel=WHERE,
+    ),
+]
+
+Submit = Annotated[
+    bool, typer.Option("--submit", help="Submit the SLURM job, not only write it.", rich_help_panel=WHERE)
+]
+Sbatch = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="OPTION",
+        help="Add an option of sbatch to the SLURM job, such as --partition=gpu; repeatable.",
+        show_default=False,
+        rich_help_panel=WHERE,
+    ),
+]
+Collect = Annotated[
+    bool,
+    typer.Option(
+        "--collect",
+        help="Append the rows of runs that SLURM jobs have finished, and train nothing.",
+        rich_help_panel=WHERE,
     ),
 ]
 

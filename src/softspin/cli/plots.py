@@ -10,7 +10,6 @@ from typing import Any
 from torch import Tensor
 
 from softspin.cli.console import warn
-from softspin.cli.runs import picture_shape
 from softspin.evaluation import pictures
 from softspin.formatting import replica_name
 from softspin.trained import Model
@@ -45,7 +44,7 @@ class PlotCallback:
     def finish(self, model: Model) -> None:
         """Plot the best model, with fresh samples by annealing."""
         try:
-            z = model.sample_bits(SAMPLES)
+            z = model.sample_bits(SAMPLES, replica=0, seed=0)  # plots show the first replica
         except Exception as error:
             self._complain(error)
         else:
@@ -54,7 +53,7 @@ class PlotCallback:
     def _draw(self, z: Tensor) -> None:
         started = time.monotonic()
         trainer, model = self.trainer, self.trainer.engine.model
-        folder, shape = trainer.folder, picture_shape(trainer.data.shape)
+        folder, shape = trainer.folder, trainer.data.shape
         labels = [replica_name(replica) for replica in trainer.config.replicas]
         drawings: list[Callable[[], Path]] = [
             lambda: pictures.samples(model, z, shape, folder / "samples.png"),

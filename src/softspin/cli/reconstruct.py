@@ -8,18 +8,20 @@ from typing import Annotated
 import typer
 
 from softspin.cli.console import say, say_json
-from softspin.cli.options import Data, Device, Json, Replica, Run, Seed, Split, Which
+from softspin.cli.options import Data, Device, Json, Replica, Run, Seed, Shape, Split, Which
+from softspin.cli.regions import read_region
 from softspin.cli.runs import (
     check_ending,
     check_not_data,
-    images_of,
-    open_data,
+    choose_replica,
     open_model,
+    open_split,
     picture_shape,
     place_in,
     write_array,
 )
 from softspin.evaluation import pictures
+from softspin.trained.arguments import read_mask
 
 
 def reconstruct(
@@ -33,24 +35,45 @@ def reconstruct(
     ] = None,
     data: Data = None,
     split: Split = "test",
-    replica: Replica = 0,
+    mask: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REGION",
+            help="Remove these pixels and sample them given the others: top, bottom, left, right, rows and columns "
+            "such as 0:14,0:28, or a .npy file that is True where a pixel is missing.",
+            show_default="none",
+        ),
+    ] = None,
+    chain_steps: Annotated[
+        int, typer.Option(help="Set the number of steps of the Markov chains that fill in missing pixels.", min=1)
+    ] = 100,
+    shape: Shape = None,
+    replica: Replica = None,
     seed: Seed = 0,
     which: Which = "best",
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Encode images and decode one posterior sample: pixel probabilities as a picture or an array."""
+    """Encode images and decode one posterior sample, or fill in missing pixels: a picture or an array."""
     model = open_model(run, which, device)
     out = out or place_in(run, "reconstructions.png")
     check_ending(out, (".png", ".npy"))
     check_not_data(out, model, data)
-    x = images_of(open_data(model, data), split, seed)[:n]
-    if out.suffix == ".png":
-        pictures.reconstructions(model.net, x, picture_shape(model.shape), out, replica=replica, seed=seed)
+    number, drawn = choose_replica(model, replica), picture_shape(model, shape)
+    x = open_split(model, data, split, seed).test[:n]
+    if mask is not None:
+        missing = read_region(mask, model.shape)
+        filled = model.inpaint(x, missing, steps=chain_steps, replica=number, seed=seed)
+        if out.suffix == ".png":
+            pictures.inpainted(x, read_mask(missing, len(x), model.shape), filled.flatten(1), drawn, out)
+        else:
+            write_array(out, filled)
+    elif out.suffix == ".png":
+        pictures.reconstructions(model.net, x, drawn, out, replica=number, seed=seed)
     else:
-        found = model.reconstruct(x, replica=replica, seed=seed)
-        write_array(out, found.reshape(len(x), *model.shape))
+        write_array(out, model.reconstruct(x, replica=number, seed=seed))
+    what = "reconstructions" if mask is None else "images with missing pixels filled in"
     if json:
-        say_json({"written": out, "images": len(x), "split": split})
+        say_json({"written": out, "images": len(x), "split": split, "replica": number})
     else:
-        say(f"{len(x):,} reconstructions: {out}")
+        say(f"{len(x):,} {what}: {out}")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
+import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,13 +13,19 @@ import torch
 from torch import Tensor
 
 from softspin import api, files
-from softspin.data import Dataset
-from softspin.errors import DataError, RunError, ShapeError, UnknownNameError, unknown_name
+from softspin import data as datasets
+from softspin.cli.console import warn
+from softspin.data import Dataset, parse_shape
+from softspin.data.limits import check_memory
+from softspin.errors import ConfigError, DataError, RunError, ShapeError, UnknownNameError, unknown_name
+from softspin.formatting import replica_name
+from softspin.sharing.choice import best_replica
 from softspin.sharing.files import is_shared
 from softspin.training.results import RUN
 
 RUNS = Path("runs")
 """Default parent of run directories."""
+SPLITS = ("train", "valid", "test", "all")
 
 
 def check_run(folder: Path) -> None:
@@ -56,40 +65,86 @@ def open_model(run: Path, which: str = "best", device: str = "auto") -> api.Mode
     return api.load(run, which, device=device)
 
 
+def choose_replica(model: api.Model, wanted: str | None) -> int:
+    """The replica of an option. The default of a grid of beta is the best one, which is said on stderr."""
+    if wanted is None or wanted == "best":
+        number = model.choose_replica(None if wanted is None else "best")
+    elif wanted.isdecimal():
+        number = model.choose_replica(int(wanted))
+    else:
+        raise ConfigError(f"--replica {wanted} is not possible; it must be a number from 0, or best")
+    if wanted is None and number == model.best_replica and len(model.config.betas) > 1:
+        name = replica_name(model.config.replicas[number])
+        warn(
+            f"using replica {number} ({name}): it has the lowest validation NLL of {model.net.replicas}; "
+            "--replica chooses another"
+        )
+    return number
+
+
+def mark_best(valid_nll: Sequence[float | None], betas: Sequence[float], number: int) -> str:
+    """A remark for the best replica of a grid of beta.
+
+    >>> mark_best([84.2, 83.9], (20.0, 30.0), 1), mark_best([84.2, 83.9], (20.0, 30.0), 0)
+    (' (lowest validation NLL)', '')
+    """
+    return " (lowest validation NLL)" if len(betas) > 1 and number == best_replica(valid_nll) else ""
+
+
 def place_in(run: Path, name: str) -> Path:
-    """Default path of a picture: in the run directory, or next to a shared model's file."""
-    return (run.parent if run.is_file() else run) / name
+    """Default path of a picture: in the run directory, but next to a shared model, which holds only what is shared."""
+    if (run / RUN).exists():
+        return run / name
+    run = run.resolve()
+    return run.parent / (name if run.is_file() else f"{run.name}-{name}")
 
 
 def open_data(model: api.Model, other: str | None = None) -> Dataset:
     """The data that a run was trained on, verified by fingerprint, or other data of the same image size."""
     if other is not None:
-        data = api.load_data(model.config, other)
-        if data.pixels != len(model.net.mean):
-            raise ShapeError(f"images of '{other}' have {data.pixels} pixels, the model's {len(model.net.mean)}")
-        return data
+        return _fitting(model, api.load_data(model.config, other), other)
     assert model.metadata is not None
+    recorded = model.metadata.data
     try:
-        data = api.load_data(model.config)
+        data = api.load_data(model.config, recorded=recorded)
     except DataError as error:
         raise DataError(f"{error}; if the data are in another place, give it by --data FILE") from error
-    if data.fingerprint != model.metadata.data.fingerprint:
-        raise DataError(f"the data set '{model.config.data}' is not the one that {model.folder} was trained on")
+    if data.fingerprint != recorded.fingerprint:
+        raise DataError(
+            f"the data set '{model.config.data}' is not the one that {model.folder} was trained on, which is "
+            f"'{recorded.name}' ({recorded.source}); give that by --data FILE"
+        )
     return data
 
 
-def images_of(data: Dataset, split: str, seed: int = 0) -> Tensor:
-    """Binary images of a split, or of all; grey training images are binarized once, with the seed."""
-    check_split(split, ("train", "valid", "test", "all"))
-    if split == "all":
-        return data.every_image(torch.Generator().manual_seed(seed))
-    if split == "train":
-        return data.batch(torch.arange(len(data.train)), torch.Generator().manual_seed(seed))
-    part: Tensor = getattr(data, split)
-    return part
+def open_split(model: api.Model, other: str | None, split: str, seed: int = 0) -> Dataset:
+    """The data of a run, or other data, with the images of a split as the test images, as bits.
+
+    For `all`, a file or folder given by `other` is not split: its images are in their order. Gray training images are
+    binarized once, with the seed; other ones with a fixed seed.
+    """
+    check_split(split, SPLITS)
+    if other is not None and split == "all" and datasets.is_path(other):
+        return _fitting(model, datasets.load(other, split=False), other)
+    data = open_data(model, other)
+    if split in ("test", "valid"):
+        return dataclasses.replace(data, test=getattr(data, split), labels=None)
+    if split == "train" and data.binarization == "static":
+        return dataclasses.replace(data, test=data.train, labels=None)
+    check_memory(4 * data.pixels * len(data.train), f"the training images of {data.name}")
+    generator = torch.Generator().manual_seed(seed)
+    bits = data.every_image(generator) if split == "all" else data.batch(torch.arange(len(data.train)), generator)
+    return dataclasses.replace(data, test=bits.to(torch.uint8), labels=None)
 
 
-def check_split(split: str, known: tuple[str, ...] = ("train", "valid", "test")) -> None:
+def _fitting(model: api.Model, data: Dataset, name: str) -> Dataset:
+    """The data, if their images have the size of the model's."""
+    if data.pixels != len(model.net.mean):
+        raise ShapeError(f"images of '{name}' have {data.pixels} pixels, the model's {len(model.net.mean)}")
+    return data
+
+
+def check_split(split: str, known: tuple[str, ...]) -> None:
     """Raise for an unknown split."""
     if split not in known:
         raise unknown_name("split", split, known)
@@ -128,13 +183,13 @@ def write_text(path: Path, text: str) -> None:
     files.write_text(path, text, parents=True)
 
 
-def picture_shape(shape: tuple[int, ...]) -> tuple[int, int]:
-    """(height, width) to draw an image in, whatever its shape: the last dimension across, the others down.
-
-    >>> picture_shape((28, 28)), picture_shape((9,)), picture_shape((3, 4, 5))
-    ((28, 28), (1, 9), (12, 5))
-    """
-    height = 1
-    for size in shape[:-1]:
-        height *= size
-    return height, shape[-1]
+def picture_shape(model: api.Model, text: str | None) -> tuple[int, ...]:
+    """Shape in which the images of a model are drawn: that of --shape, or the model's own."""
+    if text is None:
+        return model.shape
+    shape = parse_shape(text)
+    if math.prod(shape) != math.prod(model.shape):
+        raise ShapeError(
+            f"--shape {text} has {math.prod(shape)} pixels; images of this model have {len(model.net.mean)}"
+        )
+    return shape

@@ -8,8 +8,17 @@ from typing import Annotated
 import typer
 
 from softspin.cli.console import say, say_json
-from softspin.cli.options import Device, Json, Replica, Run, Seed, Which
-from softspin.cli.runs import check_ending, check_not_data, open_model, picture_shape, place_in, write_array
+from softspin.cli.options import Device, Json, Replica, Run, Seed, Shape, Which
+from softspin.cli.regions import read_clamp
+from softspin.cli.runs import (
+    check_ending,
+    check_not_data,
+    choose_replica,
+    open_model,
+    picture_shape,
+    place_in,
+    write_array,
+)
 from softspin.evaluation import pictures
 
 
@@ -19,7 +28,14 @@ def sample(
     out: Annotated[
         Path | None, typer.Option(help="Write a .png grid of images or a .npy array.", show_default="RUN/samples.png")
     ] = None,
-    replica: Replica = 0,
+    clamp: Annotated[
+        str | None,
+        typer.Option(
+            metavar="UNIT=VALUE,...", help="Clamp latent bits and sample the others given them.", show_default="none"
+        ),
+    ] = None,
+    shape: Shape = None,
+    replica: Replica = None,
     seed: Seed = 0,
     which: Which = "best",
     device: Device = "auto",
@@ -30,13 +46,14 @@ def sample(
     out = out or place_in(run, "samples.png")
     check_ending(out, (".png", ".npy"))
     check_not_data(out, model)
-    z = model.sample_bits(n, replica=replica, seed=seed)
+    number, drawn = choose_replica(model, replica), picture_shape(model, shape)
+    z = model.sample_bits(n, clamp=read_clamp(clamp), replica=number, seed=seed)
     if out.suffix == ".png":
         states = z.expand(model.net.replicas, *z.shape)
-        pictures.samples(model.net, states, picture_shape(model.shape), out, replica=replica)
+        pictures.samples(model.net, states, drawn, out, replica=number)
     else:
-        write_array(out, model.decode(z, replica=replica).reshape(n, *model.shape))
+        write_array(out, model.decode(z, replica=number))
     if json:
-        say_json({"written": out, "samples": n, "seed": seed})
+        say_json({"written": out, "samples": n, "seed": seed, "replica": number})
     else:
         say(f"{n:,} samples: {out}")

@@ -11,6 +11,7 @@ from softspin import paper
 from softspin.cli.options import flag
 from softspin.cli.runs import RUNS
 from softspin.config import RENAMED_SETTINGS, Config, differing_setting, is_neutral
+from softspin.data import is_path
 from softspin.deprecation import warn_renamed
 from softspin.errors import ConfigError, RunError
 from softspin.training.results import read_run
@@ -105,6 +106,6 @@ def _current(setting: str) -> str:
 
 def _found_from_anywhere(config: Config) -> Config:
     """The config with an absolute data path, so that the run can be resumed from any directory."""
-    if not config.data.endswith((".npy", ".npz")):
+    if not is_path(config.data):
         return config
     return config.replace(data=str(Path(config.data).expanduser().resolve()))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from softspin.distributions import BipartiteBoltzmann, GaussianIntegralRelaxation, OverlapRelaxation, SmoothedBernoulli
-from softspin.errors import MissingExtraError
+from softspin.errors import missing_extra
 from softspin.smoothing import Exponential, Gaussian, Power, Smoothing, SoftBits, UniformExponential
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def draw_soft_bits(path: Path) -> Path:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise MissingExtraError("pictures need matplotlib; install it with: pip install 'softspin[plot]'") from error
+        raise missing_extra("pictures need the package matplotlib", "plot") from error
     figure = Figure(figsize=(12, 7.4), layout="constrained")
     axes: Any = figure.subplots(2, 4)
     for column, (family, betas) in enumerate(SHOWN):

@@ -17,12 +17,14 @@ from softspin.cli.progress import Bar, Callbacks, FirstSteps, JsonLines, Lines
 from softspin.cli.runs import RUNS, check_run, free_folder
 from softspin.cli.settings import default_folder, make_config, resumed_config
 from softspin.config import Config
+from softspin.data import parse_shape
 from softspin.errors import RunError
 from softspin.formatting import replica_name, result_line
+from softspin.parallel import world
 from softspin.records import ResultRow
 from softspin.timing import Estimate, Estimator, sizes_of
 from softspin.training import checkpoint
-from softspin.training.results import RESULT, RUN
+from softspin.training.results import RESULT, RUN, read_run
 from softspin.training.trainer import Callback, Trainer
 
 LONG_SECONDS = 60.0
@@ -47,6 +49,14 @@ def train(
     recipe: Annotated[bool, typer.Option("--recipe", help="Use the full published recipe on any data set.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run in FOLDER with its own settings.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard event files.")] = False,
+    shape: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHAPE",
+            help="Set the shape of an image for pictures, such as 28x28, or 16x16x3 for colors.",
+            show_default="that of the data; flat images are drawn as squares",
+        ),
+    ] = None,
     json: Json = False,
     flags: Flags = NO_FLAGS,
 ) -> None:
@@ -60,12 +70,17 @@ def train(
     if resume:
         if folder is None:
             raise typer.BadParameter(f"it needs a run directory; {known_runs()}", param_hint="--resume")
-        check_run(folder)
-        chosen = resumed_config(folder, flags, sets or [], config, recipe)
+        run = folder
+        chosen = world().call(lambda: _config_of(run, flags, sets or [], config, recipe))
     else:
         chosen, quick = make_config(flags, sets or [], config, recipe)
-        folder = new_folder(folder, chosen)
-    run_training(chosen, folder, quick=quick, resume=resume, tensorboard=tensorboard, json=json)
+        run = world().call(lambda: new_folder(folder, chosen))
+    run_training(chosen, run, quick=quick, resume=resume, tensorboard=tensorboard, json=json, shape=shape)
+
+
+def _config_of(run: Path, flags: Flags, sets: list[str], config: Path | None, recipe: bool) -> Config:
+    check_run(run)
+    return resumed_config(run, flags, sets, config, recipe)
 
 
 def new_folder(folder: Path | None, config: Config) -> Path:
@@ -87,10 +102,17 @@ def run_training(
     resume: bool = False,
     tensorboard: bool = False,
     json: bool = False,
+    shape: str | None = None,
 ) -> list[ResultRow]:
     """Train in a directory, show progress, return the result rows. Ctrl-C saves a checkpoint and exits with 130."""
-    dataset = api.load_data(config)
+    recorded = read_run(folder).data if resume else None
+    drawn = None if shape is None else parse_shape(shape)
+    dataset = world().in_turn(lambda: api.load_data(config, recorded=recorded, shape=drawn))
     trainer = Trainer(config, dataset, folder, tensorboard=tensorboard)
+    if not trainer.world.leads:
+        rows = trainer.train(resume=resume)
+        trainer.world.wait()
+        return rows
     start = _saved_step(folder) if resume else 0
     estimator, time = _estimate(trainer, start)
     if json:
@@ -124,6 +146,7 @@ def run_training(
         for row in rows:
             say((f"{replica_name(row)}: " if len(rows) > 1 else "") + result_line(row))
         say(f"written: {folder}/ with {', '.join(path.name for path in written)}")
+    trainer.world.wait()
     return rows
 
 
@@ -142,24 +165,30 @@ def _introduce(trainer: Trainer, quick: list[str], start: int) -> None:
     config, data = trainer.config, trainer.data
     sizes = " + ".join(f"{len(part):,}" for part in (data.train, data.valid, data.test))
     replicas = config.replicas
+    processes = f", {trainer.world.size} processes" if trainer.world.size > 1 else ""
     names = f"{len(replicas)} models" if len(replicas) > 1 else replica_name(replicas[0])
     prior = "" if config.edges is None else f", a prior with {len(config.edges):,} couplings"
     say(f"data    {data.name}: {sizes} images of {' x '.join(map(str, data.shape))} (train + valid + test)")
     say(f"model   {config.method}, {config.structure}: {config.shape}{prior}; {names}")
     say(
         f"run     {config.steps:,} steps, K = {config.importance_samples}, {config.sampler} with "
-        f"{config.chains:,} chains x {config.sweeps} sweeps, on {trainer.device}"
+        f"{config.chains:,} chains x {config.sweeps} sweeps, on {trainer.device}{processes}"
     )
+    if config.batch_size > len(data.train):
+        say(f"batch   all {len(data.train):,} training images; batch_size = {config.batch_size} is larger")
     if quick:
         say(f"short   {' '.join(quick)} (--recipe uses the published settings)")
     say(f"folder  {trainer.folder}" + (f", from step {start:,}" if start else ""))
 
 
 def _estimate(trainer: Trainer, start: int) -> tuple[Estimator, Estimate | None]:
-    """The time that is left. A machine that was never measured is measured first if the run is long."""
+    """The time that is left. A machine that was never measured is measured first if the run is long.
+
+    There is no estimate for several processes; the first steps are measured instead.
+    """
     config, data = trainer.config, sizes_of(trainer.data)
     estimator = Estimator(trainer.device)
-    time = estimator.run(config, data, start)
+    time = estimator.run(config, data, start) if trainer.world.size == 1 else None
     if time is not None and not estimator.is_measured and time.seconds > LONG_SECONDS:
         estimator = Estimator(trainer.device, measure=True)
         time = estimator.run(config, data, start)

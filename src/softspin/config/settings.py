@@ -35,7 +35,8 @@ class Settings:
 
     data: Filled = setting(
         "digits",
-        "Choose the data set by name (softspin data list shows them) or by the path of a .npy or .npz file.",
+        "Choose the data set by name (softspin data list shows them), or by the path of a .npy, .npz, .pt or .csv file"
+        " or of a folder of images.",
         section="data",
         neutral=True,  # the data themselves are identified by their fingerprint
         in_grid="choose cells with --only",

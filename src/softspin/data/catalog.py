@@ -8,12 +8,15 @@ from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from softspin.data.arrays import read_arrays
+from softspin.data.arrays import from_images
 from softspin.data.builtin import bars_and_stripes, digits, digits8x8
 from softspin.data.dataset import Dataset
 from softspin.data.fetch import fetch
+from softspin.data.folders import read_folder
+from softspin.data.formats import read_file
+from softspin.data.notices import notice
 from softspin.data.sources import PUBLIC_SETS
-from softspin.errors import ConfigError, UnknownNameError, unknown_name
+from softspin.errors import ConfigError, DataError, UnknownNameError, unknown_name
 
 DEFAULT = "digits"
 """Name of the default data set.
@@ -24,6 +27,8 @@ published experiments runs on it unchanged. The smaller 8 x 8 digits have other 
 _BARS = "bars-and-stripes"
 _FUNCTIONS: dict[str, Callable[[], Dataset]] = {"digits": digits, "digits8x8": digits8x8}
 """Functions that return a data set, by name."""
+_OLDER: dict[str, Callable[[], Dataset]] = {"digits@1": lambda: digits(1), "digits8x8@1": lambda: digits8x8(1)}
+"""Earlier versions of data sets, as `name@version`. Runs that were made with them still need them."""
 _loaded_plugins = False
 
 
@@ -68,35 +73,44 @@ def load(
     name_or_path: str | os.PathLike[str] = DEFAULT,
     folder: str | os.PathLike[str] | None = None,
     download: bool = True,
+    *,
+    limit: float | None = None,
+    split: bool = True,
 ) -> Dataset:
-    """Load a data set by name, or from a .npy or .npz file.
+    """Load a data set by name, from a .npy, .npz, .pt or .csv file, or from a folder of images.
 
     The files of ``mnist`` and ``omniglot`` are read from ``folder`` if it is given. Otherwise they are looked up in
     $SOFTSPIN_DATA and in the user's cache, and then downloaded into the cache. Their checksums are verified every time.
-    The other data sets need neither files nor network.
+    The other data sets need neither files nor network. An earlier version of a data set is called `name@version`, such
+    as `digits@1`.
+
+    No code in a file is executed. A .npy file of more than 1 GiB stays on disk, and its images are read batch by batch.
 
     >>> load("bars-and-stripes-3x3")
     Dataset('bars-and-stripes-3x3', 14/14/14 images of 3x3, static, 'all 14 bars and stripes of 3 x 3')
 
     Args:
-        name_or_path: A name, see :func:`available`, or the path of a file, see :func:`from_arrays`.
+        name_or_path: A name, see :func:`available`, or the path of a file or folder, see :func:`from_arrays`.
         folder: The only folder in which the files of a public data set are looked up.
         download: Whether missing files may be downloaded.
+        limit: Most memory, in GiB, that the arrays of a file may take; by default $SOFTSPIN_DATA_LIMIT, else 16 or the
+            free memory of the machine, whichever is less.
+        split: Whether a file is split; if not, all its images, in their order, are each of the three splits.
 
     Returns:
         The data set.
 
     Raises:
         UnknownNameError: There is no data set of this name.
-        DataError: Files are missing, corrupt, or cannot be downloaded.
+        DataError: Files are missing, corrupt, too large, or cannot be downloaded.
         MissingExtraError: The data set needs a package that is not installed.
     """
-    if not isinstance(name_or_path, str) or _looks_like_a_path(name_or_path):
-        return read_arrays(Path(name_or_path).expanduser())
-    name = name_or_path
+    if is_path(name_or_path):
+        return _read(Path(name_or_path).expanduser(), limit, split)
+    name = os.fspath(name_or_path)
     _load_plugins()
-    if name in _FUNCTIONS:
-        return _FUNCTIONS[name]()
+    if (read := _FUNCTIONS.get(name) or _OLDER.get(name)) is not None:
+        return read()
     if name in PUBLIC_SETS:
         return fetch(PUBLIC_SETS[name], folder, download)
     if size := re.fullmatch(rf"{_BARS}-([0-9]+)x([0-9]+)", name):
@@ -106,6 +120,55 @@ def load(
     raise unknown_name("data set", name, available())
 
 
+def same_version(data: Dataset, fingerprint: str) -> Dataset:
+    """Find the version of a data set that a run was made with.
+
+    Args:
+        data: The data set in its current version.
+        fingerprint: Fingerprint of the data of the run.
+
+    Returns:
+        The earlier version of the data set that has the fingerprint, with a warning; `data` if there is none.
+    """
+    if data.fingerprint == fingerprint:
+        return data
+    for name, read in _OLDER.items():
+        if name.partition("@")[0] == data.name and (older := read()).fingerprint == fingerprint:
+            notice(
+                f"this run was made with '{name}', an earlier version of the data set '{data.name}' with another order "
+                "of the held-out images; that version is used"
+            )
+            return older
+    return data
+
+
+def is_path(name_or_path: str | os.PathLike[str]) -> bool:
+    """Whether data are a file or folder; names of data sets have neither dots nor slashes.
+
+    >>> is_path("digits"), is_path("my.npy"), is_path("data/images")
+    (False, True, True)
+
+    Args:
+        name_or_path: Name of a data set, or a path.
+
+    Returns:
+        True for a path, also for the name of an existing folder that is not the name of a data set.
+    """
+    if not isinstance(name_or_path, str) or _looks_like_a_path(name_or_path):
+        return True
+    known = name_or_path in available() or name_or_path in _OLDER or name_or_path.startswith(_BARS)
+    return not known and Path(name_or_path).expanduser().is_dir()
+
+
+def _read(path: Path, limit: float | None, split: bool) -> Dataset:
+    try:
+        is_folder = path.is_dir()
+    except (OSError, ValueError) as error:  # a loop of links, or a null character
+        raise DataError(f"cannot read {str(path)!r}: {error}") from None
+    given = read_folder(path, limit) if is_folder else read_file(path, limit)
+    kind = "own images" if is_folder else "own arrays"
+    return from_images(given, name=path.resolve().stem, source=f"{kind} {path.name}", split=split)
+
+
 def _looks_like_a_path(text: str) -> bool:
-    """Names of data sets have neither dots nor slashes."""
-    return any(mark in text for mark in (".", "/", os.sep))
+    return any(mark in text for mark in (".", "/", "~", os.sep))

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
+from softspin.data.mapped import Table, table_chunks
 from softspin.errors import ShapeError, SupportError
 
 Binarization = Literal["static", "per-batch"]
@@ -31,9 +32,25 @@ class DataSpec(NamedTuple):
         return len(self.mean)
 
 
+class Labels(NamedTuple):
+    """Classes of the images of a data set. Training does not use them."""
+
+    train: Tensor
+    """Labels of the training images `(images,)`."""
+    valid: Tensor
+    """Labels of the validation images."""
+    test: Tensor
+    """Labels of the test images."""
+    names: tuple[str, ...] = ()
+    """Names of the classes 0, 1, ..., if they have names."""
+
+
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """Images split into train, valid and test, each a table `(images, pixels)`.
+
+    A table is a tensor. Tables of a file that stays on disk are `MappedTable` objects instead, which support what
+    training and evaluation need: length, shape, indexing, sums over images.
 
     >>> tiny = Dataset("tiny", *[torch.eye(2, dtype=torch.uint8)] * 3, (1, 2), "static", "an example")
     >>> tiny.batch(torch.tensor([1, 1, 0]))
@@ -59,6 +76,8 @@ class Dataset:
     """Exact negative log-likelihood, in nats, of the best possible model, if known."""
     places: Tensor | None = None
     """Index in the user's file of each image, in the order train, valid, test; None if the order is the same."""
+    labels: Labels | None = None
+    """Classes of the images, if they are known."""
 
     def __post_init__(self) -> None:
         if self.binarization not in get_args(Binarization):
@@ -66,9 +85,14 @@ class Dataset:
         if not self.shape or min(self.shape) < 1:
             raise ShapeError(f"an image's shape must have positive sizes, such as (28, 28), not {self.shape}")
         for part in ("train", "valid", "test"):
-            table: Tensor = getattr(self, part)
+            table: Table = getattr(self, part)
             _check_table(part, table, self.shape)
-            _check_values(part, table, gray=part == "train" and self.binarization == "per-batch")
+            # The values of a table on disk were checked when it was opened; reading it again takes too long.
+            if isinstance(table, Tensor):
+                _check_values(part, table, gray=part == "train" and self.binarization == "per-batch")
+            if self.labels is not None and len(getattr(self.labels, part)) != len(table):
+                labels = len(getattr(self.labels, part))
+                raise ShapeError(f"{part} has {labels:,} labels for {len(table):,} images; give one for each")
 
     def __repr__(self) -> str:
         sizes = "/".join(f"{len(part):,}" for part in (self.train, self.valid, self.test))
@@ -120,7 +144,7 @@ class Dataset:
             Images `(images, pixels)`, float32, in the order of the user's file, or train, valid, test.
         """
         first = self.batch(torch.arange(len(self.train)), generator)
-        rows = torch.cat([first, self.valid.to(first), self.test.to(first)])
+        rows = torch.cat([first, self.valid[:].to(first), self.test[:].to(first)])
         return rows if self.places is None else rows[self.places.argsort()]
 
     def pixel_mean(self) -> Tensor:
@@ -129,12 +153,36 @@ class Dataset:
         Returns:
             Means `(pixels,)`, float32.
         """
+        return self._pixel_mean.clone()
+
+    @cached_property
+    def _pixel_mean(self) -> Tensor:
+        """Computed once: a table on disk is read for it."""
         return (self.train.sum(0, dtype=torch.float64) / len(self.train)).to(torch.float32)
 
     @property
     def spec(self) -> DataSpec:
         """Shape and mean, for :func:`softspin.model.build`."""
         return DataSpec(self.shape, self.pixel_mean())
+
+    def with_shape(self, shape: tuple[int, ...]) -> Dataset:
+        """The same images with another shape, such as (28, 28) for rows of 784 pixels.
+
+        Args:
+            shape: Shape of an image.
+
+        Returns:
+            The data set. Its fingerprint is the same.
+
+        Raises:
+            ShapeError: The shape has another number of pixels.
+        """
+        if math.prod(shape) != self.pixels:
+            text = "x".join(map(str, shape))
+            raise ShapeError(
+                f"a shape of {text} has {math.prod(shape)} pixels; images of {self.name} have {self.pixels}"
+            )
+        return dataclasses.replace(self, shape=shape)
 
     def to(self, device: torch.device | str) -> Dataset:
         """Copy the data to a device.
@@ -153,16 +201,17 @@ class Dataset:
         """SHA-256 of the three tables with dtypes and shapes, which identifies the data of a result row."""
         digest = hashlib.sha256()
         for part in ("train", "valid", "test"):
-            table = getattr(self, part).cpu().contiguous().numpy()
-            table = table.astype(table.dtype.newbyteorder("<"), copy=False)  # the same on every platform
-            digest.update(f"{part} {table.dtype.name} {table.shape}\n".encode())
-            digest.update(table.data)
+            table: Table = getattr(self, part)
+            digest.update(f"{part} {str(table.dtype)[6:]} {tuple(table.shape)}\n".encode())
+            for some in table_chunks(table):
+                rows = some.cpu().contiguous().numpy()
+                digest.update(rows.astype(rows.dtype.newbyteorder("<"), copy=False).data)  # the same on every platform
         return digest.hexdigest()
 
 
-def _check_table(part: str, table: Tensor, shape: tuple[int, ...]) -> None:
+def _check_table(part: str, table: Table, shape: tuple[int, ...]) -> None:
     pixels = math.prod(shape)
-    if table.dim() != 2 or table.shape[1] != pixels:
+    if table.ndim != 2 or table.shape[1] != pixels:
         raise ShapeError(
             f"{part} must have shape (images, {pixels}) for images of shape {shape}, not {tuple(table.shape)}"
         )

@@ -5,16 +5,16 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
-from softspin.errors import MissingExtraError
+from softspin.errors import missing_extra
 
 
-def package_folder(package: str, purpose: str, install: str) -> Path:
+def package_folder(package: str, purpose: str, extra: str) -> Path:
     """Find the folder of an installed package without importing it.
 
     Args:
         package: Name of the package.
         purpose: What needs it, for the message.
-        install: Argument for `pip install`.
+        extra: The extra that contains the package.
 
     Returns:
         The folder.
@@ -24,5 +24,5 @@ def package_folder(package: str, purpose: str, install: str) -> Path:
     """
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        raise MissingExtraError(f"{purpose} needs the package {package}: pip install {install}")
+        raise missing_extra(f"{purpose} needs the package {package}", extra)
     return Path(next(iter(spec.submodule_search_locations)))

@@ -15,11 +15,11 @@ import torch
 from numpy.typing import NDArray
 
 from softspin.data.dataset import Dataset
+from softspin.data.keys import PARTS
 from softspin.data.optional import package_folder
 from softspin.data.seeded import TEST, VALID, binarize_once
 from softspin.errors import DataError
 
-PARTS = ("train", "valid", "test")
 SIDE = 28
 PIXELS = SIDE * SIDE
 
@@ -118,7 +118,7 @@ def read_omniglot_npz(path: Path) -> Dataset:
 
 def require_scipy() -> None:
     """Raise if scipy, which reads MATLAB files, is missing: before the download, not after it."""
-    package_folder("scipy", "the original OMNIGLOT file chardata.mat", "'softspin[mat]'")
+    package_folder("scipy", "the original OMNIGLOT file chardata.mat", "mat")
 
 
 def read_chardata(path: Path) -> Dataset:

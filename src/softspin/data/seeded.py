@@ -14,30 +14,37 @@ from numpy.typing import NDArray
 
 # One random stream for each use; no two uses share random numbers.
 _SEED = 2018
-SHUFFLE, VALID, TEST = 0, 1, 2
+SHUFFLE, VALID, TEST, VALID_ORDER, TEST_ORDER = range(5)
 
 
-def uniforms(stream: int, count: int) -> NDArray[np.float64]:
-    """``count`` fixed uniform numbers of a stream, multiples of 2^-53 in [0, 1)."""
-    raw: NDArray[np.uint64] = np.random.PCG64([_SEED, stream]).random_raw(count)
+def uniforms(stream: int, count: int, start: int = 0) -> NDArray[np.float64]:
+    """``count`` fixed uniform numbers of a stream from number ``start`` on, multiples of 2^-53 in [0, 1)."""
+    generator = np.random.PCG64([_SEED, stream])
+    if start:
+        generator.advance(start)
+    raw: NDArray[np.uint64] = generator.random_raw(count)
     return (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def binarize_once(gray: NDArray[np.float32], stream: int) -> NDArray[np.uint8]:
-    """Bits of the same shape as ``gray``, each 1 with the probability of its gray level."""
-    return (uniforms(stream, gray.size).reshape(gray.shape) < gray).astype(np.uint8)
+def binarize_once(gray: NDArray[np.float32], stream: int, start: int = 0) -> NDArray[np.uint8]:
+    """Bits of the same shape as ``gray``, each 1 with the probability of its gray level.
+
+    ``start`` is the number of the first pixel in the stream, for a part of a larger array.
+    """
+    return (uniforms(stream, gray.size, start).reshape(gray.shape) < gray).astype(np.uint8)
 
 
-def shuffled(count: int) -> NDArray[np.int64]:
+def shuffled(count: int, stream: int = SHUFFLE) -> NDArray[np.int64]:
     """A fixed permutation of 0 .. count - 1."""
-    return np.argsort(uniforms(SHUFFLE, count), kind="stable").astype(np.int64)
+    return np.argsort(uniforms(stream, count), kind="stable").astype(np.int64)
 
 
 def balanced_split(labels: NDArray[Any], sizes: tuple[int, ...]) -> list[NDArray[np.int64]]:
     """Stratified random split into index sets of the given sizes; classes are balanced to within one image.
 
     Images are shuffled, then sorted by their relative rank within their class. Every prefix of that order has the same
-    fraction of each class. Each set is returned in shuffled order.
+    fraction of each class. Each set is returned in the order of the shuffle. That order is not random within a set: a
+    set is one range of ranks, and a range of ranks lies early in the shuffle for some classes and late for others.
     """
     order = shuffled(len(labels))
     rank = np.empty(len(labels))

@@ -2,6 +2,7 @@
 
 from softspin.distributions.bipartite import BipartiteBoltzmann
 from softspin.distributions.boltzmann import Boltzmann
+from softspin.distributions.conditional import Conditional
 from softspin.distributions.enumeration import Moments
 from softspin.distributions.gaussian_integral import GaussianIntegralRelaxation, safe_beta
 from softspin.distributions.on_graph import GraphBoltzmann
@@ -12,6 +13,7 @@ from softspin.distributions.smoothed_bernoulli import SmoothedBernoulli
 __all__ = [
     "BipartiteBoltzmann",
     "Boltzmann",
+    "Conditional",
     "GaussianIntegralRelaxation",
     "GraphBoltzmann",
     "Moments",

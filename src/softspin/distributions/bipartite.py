@@ -8,7 +8,9 @@ from typing import Self, final
 import torch
 from torch import Tensor
 
-from softspin.distributions.boltzmann import Boltzmann, check_finite, log_det
+from softspin.distributions.boltzmann import Boltzmann, log_det
+from softspin.distributions.checks import check_finite, same_type
+from softspin.distributions.on_graph import GraphBoltzmann
 from softspin.errors import ShapeError
 from softspin.kernels.fields import coupling_fields
 from softspin.kernels.matmul import latency_bound, product
@@ -42,9 +44,10 @@ class BipartiteBoltzmann(Boltzmann):
         self,
         bias: Tensor,
         weight: Tensor,
-        log_z: Tensor | None = None,
+        log_z: Tensor | float | None = None,
         validate_args: bool | None = None,
     ) -> None:
+        bias, weight = same_type(bias=bias, weight=weight)
         if weight.ndim < 2 or bias.shape != (*weight.shape[:-2], sum(weight.shape[-2:])):
             raise ShapeError(
                 f"bias {tuple(bias.shape)} and weight {tuple(weight.shape)} do not fit; "
@@ -84,10 +87,12 @@ class BipartiteBoltzmann(Boltzmann):
         return align(self.bias[..., : self.left], z.ndim) + replica_matmul(z[..., self.left :], self.weight.mT, product)
 
     def energy(self, z: Tensor) -> Tensor:
+        z = self._states(z)
         driven = replica_matmul(z[..., : self.left], self.weight, product)
         return -(align(self.bias, z.ndim) * z).sum(-1) - (driven * z[..., self.left :]).sum(-1)
 
     def field(self, z: Tensor) -> Tensor:
+        z = self._states(z)
         return torch.cat([self.block_field(1, z), self.block_field(0, z)], dim=-1)
 
     def field_pair(self, z: Tensor, fixed: Tensor) -> tuple[Tensor, Tensor]:
@@ -100,9 +105,19 @@ class BipartiteBoltzmann(Boltzmann):
         return fields[:, 0].reshape(z.shape), fields[:, 1].reshape(z.shape)
 
     def with_fields(self, extra: Tensor) -> BipartiteBoltzmann:
+        extra = self._states(extra)
         bias = align(self.bias, extra.ndim) + extra
         weight = align(self.weight, extra.ndim + 1, event_dims=2)
         return BipartiteBoltzmann(bias, weight.expand(*bias.shape[:-1], -1, -1), validate_args=False)
+
+    def restricted_to(self, units: Tensor, bias: Tensor) -> BipartiteBoltzmann | GraphBoltzmann:
+        left, right = units[units < self.left], units[units >= self.left] - self.left
+        if not len(left) or not len(right):
+            return GraphBoltzmann(bias, self.weight.new_zeros(*bias.shape, len(units)), validate_args=self.validates)
+        return BipartiteBoltzmann(bias, self.weight[..., left, :][..., right], validate_args=self.validates)
+
+    def _size(self) -> str:
+        return f"{self.left} + {self.right} units"
 
     def pair_moments(self, bits: Tensor, means: Tensor, mean: Tensor) -> Tensor:
         n = self.left

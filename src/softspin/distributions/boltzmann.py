@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import ClassVar, Self
+from abc import abstractmethod
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, constraints
+from torch.distributions import constraints
 
-from softspin.deprecation import renamed_attribute
-from softspin.distributions.enumeration import Moments, exact_moments
-from softspin.errors import ShapeError, SupportError
+from softspin.distributions.checks import check_shape
+from softspin.distributions.conditional import Clamp, Conditional, condition
+from softspin.distributions.exact import Enumerable
+from softspin.errors import DeviceError, ShapeError, SupportError
 from softspin.kernels import log_det as kernel
-from softspin.numerics import align, carry_gradient
+from softspin.numerics import align, real_tensor, sample_size
 
 
-class Boltzmann(Distribution, ABC):
+class Boltzmann(Enumerable):
     """Boltzmann machine over D bits, with any number of leading replica dimensions.
 
         p(z) = e^(-E(z)) / Z,   E(z) = -a.z - z.W.z / 2.
@@ -45,18 +45,10 @@ class Boltzmann(Distribution, ABC):
 
     bias: Tensor
 
-    def __init__(self, bias: Tensor, log_z: Tensor | None, validate_args: bool | None) -> None:
+    def __init__(self, bias: Tensor, log_z: Tensor | float | None, validate_args: bool | None) -> None:
         self.bias = bias
         super().__init__(bias.shape[:-1], bias.shape[-1:], validate_args=validate_args)
-        self._log_z = None if log_z is None else torch.as_tensor(log_z, dtype=bias.dtype, device=bias.device)
-        if self._log_z is not None and self._log_z.shape != self.batch_shape:
-            raise ShapeError(
-                f"log_z of shape {tuple(self._log_z.shape)} for replicas {tuple(self.batch_shape)}; "
-                "give one log Z per replica"
-            )
-        if self.validates and self._log_z is not None and bool(torch.isnan(self._log_z).any()):
-            raise SupportError("log_z is NaN; give a number, or None for the exact value")
-        self._known: tuple[tuple[int, int], Moments] | None = None
+        self._set_log_z(log_z)
 
     # Abstract methods --------------------------------------------------------------------------------
 
@@ -75,21 +67,6 @@ class Boltzmann(Distribution, ABC):
         Returns:
             The distribution.
         """
-
-    @property
-    @abstractmethod
-    def couplings(self) -> Tensor:
-        """The couplings as given: `(*replicas, n, m)` for an RBM, `(*replicas, D, D)` for any other graph."""
-
-    @property
-    @abstractmethod
-    def coupling(self) -> Tensor:
-        """W as a dense symmetric matrix with zero diagonal, `(*replicas, D, D)`."""
-
-    @property
-    @abstractmethod
-    def blocks(self) -> Sequence[slice | Tensor]:
-        """Sets of units without couplings among them, in the order of a Gibbs sweep. Each is updated jointly."""
 
     @abstractmethod
     def block_field(self, block: int, z: Tensor) -> Tensor:
@@ -136,6 +113,19 @@ class Boltzmann(Distribution, ABC):
 
         Returns:
             A Boltzmann machine with batch shape `(*replicas, ...)`: one distribution per leading index of `extra`.
+        """
+
+    @abstractmethod
+    def restricted_to(self, units: Tensor, bias: Tensor) -> Boltzmann:
+        """Keep some units and the couplings among them.
+
+        Args:
+            units: Indices of the units, ascending, `(n,)`.
+            bias: Their biases, `(*replicas, n)`.
+
+        Returns:
+            A Boltzmann machine over these units. An RBM with units of one side only becomes a :class:`GraphBoltzmann`
+            without couplings.
         """
 
     @abstractmethod
@@ -228,15 +218,75 @@ class Boltzmann(Distribution, ABC):
         """
         return self.from_parameters(bias, couplings)
 
+    def with_log_z(self, log_z: Tensor | float | None) -> Self:
+        """Construct the same distribution with another log Z. Gradients still reach the parameters.
+
+        Args:
+            log_z: Log partition function, `(*replicas,)`, or a number; None computes it exactly when it is needed.
+
+        Returns:
+            The distribution.
+
+        Raises:
+            ShapeError: log_z does not have one value per replica.
+            SupportError: log_z is NaN.
+        """
+        same = self.from_parameters(self.bias, self.couplings)
+        same._validate_args = self.validates
+        same._set_log_z(log_z)
+        return same
+
+    def _set_log_z(self, log_z: Tensor | float | None) -> None:
+        self._log_z = None if log_z is None else real_tensor("log_z", log_z).to(self.bias)
+        if self._log_z is not None and self._log_z.shape != self.batch_shape:
+            raise ShapeError(
+                f"log_z of shape {tuple(self._log_z.shape)} for replicas {tuple(self.batch_shape)}; "
+                "give one log Z per replica"
+            )
+        if self.validates and self._log_z is not None and bool(torch.isnan(self._log_z).any()):
+            raise SupportError("log_z is NaN; give a number, or None for the exact value")
+
+    def detach(self) -> Self:
+        """The same distribution without gradients, for a sampler.
+
+        Returns:
+            The distribution, with detached parameters and log Z.
+        """
+        known = None if self._log_z is None else self._log_z.detach()
+        detached = self.from_parameters(self.bias.detach(), self.couplings.detach())
+        return detached if known is None else detached.with_log_z(known)
+
+    def condition(self, clamp: Clamp) -> Conditional:
+        """Clamp units, and compute the distribution of the others given them.
+
+        p(z_free | z_clamped = v) is a Boltzmann machine with the couplings among the free units and the biases
+        a_free + W_free,clamped v. This is exact for any size.
+
+        Args:
+            clamp: Values 0 or 1 of the clamped units, by index; the same for all replicas.
+
+        Returns:
+            The distribution of the free units, with their indices; :meth:`Conditional.join` adds the clamped ones.
+
+        Raises:
+            SupportError: There is no such unit, a value is neither 0 nor 1, or no unit is left.
+
+        Example:
+            >>> from softspin.distributions import BipartiteBoltzmann
+            >>> both = BipartiteBoltzmann(torch.zeros(2), torch.tensor([[2.0]]))
+            >>> given = both.condition({0: 1})
+            >>> given.boltzmann.marginals()  # sigmoid(2)
+            tensor([0.8808])
+            >>> given.join(torch.tensor([[0.0], [1.0]]))
+            tensor([[1., 0.],
+                    [1., 1.]])
+        """
+        return condition(self, clamp)
+
     @property
     def validates(self) -> bool:
         """Whether values are checked (`validate_args`). Checks read values on the host, which breaks CUDA graphs."""
         return bool(self._validate_args)
-
-    @property
-    def units(self) -> int:
-        """Number of units D."""
-        return int(self.event_shape[0])
 
     @property
     def support(self) -> constraints.Constraint:
@@ -254,12 +304,13 @@ class Boltzmann(Distribution, ABC):
         Raises:
             SupportError: A value is neither 0 nor 1.
         """
+        z = self.as_states("states", z)
         check_shape("states", z, self)
         if self.validates and not bool(((z == 0) | (z == 1)).all()):
             raise SupportError(
                 "states of a Boltzmann machine must be 0 or 1; for relaxed values use log_prob of a relaxation"
             )
-        minus_energy = -self.energy(z.to(self.bias.dtype))
+        minus_energy = -self.energy(z)
         return minus_energy - align(self.log_z, minus_energy.ndim, event_dims=0)
 
     @property
@@ -267,57 +318,72 @@ class Boltzmann(Distribution, ABC):
         """Log partition function, `(*replicas,)`: the value given at construction, or else the exact one."""
         return self.exact_log_z() if self._log_z is None else self._log_z
 
-    def exact_log_z(self) -> Tensor:
-        """Compute log Z by enumeration.
+    def as_states(self, name: str, z: Any) -> Tensor:
+        """Convert states given by a user to the type of the parameters; arrays and lists go to their device.
 
-        The largest block is summed out in closed form and the other units, at most 24, are enumerated. The result is
-        differentiable once.
-
-        Returns:
-            log Z, `(*replicas,)`.
-        """
-        if not (torch.is_grad_enabled() and (self.bias.requires_grad or self.coupling.requires_grad)):
-            return self._exact(want_moments=False).log_z.to(self.bias.dtype)
-        return carry_gradient(self.moments.log_z.to(self.bias.dtype), -self._mean_energy())
-
-    @property
-    def moments(self) -> Moments:
-        """Exact log Z, E[z] and E[z z'] in float64, by the enumeration of :meth:`exact_log_z`."""
-        return self._exact(want_moments=True)
-
-    def marginals(self) -> Tensor:
-        """Compute p(z_i = 1) exactly, by the enumeration of :meth:`exact_log_z`.
+        Args:
+            name: Name of the states in error messages.
+            z: Tensor, array or nested list.
 
         Returns:
-            Probabilities, `(*replicas, D)`.
+            The states as a tensor.
+
+        Raises:
+            DeviceError: A tensor is on another device than the parameters.
+            SupportError: The states are not numbers.
         """
-        return self.moments.mean.to(self.bias.dtype)
+        states = real_tensor(name, z)
+        if isinstance(z, Tensor) and z.device != self.bias.device:
+            raise DeviceError(
+                f"{name} are on {z.device}, the Boltzmann machine on {self.bias.device}; move one of them"
+            )
+        return states.to(self.bias)
 
-    def _mean_energy(self) -> Tensor:
-        """Compute E_p[E(z)] at fixed moments, so that its gradient is minus that of log Z."""
-        mean = self.moments.mean.to(self.bias.dtype)
-        pair = self.moments.pair.to(self.bias.dtype)
-        return -(self.bias * mean).sum(-1) - 0.5 * (self.coupling * pair).sum((-2, -1))
+    def _states(self, z: Any) -> Tensor:
+        states = self.as_states("states", z)
+        if states.shape[-1:] != self.event_shape:
+            raise ShapeError(
+                f"states of shape {tuple(states.shape)}; the last dimension must be the {self.units} units"
+            )
+        return states
 
-    def _exact(self, want_moments: bool) -> Moments:
-        """Enumerate once, and again only after the parameters were changed in place."""
-        version = self.bias._version, self.couplings._version
-        if self._known is None or self._known[0] != version or (want_moments and not self._known[1].mean.numel()):
-            coupling = self.coupling.detach()
-            self._known = version, exact_moments(self.bias.detach(), coupling, self._independent_set(), want_moments)
-        return self._known[1]
+    def validated(self) -> Self:
+        """The same distribution, which checks the values of its arguments.
 
-    @property
-    def enumerated_units(self) -> int:
-        """Number of units that an exact sum enumerates: all but the largest block. At most 24 are possible."""
-        return self.units - len(self._independent_set())
+        Returns:
+            The distribution.
+        """
+        same = self.with_log_z(self._log_z)
+        same._validate_args = True
+        return same
 
-    listed_units = renamed_attribute("listed_units", "enumerated_units")
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
+        """Repeat the distribution, as in `torch.distributions`.
 
-    def _independent_set(self) -> Tensor:
-        """Return the units of the largest block, which are summed out in closed form."""
-        index = torch.arange(self.units, device=self.bias.device)
-        return max((index[block] for block in self.blocks), key=len)
+        Args:
+            batch_shape: New replica dimensions, to which the present ones broadcast.
+
+        Returns:
+            The distribution with these replicas.
+        """
+        shape = sample_size(batch_shape)
+        bias = self.bias.expand(*shape, self.units)
+        same = self.with_parameters(bias, self.couplings.expand(*shape, *self.couplings.shape[-2:]))
+        same._validate_args = self.validates
+        return same if self._log_z is None else same.with_log_z(self._log_z.expand(shape))
+
+    def __repr__(self) -> str:
+        about = [self._size()]
+        if self.batch_shape:
+            about.append(f"replicas {tuple(self.batch_shape)}")
+        if self.bias.dtype != torch.float32:
+            about.append(str(self.bias.dtype)[6:])
+        if self.bias.device.type != "cpu":
+            about.append(str(self.bias.device))
+        return f"{type(self).__name__}({', '.join(about)})"
+
+    def _size(self) -> str:
+        return f"{self.units} units"
 
 
 def log_det(matrix: Tensor) -> Tensor:
@@ -327,23 +393,3 @@ def log_det(matrix: Tensor) -> Tensor:
     factor, failed = torch.linalg.cholesky_ex(matrix)
     value = 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
     return torch.where(failed == 0, value, torch.full_like(value, torch.nan))
-
-
-def check_finite(**parameters: Tensor) -> None:
-    """Raise a SupportError that names the first parameter with NaN or infinity."""
-    for name, value in parameters.items():
-        if not bool(torch.isfinite(value).all()):
-            raise SupportError(f"{name} of a Boltzmann machine holds NaN or infinity; every entry must be finite")
-
-
-def check_shape(what: str, tensor: Tensor, boltzmann: Boltzmann) -> None:
-    """Raise a ShapeError unless a tensor has the shape `(*replicas, ..., D)` of states."""
-    replicas = boltzmann.batch_shape
-    if tensor.shape[-1:] != boltzmann.event_shape:
-        raise ShapeError(
-            f"{what} of shape {tuple(tensor.shape)}; the last dimension must be the {boltzmann.units} units"
-        )
-    if tensor.shape[: len(replicas)] != replicas or tensor.ndim <= len(replicas):
-        raise ShapeError(
-            f"{what} of shape {tuple(tensor.shape)}; the first dimensions must be the replicas {tuple(replicas)}"
-        )

@@ -43,27 +43,16 @@ def exact_moments(bias: Tensor, coupling: Tensor, free: Tensor, want_moments: bo
         TooLargeError: More than 24 units would have to be enumerated.
     """
     units = bias.shape[-1]
-    enumerated = torch.ones(units, dtype=torch.bool, device=bias.device)
-    enumerated[free] = False
-    split = int(enumerated.sum())
-    if split > LARGEST:
-        raise TooLargeError(
-            f"exact enumeration over {split} units is out of reach (at most {LARGEST}); "
-            "estimate log Z by annealing and pass it as log_z"
-        )
-    order = torch.cat([enumerated.nonzero().flatten(), free])
+    order, split = _enumeration_order(units, free)
     bias = bias.to(torch.float64)[..., order]
     coupling = coupling.to(torch.float64)[..., order, :][..., order]
-    inside, across = coupling[..., :split, :split], coupling[..., :split, split:]
 
     replicas = bias.shape[:-1]
     chunk = max(1, (1 << 21) // (units * max(1, replicas.numel())))
     top = bias.new_full(replicas, -torch.inf)
     total, mean, pair = bias.new_zeros(replicas), torch.zeros_like(bias), torch.zeros_like(coupling)
     for states in all_states(split, chunk, bias.device):
-        field = bias[..., None, split:] + states @ across
-        own = states @ bias[..., :split, None]
-        log_weight = own[..., 0] + 0.5 * (states @ inside * states).sum(-1) + softplus(field).sum(-1)
+        log_weight, field = _summed_out(states, bias, coupling)
         new_top = torch.maximum(top, log_weight.amax(-1))
         shrink, weight = torch.exp(top - new_top), torch.exp(log_weight - new_top[..., None])
         top, total = new_top, total * shrink + weight.sum(-1)
@@ -80,3 +69,59 @@ def exact_moments(bias: Tensor, coupling: Tensor, free: Tensor, want_moments: bo
     pair = pair - torch.diag_embed(pair.diagonal(dim1=-2, dim2=-1)) + torch.diag_embed(mean)
     back = torch.argsort(order)
     return Moments(log_z, mean[..., back], pair[..., back, :][..., back])
+
+
+def exact_draws(
+    bias: Tensor, coupling: Tensor, free: Tensor, count: int, generator: torch.Generator | None = None
+) -> Tensor:
+    """Draw independent states: the enumerated units by their exact joint probabilities, the others given these.
+
+    Args:
+        bias: Biases, `(D,)`.
+        coupling: Symmetric coupling matrix, `(D, D)`.
+        free: Indices of units that are not coupled with each other.
+        count: Number of draws.
+        generator: Source of randomness, on the device of the biases. None is torch's default generator.
+
+    Returns:
+        Bits, `(count, D)`, float64.
+
+    Raises:
+        TooLargeError: More than 24 units would have to be enumerated.
+    """
+    order, split = _enumeration_order(len(bias), free)
+    bias, coupling = bias.to(torch.float64)[order], coupling.to(torch.float64)[order][:, order]
+    chunk = max(1, (1 << 21) // len(bias))
+    weights = [_summed_out(states, bias, coupling)[0] for states in all_states(split, chunk, bias.device)]
+    cdf = torch.softmax(torch.cat(weights), 0).cumsum(0)
+
+    def uniform(*shape: int) -> Tensor:
+        return torch.rand(shape, dtype=torch.float64, device=bias.device, generator=generator)
+
+    index = torch.searchsorted(cdf, uniform(count) * cdf[-1], right=True).clamp(max=len(cdf) - 1)
+    enumerated = ((index[:, None] >> torch.arange(split, device=bias.device)) & 1).to(torch.float64)
+    field = bias[split:] + enumerated @ coupling[:split, split:]
+    drawn = torch.cat([enumerated, (uniform(*field.shape) < torch.sigmoid(field)).to(torch.float64)], dim=-1)
+    return drawn[:, torch.argsort(order)]
+
+
+def _enumeration_order(units: int, free: Tensor) -> tuple[Tensor, int]:
+    """The units with the enumerated ones first, and how many these are."""
+    enumerated = torch.ones(units, dtype=torch.bool, device=free.device)
+    enumerated[free] = False
+    split = int(enumerated.sum())
+    if split > LARGEST:
+        raise TooLargeError(
+            f"exact enumeration over {split} units is out of reach (at most {LARGEST}); "
+            "estimate log Z by annealing and pass it as log_z"
+        )
+    return torch.cat([enumerated.nonzero().flatten(), free]), split
+
+
+def _summed_out(states: Tensor, bias: Tensor, coupling: Tensor) -> tuple[Tensor, Tensor]:
+    """Log weights of states of the first units, `(*replicas, states)`, and the fields on the others, summed out."""
+    split = states.shape[-1]
+    inside, across = coupling[..., :split, :split], coupling[..., :split, split:]
+    field = bias[..., None, split:] + states @ across
+    own = states @ bias[..., :split, None]
+    return own[..., 0] + 0.5 * (states @ inside * states).sum(-1) + softplus(field).sum(-1), field

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from softspin.distributions.boltzmann import Boltzmann
+from softspin.distributions.checks import check_is_boltzmann
 from softspin.distributions.relaxation import Relaxation
 from softspin.errors import NotPositiveDefiniteError, ShapeError, SupportError
-from softspin.numerics import align, broadcast_shape, softplus
+from softspin.numerics import align, broadcast_shape, real_tensor, softplus
 from softspin.smoothing import SoftBits
 
 
@@ -44,9 +45,10 @@ class GaussianIntegralRelaxation(Relaxation):
     kind: Literal["exact"] = "exact"
 
     def __init__(self, boltzmann: Boltzmann, beta: float | Tensor, *, validate: bool = True) -> None:
+        check_is_boltzmann(boltzmann)
         self.boltzmann = boltzmann
         like = boltzmann.bias
-        beta = torch.as_tensor(beta, dtype=like.dtype, device=like.device)
+        beta = real_tensor("beta", beta).to(like)
         if broadcast_shape(beta.shape, boltzmann.batch_shape) != boltzmann.batch_shape:
             raise ShapeError(
                 f"beta of shape {tuple(beta.shape)} for replicas {tuple(boltzmann.batch_shape)}; "
@@ -63,6 +65,10 @@ class GaussianIntegralRelaxation(Relaxation):
                 f"beta = {self.beta.flatten()[at].item():g} is too small: W + beta I must be positive definite, "
                 f"which needs beta > {lower:g} here; safe_beta gives one with a margin"
             )
+
+    def _options(self) -> list[str]:
+        beta = self.beta.flatten()
+        return [f"beta={beta[0].item():g}" if bool((beta == beta[0]).all()) else f"beta {tuple(self.beta.shape)}"]
 
     def log_unnormalized(self, bits: SoftBits) -> Tensor:
         zeta = bits.zeta
@@ -94,5 +100,6 @@ def safe_beta(boltzmann: Boltzmann, beta: float | Tensor, margin: float = 5.0) -
         >>> safe_beta(BipartiteBoltzmann(torch.zeros(2), torch.tensor([[-7.0]])), 10.0)
         tensor(12.)
     """
+    check_is_boltzmann(boltzmann)
     lowest = margin - boltzmann.lowest_eigenvalue()
-    return torch.maximum(torch.as_tensor(beta, dtype=lowest.dtype, device=lowest.device), lowest).detach()
+    return torch.maximum(real_tensor("beta", beta).to(lowest), lowest).detach()

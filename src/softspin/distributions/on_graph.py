@@ -9,7 +9,8 @@ from typing import Self, final
 import torch
 from torch import Tensor
 
-from softspin.distributions.boltzmann import Boltzmann, check_finite, log_det
+from softspin.distributions.boltzmann import Boltzmann, log_det
+from softspin.distributions.checks import check_finite, same_type
 from softspin.distributions.graph import color_classes
 from softspin.errors import ShapeError, SupportError
 from softspin.numerics import align, replica_matmul
@@ -42,10 +43,11 @@ class GraphBoltzmann(Boltzmann):
         self,
         bias: Tensor,
         coupling: Tensor,
-        log_z: Tensor | None = None,
+        log_z: Tensor | float | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        if coupling.shape != (*bias.shape, bias.shape[-1]):
+        bias, coupling = same_type(bias=bias, coupling=coupling)
+        if not bias.ndim or coupling.shape != (*bias.shape, bias.shape[-1]):
             raise ShapeError(
                 f"bias {tuple(bias.shape)} and coupling {tuple(coupling.shape)} do not fit; "
                 "a GraphBoltzmann takes bias (*replicas, D) and coupling (*replicas, D, D)"
@@ -82,15 +84,24 @@ class GraphBoltzmann(Boltzmann):
         return align(self.bias[..., index], z.ndim) + replica_matmul(z, self._dense[..., index])
 
     def energy(self, z: Tensor) -> Tensor:
+        z = self._states(z)
         return -(z * (align(self.bias, z.ndim) + 0.5 * replica_matmul(z, self._dense))).sum(-1)
 
     def field(self, z: Tensor) -> Tensor:
+        z = self._states(z)
         return align(self.bias, z.ndim) + replica_matmul(z, self._dense)
 
     def with_fields(self, extra: Tensor) -> GraphBoltzmann:
+        extra = self._states(extra)
         bias = align(self.bias, extra.ndim) + extra
         coupling = align(self._dense, extra.ndim + 1, event_dims=2)
         return GraphBoltzmann(bias, coupling.expand(*bias.shape, -1), validate_args=False)
+
+    def restricted_to(self, units: Tensor, bias: Tensor) -> GraphBoltzmann:
+        return GraphBoltzmann(bias, self._dense[..., units, :][..., units], validate_args=self.validates)
+
+    def _size(self) -> str:
+        return f"{self.units} units, {len(self.edges()[0])} edges"
 
     def pair_moments(self, bits: Tensor, means: Tensor, mean: Tensor) -> Tensor:
         cross = means.mT @ bits / bits.shape[-2]

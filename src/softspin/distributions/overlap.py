@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from softspin.distributions.boltzmann import Boltzmann
+from softspin.distributions.checks import check_is_boltzmann
 from softspin.distributions.relaxation import Relaxation
 from softspin.errors import SupportError
 from softspin.kernels.mean_field import is_fused, mean_field_bound
@@ -47,9 +49,13 @@ class OverlapRelaxation(Relaxation):
     kind: Literal["lower bound"] = "lower bound"
 
     def __init__(self, boltzmann: Boltzmann, steps: int = 5) -> None:
+        check_is_boltzmann(boltzmann)
         _check_steps(steps)
         self.boltzmann = boltzmann
         self.steps = steps
+
+    def _options(self) -> list[str]:
+        return [f"{self.steps} mean-field steps"]
 
     def mean_field(self, bits: SoftBits, steps: int | None = None) -> Tensor:
         """Fit the factorial distribution m by minimizing KL(m || p(z|zeta)).
@@ -61,7 +67,7 @@ class OverlapRelaxation(Relaxation):
         Returns:
             Logits of m, `(*replicas, ..., D)`, without a gradient.
         """
-        steps = self.steps if steps is None else steps
+        steps, bits = self.steps if steps is None else steps, self.as_soft_bits(bits)
         _check_steps(steps)
         with torch.no_grad():
             logits = bits.log_odds.clone()
@@ -112,6 +118,7 @@ class OverlapRelaxation(Relaxation):
         Returns:
             Log densities, `(*replicas, ...)`.
         """
+        bits = self.as_soft_bits(bits)
         return self.log_prob(bits) + self.kl(bits)
 
     def kl(self, bits: SoftBits, steps: int | None = None) -> Tensor:
@@ -128,11 +135,12 @@ class OverlapRelaxation(Relaxation):
             Vahdat, Andriyash and Macready (2018), "DVAE#: Discrete Variational Autoencoders with Relaxed Boltzmann
             Priors", arXiv:1805.07445, Eq. 6.
         """
+        bits = self.as_soft_bits(bits)
         odds = bits.log_odds
         exact = self.boltzmann.with_fields(odds).exact_log_z() - positive_part(odds).sum(-1)
         return exact - self.bound(bits, self.mean_field(bits, steps))
 
 
 def _check_steps(steps: int) -> None:
-    if steps < 1:
-        raise SupportError(f"{steps} mean-field steps; at least 1 is needed (the paper uses 5)")
+    if not isinstance(steps, Integral) or steps < 1:
+        raise SupportError(f"{steps!r} mean-field steps; at least 1 is needed (the paper uses 5)")

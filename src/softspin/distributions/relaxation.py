@@ -7,7 +7,8 @@ from typing import Literal
 
 from torch import Tensor
 
-from softspin.distributions.boltzmann import Boltzmann, check_shape
+from softspin.distributions.boltzmann import Boltzmann
+from softspin.distributions.checks import check_shape, check_soft_bits
 from softspin.numerics import align
 from softspin.smoothing import SoftBits
 
@@ -31,6 +32,7 @@ class Relaxation(ABC):
         Returns:
             Log densities, `(*replicas, ...)`.
         """
+        bits = self.as_soft_bits(bits)
         return self.log_ratio(bits) + bits.log_base.sum(-1)
 
     def log_ratio(self, bits: SoftBits) -> Tensor:
@@ -45,9 +47,32 @@ class Relaxation(ABC):
         Returns:
             Log densities relative to the base, `(*replicas, ...)`.
         """
+        bits = self.as_soft_bits(bits)
         check_shape("soft bits", bits.zeta, self.boltzmann)
         value = self.log_unnormalized(bits)
         return value - align(self.boltzmann.log_z, value.ndim, event_dims=0)
+
+    def as_soft_bits(self, bits: SoftBits) -> SoftBits:
+        """Check that soft bits are such, and convert them to the type of the Boltzmann machine.
+
+        Args:
+            bits: Soft bits.
+
+        Returns:
+            The soft bits.
+
+        Raises:
+            SupportError: They are something else, such as zeta alone.
+        """
+        check_soft_bits("a relaxation", bits)
+        dtype = self.boltzmann.bias.dtype
+        return bits if bits.zeta.dtype == dtype else SoftBits(*(part.to(dtype) for part in bits))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join([repr(self.boltzmann), *self._options(), self.kind])})"
+
+    def _options(self) -> list[str]:
+        return []
 
     @abstractmethod
     def log_unnormalized(self, bits: SoftBits) -> Tensor:

@@ -10,8 +10,9 @@ from torch.autograd.function import once_differentiable
 from torch.distributions import Distribution, constraints
 from torch.nn.functional import logsigmoid
 
-from softspin.errors import ShapeError, SupportError
-from softspin.numerics import binary_entropy, broadcast_shape, mixture_log_prob, open_uniform
+from softspin.distributions.checks import check_soft_bits
+from softspin.errors import NoClosedFormError, ShapeError, SupportError
+from softspin.numerics import binary_entropy, broadcast_shape, mixture_log_prob, open_uniform, real_tensor, sample_size
 from softspin.smoothing import Location, Smoothing, SoftBits
 
 
@@ -61,13 +62,13 @@ class SmoothedBernoulli(Distribution):
     and have gradients with respect to the logits and the parameters of the smoothing.
 
     Args:
-        logits: Log odds of z = 1, floating point, of any shape.
+        logits: Log odds of z = 1, of any shape: a tensor, an array, a list or a number.
         smoothing: The smoothing r. Its beta must broadcast to the shape of the logits.
         validate_args: Whether to check values. None is the default of `torch.distributions`.
 
     Raises:
         ShapeError: beta does not broadcast to the shape of the logits.
-        SupportError: The logits are not floating point, or NaN.
+        SupportError: The logits are not real numbers, or `smoothing` is not a smoothing.
 
     References:
         Vahdat, Andriyash and Macready (2018), "DVAE#: Discrete Variational Autoencoders with Relaxed Boltzmann
@@ -86,10 +87,13 @@ class SmoothedBernoulli(Distribution):
     has_rsample = True
 
     def __init__(self, logits: Tensor, smoothing: Smoothing, validate_args: bool | None = None) -> None:
+        logits = real_tensor("logits", logits)
+        if not isinstance(smoothing, Smoothing):
+            raise SupportError(
+                f"smoothing must be one such as softspin.smoothing.Power(beta=30.0), not {smoothing!r:.60}"
+            )
         self.logits = logits
         self.smoothing = smoothing
-        if not logits.is_floating_point():
-            raise SupportError(f"logits of a SmoothedBernoulli must be floating point, not {logits.dtype}")
         if broadcast_shape(smoothing.beta.shape, logits.shape) != logits.shape:
             raise ShapeError(
                 f"beta of shape {tuple(smoothing.beta.shape)} does not broadcast to logits of shape "
@@ -98,6 +102,31 @@ class SmoothedBernoulli(Distribution):
         super().__init__(logits.shape, validate_args=validate_args)
         if self._validate_args and bool(torch.isnan(logits).any()):
             raise SupportError("logits of a SmoothedBernoulli hold NaN; they must be real numbers")
+
+    def __repr__(self) -> str:
+        return f"SmoothedBernoulli(logits {tuple(self.logits.shape)}, {self.smoothing!r})"
+
+    @property
+    def mean(self) -> Tensor:
+        """E[zeta] = (1-q) E[zeta|0] + q E[zeta|1], in the batch shape. The mean of the bits is sigmoid(logits)."""
+        mean0, mean1 = self.smoothing.component_means()
+        return (torch.sigmoid(-self.logits) * mean0 + torch.sigmoid(self.logits) * mean1).to(self.logits.dtype)
+
+    @property
+    def variance(self) -> Tensor:
+        """Raises NoClosedFormError: estimate it from draws."""
+        raise NoClosedFormError("the variance of a SmoothedBernoulli is not implemented; use rsample((n,)).var(0)")
+
+    def entropy(self) -> Tensor:
+        """Raises NoClosedFormError: the differential entropy of a mixture has no closed form.
+
+        Raises:
+            NoClosedFormError: Always. The message names what to use instead.
+        """
+        raise NoClosedFormError(
+            "the entropy of a SmoothedBernoulli, a mixture, has no closed form; bit_entropy() is that of the bits, and "
+            "-log_prob(draw((n,))).mean(0) an estimate for zeta"
+        )
 
     @property
     def support(self) -> constraints.Constraint:
@@ -128,8 +157,7 @@ class SmoothedBernoulli(Distribution):
             ShapeError: The uniforms have another shape.
             SupportError: A uniform does not lie strictly between 0 and 1.
         """
-        lead = (sample_shape,) if isinstance(sample_shape, int) else tuple(sample_shape)
-        shape = lead + tuple(self.batch_shape)
+        shape = tuple(sample_size(sample_shape)) + tuple(self.batch_shape)
         if uniforms is None:
             pair = open_uniform((2, *shape), dtype=self.logits.dtype, device=self.logits.device, generator=generator)
             uniforms = pair[0], pair[1]
@@ -159,6 +187,7 @@ class SmoothedBernoulli(Distribution):
         Returns:
             Soft bits as precise as `zeta`, differentiable except at the ends of the support.
         """
+        zeta = real_tensor("zeta", zeta).to(self.logits.device)
         self._check_shape(zeta)
         if self._validate_args:
             self.smoothing.check_support(zeta)
@@ -186,6 +215,7 @@ class SmoothedBernoulli(Distribution):
         Returns:
             Log densities relative to the base, in the broadcast shape.
         """
+        check_soft_bits("log_ratio", bits)
         base = bits.log_base
         return mixture_log_prob(self.logits, bits.log_r0 - base, bits.log_r1 - base)
 
@@ -198,6 +228,7 @@ class SmoothedBernoulli(Distribution):
         Returns:
             Log odds in the broadcast shape.
         """
+        check_soft_bits("bit_logits", bits)
         return self.logits + bits.log_odds
 
     def bit_entropy(self) -> Tensor:
@@ -210,6 +241,7 @@ class SmoothedBernoulli(Distribution):
 
     def cdf(self, value: Tensor) -> Tensor:
         """Compute the CDF (1-q) R(zeta|0) + q R(zeta|1) of zeta."""
+        value = real_tensor("zeta", value)
         if self._validate_args:
             self.smoothing.check_support(value)
         below0, below1 = self.smoothing.cdf(self.smoothing.from_value(value))
@@ -231,6 +263,7 @@ class SmoothedBernoulli(Distribution):
         Raises:
             SupportError: A probability does not lie strictly between 0 and 1.
         """
+        rho = real_tensor("rho", rho)
         if self._validate_args and not bool(((rho > 0) & (rho < 1)).all()):
             raise SupportError("probabilities must lie strictly between 0 and 1")
         return self.at(self.smoothing.invert(self.logits.detach(), rho))

@@ -3,15 +3,15 @@
 :func:`to_bqm` and :func:`from_bqm` convert. :class:`GibbsSampler`, :class:`PopulationAnnealingSampler` and
 :class:`ParallelTemperingSampler` are softspin's samplers with the interface of dimod. :class:`DimodSampler` is any
 sampler of dimod with the interface of softspin; :func:`check_temperature` measures its temperature. This package needs
-`pip install 'softspin[dwave]'`; no other part of softspin does.
+the extra `dwave`; no other part of softspin does.
 """
 
 from importlib.util import find_spec
 
-from softspin.errors import MissingExtraError
+from softspin.errors import missing_extra
 
 if find_spec("dimod") is None:
-    raise MissingExtraError("softspin.dwave needs the package dimod: pip install 'softspin[dwave]'")
+    raise missing_extra("softspin.dwave needs the package dimod", "dwave")
 
 from softspin.dwave.as_dimod import (
     GibbsSampler,

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from softspin.deprecation import renamed_arguments, warn_renamed
 from softspin.distributions import BipartiteBoltzmann, Boltzmann, GraphBoltzmann
+from softspin.distributions.checks import check_is_boltzmann
 from softspin.errors import ShapeError, SupportError
 from softspin.samplers.primitives import check_boltzmann
 
@@ -54,6 +55,7 @@ def to_bqm(boltzmann: Boltzmann, labels: Sequence[Hashable] | None = None) -> di
         ShapeError: There are replicas, or there is not one label per unit.
         SupportError: Parameters are not finite.
     """
+    check_is_boltzmann(boltzmann)
     if boltzmann.batch_shape:
         raise ShapeError(
             f"a Boltzmann machine with replicas {tuple(boltzmann.batch_shape)}; a BQM has none, so convert the bias "
@@ -91,6 +93,11 @@ def from_bqm(bqm: dimod.BinaryQuadraticModel, beta: float = 1.0, *, dtype: torch
     Raises:
         SupportError: The model has no variables, beta is not positive and finite, or a coefficient is not finite.
     """
+    if not isinstance(bqm, dimod.BinaryQuadraticModel):
+        raise SupportError(
+            "bqm must be a dimod.BinaryQuadraticModel, as by dimod.BQM.from_qubo(dict) or dimod.BQM.from_ising(h, J), "
+            f"not {type(bqm).__name__}"
+        )
     if not bqm.num_variables:
         raise SupportError("the BQM has no variables; it needs at least one")
     if not (beta > 0 and np.isfinite(beta)):

@@ -132,7 +132,11 @@ def measure(energies: Tensor, counts: Tensor, asked: float) -> TemperatureReport
 
 
 def check_reads(sampler: Sampler) -> None:
-    """Raise SupportError unless a sampler takes a number of reads."""
+    """Raise SupportError unless it is a sampler that takes a number of reads."""
+    if not isinstance(sampler, Sampler):
+        raise SupportError(
+            f"sampler must be a dimod sampler, such as softspin.dwave.GibbsSampler(), not {sampler!r:.60}"
+        )
     if "num_reads" not in sampler.parameters:
         raise SupportError(
             f"{type(sampler).__name__} takes no num_reads; use a sampler that returns a given number of reads"

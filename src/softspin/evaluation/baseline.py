@@ -5,12 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from softspin.data.mapped import Table
 from softspin.errors import ShapeError
 from softspin.evaluation.running import MeanNLL, Running, check_images, image_batches
 from softspin.likelihoods.bernoulli import check_binary
 
 
-def pixel_probabilities(train: Tensor) -> Tensor:
+def pixel_probabilities(train: Table) -> Tensor:
     """P(pixel = 1) from training images, with add-one smoothing: (sum + 1) / (N + 2).
 
     >>> pixel_probabilities(torch.tensor([[1, 0], [1, 0]]))
@@ -30,7 +31,7 @@ def pixel_probabilities(train: Tensor) -> Tensor:
     return (train.sum(0, dtype=torch.float64) + 1) / (len(train) + 2)
 
 
-def bernoulli_nll(train: Tensor, images: Tensor) -> MeanNLL:
+def bernoulli_nll(train: Table, images: Table) -> MeanNLL:
     """NLL of binary images under independent pixels with the frequencies of the training set.
 
     The frequencies are those of :func:`pixel_probabilities`: add-one smoothing is as if the training set had one more

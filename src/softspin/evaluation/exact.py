@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from softspin.data.mapped import Table
 from softspin.errors import TooLargeError
 from softspin.evaluation.running import MeanNLL, Running, check_images, evaluating, image_batches
 from softspin.model import DiscreteVAE
@@ -14,7 +15,7 @@ LARGEST = 20
 """Largest number of bits. Each state is decoded once, so every further bit doubles the time."""
 
 
-def exact_nll(model: DiscreteVAE, images: Tensor) -> MeanNLL:
+def exact_nll(model: DiscreteVAE, images: Table) -> MeanNLL:
     """Exact -log p(x), averaged over binary images.
 
     Args:
@@ -33,7 +34,7 @@ def exact_nll(model: DiscreteVAE, images: Tensor) -> MeanNLL:
 
 
 def exact_log_likelihood(
-    model: DiscreteVAE, images: Tensor, *, image_batch: int = 1024, state_chunk: int = 1024
+    model: DiscreteVAE, images: Table, *, image_batch: int = 1024, state_chunk: int = 1024
 ) -> Tensor:
     """Exact log p(x) = log sum_z p(z) p(x|z) of binary images.
 

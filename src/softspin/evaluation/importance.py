@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from softspin.data.mapped import Table
 from softspin.distributions import Boltzmann
 from softspin.evaluation.draws import replica_keys, uniforms
 from softspin.evaluation.running import evaluating
@@ -74,7 +75,7 @@ def pareto_k(tail: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def codes(model: DiscreteVAE, images: Tensor, seed: int = 0, count: int = STATES) -> Tensor:
+def codes(model: DiscreteVAE, images: Table, seed: int = 0, count: int = STATES) -> Tensor:
     """Encode some of the images, evenly spaced: one draw of q(z|x) each.
 
     Args:
@@ -96,7 +97,7 @@ def codes(model: DiscreteVAE, images: Tensor, seed: int = 0, count: int = STATES
 
 
 @torch.no_grad()
-def likely_states(model: DiscreteVAE, images: Sequence[Tensor], seed: int = 0) -> Tensor:
+def likely_states(model: DiscreteVAE, images: Sequence[Table], seed: int = 0) -> Tensor:
     """States that images are encoded as, and states of the prior's chains that start there.
 
     Args:

@@ -59,7 +59,7 @@ def log_z_for(
         else:
             results.append(ais(boltzmann, seed=own, temperatures=temperatures, chains=chains))
     numbers = zip(*(result[:5] for result in results), strict=True)
-    flagged = [torch.zeros((), dtype=torch.bool) if one.flagged is None else one.flagged for one in results]
+    flagged = [torch.as_tensor(bool(one.flagged)) for one in results]
     first = results[0]
     return LogZ._make((*(torch.stack(each) for each in numbers), first.method, first.kind, torch.stack(flagged)))
 
@@ -76,6 +76,6 @@ def check_log_z(log_z: LogZ) -> None:
 
 def method_text(log_z: LogZ, replica: int) -> str:
     """How log Z of a replica was computed, for a result row."""
-    if log_z.flagged is not None and bool(log_z.flagged[replica]):
+    if log_z.flagged is not None and bool(torch.as_tensor(log_z.flagged).flatten()[replica]):
         return f"bounds (states were found that the {log_z.method} misses)"
     return log_z.method

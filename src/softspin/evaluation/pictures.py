@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from softspin.errors import MissingExtraError, ShapeError, SupportError
+from softspin.errors import ShapeError, SupportError, missing_extra
 from softspin.evaluation.draws import replica_keys, uniforms
+from softspin.evaluation.layout import as_pictures, picture_size
 from softspin.evaluation.running import check_images, evaluating
 from softspin.files import atomic_writer
 from softspin.model import DiscreteVAE
@@ -49,13 +50,14 @@ LARGEST = 20_000
 """Maximum dots of a mosaic's longer side, at two or more for each pixel; larger ones need gigabytes to draw."""
 
 
-def samples(model: DiscreteVAE, z: Tensor, shape: tuple[int, int], path: StrPath, *, replica: int = 0) -> Path:
-    """A grid of pixel probabilities decoded from states of the prior `(R, n, D)`; `shape` is (height, width)."""
+def samples(model: DiscreteVAE, z: Tensor, shape: tuple[int, ...], path: StrPath, *, replica: int = 0) -> Path:
+    """A grid of pixel probabilities decoded from states of the prior `(R, n, D)`; `shape` is that of an image."""
     _check_replica(model, replica)
     if z.ndim != 3 or (z.shape[0], z.shape[2]) != (model.replicas, model.units) or not z.shape[1]:
         raise ShapeError(f"states of shape {tuple(z.shape)}; this model takes ({model.replicas}, n, {model.units})")
-    columns = max(1, min(z.shape[1], math.ceil(math.sqrt(z.shape[1] * shape[0] / shape[1]))))  # about a square
-    _canvas(z.shape[1], shape, columns)
+    height, width, _ = picture_size(shape)
+    columns = max(1, min(z.shape[1], math.ceil(math.sqrt(z.shape[1] * height / width))))  # about a square
+    _canvas(z.shape[1], (height, width), columns)
     with evaluating(model):
         images = model.likelihood.mean(model.decode(z[:, None].to(model.mean)))[replica, 0]
     return _save(
@@ -72,7 +74,7 @@ def samples(model: DiscreteVAE, z: Tensor, shape: tuple[int, int], path: StrPath
 def reconstructions(
     model: DiscreteVAE,
     x: Tensor,
-    shape: tuple[int, int],
+    shape: tuple[int, ...],
     path: StrPath,
     *,
     replica: int = 0,
@@ -89,13 +91,29 @@ def reconstructions(
         z, _ = model.sample_posterior(x.expand(model.replicas, *x.shape), u)
         decoded = model.likelihood.mean(model.decode(z))[replica, 0]
     columns = min(columns, len(x))
+    title = f"Reconstructions: image above, pixel probabilities from its bits below{_name(model, replica)}"
+    return _save(_mosaic(_stacked((x, decoded), columns), shape, columns, title), path)
+
+
+def inpainted(
+    x: Tensor, missing: Tensor, filled: Tensor, shape: tuple[int, ...], path: StrPath, *, columns: int = 10
+) -> Path:
+    """Images `(n, pixels)`, below each its observed pixels, and below these the image with missing ones filled in."""
+    columns = min(columns, len(x))
+    x = x.to(filled)
+    observed = x.masked_fill(missing.to(x.device), torch.nan)
+    title = "Missing pixels: image, observed pixels, one draw of the missing ones given these"
+    return _save(_mosaic(_stacked((x, observed, filled), columns), shape, columns, title), path)
+
+
+def _stacked(tables: Sequence[Tensor], columns: int) -> Tensor:
+    """Rows of a mosaic with the images of several tables `(n, pixels)` below each other; NaN where there is none."""
     rows: list[Tensor] = []
-    for start in range(0, len(x), columns):
-        for images in (x, decoded):
+    for start in range(0, len(tables[0]), columns):
+        for images in tables:
             some = images[start : start + columns]
             rows.append(torch.cat([some, some.new_full((columns - len(some), some.shape[1]), torch.nan)]))
-    title = f"Reconstructions: image above, pixel probabilities from its bits below{_name(model, replica)}"
-    return _save(_mosaic(torch.cat(rows), shape, columns, title), path)
+    return torch.cat(rows)
 
 
 def curves(
@@ -224,20 +242,25 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _mosaic(images: Tensor, shape: tuple[int, int], columns: int, title: str) -> Figure:
-    """Images `(n, pixels)` side by side, black on white, a gray line between them; NaN is no image."""
-    height, width = shape
-    if height * width != images.shape[1]:
-        raise ShapeError(f"images of {images.shape[1]} pixels are not {height} x {width}")
-    canvas = torch.full(_canvas(len(images), shape, columns), torch.nan)
-    for index, image in enumerate(images.detach().to("cpu", torch.float32)):
+def _mosaic(images: Tensor, shape: tuple[int, ...], columns: int, title: str) -> Figure:
+    """Images `(n, pixels)` side by side, in color or black on white, a gray line between them; NaN is no image."""
+    if math.prod(shape) != images.shape[1]:
+        raise ShapeError(f"images of {images.shape[1]} pixels are not {' x '.join(map(str, shape))}")
+    pictures = as_pictures(images, shape)
+    _, height, width, channels = pictures.shape
+    canvas = torch.full((*_canvas(len(images), (height, width), columns), channels), torch.nan)
+    for index, picture in enumerate(pictures):
         top, left = index // columns * (height + 1) + 1, index % columns * (width + 1) + 1
-        canvas[top : top + height, left : left + width] = image.reshape(height, width)
+        canvas[top : top + height, left : left + width] = picture
     scale = max(2, min(40, round(900 / max(canvas.shape))))
     figure = _figure(max(4.0, canvas.shape[1] * scale / _DPI), canvas.shape[0] * scale / _DPI + 0.4)
     axis = figure.subplots()
     axis.set_facecolor("#B0C4D8")
-    axis.imshow(canvas.numpy(), cmap="gray_r", vmin=0, vmax=1, interpolation="nearest")
+    if channels == 1:
+        axis.imshow(canvas[..., 0].numpy(), cmap="gray_r", vmin=0, vmax=1, interpolation="nearest")
+    else:
+        opaque = (~canvas[..., :1].isnan()).to(canvas)
+        axis.imshow(torch.cat([canvas.nan_to_num(), opaque], dim=-1).numpy(), interpolation="nearest")
     axis.set(xticks=[], yticks=[])
     axis.set_title(title, fontsize=10, wrap=True)
     return figure
@@ -260,7 +283,7 @@ def _figure(width: float, height: float) -> Figure:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise MissingExtraError("pictures need matplotlib; install it with: pip install 'softspin[plot]'") from error
+        raise missing_extra("pictures need the package matplotlib", "plot") from error
     figure = Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
     FigureCanvasAgg(figure)
     return figure

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from softspin.data.mapped import Table
 from softspin.errors import ShapeError
 from softspin.model import DiscreteVAE
 
@@ -75,14 +76,14 @@ def evaluating(model: DiscreteVAE) -> Iterator[None]:
             module.training = training
 
 
-def check_images(images: Tensor, pixels: int) -> None:
+def check_images(images: Table, pixels: int) -> None:
     """Raise ShapeError unless images are `(N, pixels)` with N at least 1."""
     if images.ndim != 2 or images.shape[1] != pixels or not len(images):
         raise ShapeError(f"images of shape {tuple(images.shape)}; this model takes (at least 1, {pixels})")
 
 
 def image_batches(
-    images: Tensor, size: int, like: Tensor, check: Callable[[Tensor], None]
+    images: Table, size: int, like: Tensor, check: Callable[[Tensor], None]
 ) -> Iterator[tuple[int, Tensor]]:
     """Batches `(batch, pixels)` with the index of their first image, on the device and in the dtype of `like`."""
     for start in range(0, len(images), size):

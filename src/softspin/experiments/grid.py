@@ -56,7 +56,7 @@ def run(
         workers: Number of runs in training at a time, or "auto", which finds it by measured throughput. One local
             worker is this process; it knows parts that were registered by a call.
         gpus_per_run: Share of a GPU for each run, in (0, 1]; None for no limit.
-        address: Address of a Ray cluster; None starts one on this machine.
+        address: Address of a Ray cluster; None for `$RAY_ADDRESS`, or else one that is started on this machine.
         listener: Called with every event, see `softspin.experiments.scheduler`.
 
     Returns:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from softspin.config import Config
+from softspin.errors import DeviceError
 from softspin.experiments.launchers import Progress, Report
 from softspin.experiments.runs import RunSpec
 from softspin.provenance import find_device
@@ -57,15 +58,19 @@ def step_seconds(config: Config) -> float:
         config: Settings of a run.
 
     Returns:
-        The estimate of :mod:`softspin.timing`, or a constant if its model does not cover the config.
+        The estimate of :mod:`softspin.timing`, or a constant if its model does not cover the config or the device.
     """
-    estimate = _estimator(config.device).run(config)
+    estimator = _estimator(config.device)
+    estimate = None if estimator is None else estimator.run(config)
     return UNKNOWN_STEP_SECONDS if estimate is None else estimate.seconds / config.steps
 
 
 @functools.cache
-def _estimator(device: str) -> Estimator:
-    return Estimator(find_device(device))
+def _estimator(device: str) -> Estimator | None:
+    try:
+        return Estimator(find_device(device))
+    except DeviceError:  # the runs train on another machine
+        return None
 
 
 class RemainingTime:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from softspin.errors import RecordError, RowsError
-from softspin.files import lock
+from softspin.files import lock_or_claim
 from softspin.records import ResultRow
 
 DEFAULT_ROWS = "experiments/rows.jsonl if it exists, else rows.jsonl"
@@ -47,6 +47,11 @@ def make_key(cell: str, seed: int, steps: int, variant: Mapping[str, Any]) -> Ke
 def key_of(row: ResultRow) -> Key:
     """Key of a row."""
     return make_key(row.cell or "", row.seed, row.steps, row.variant)._replace(outdated=row.outdated or "")
+
+
+def identity(row: ResultRow) -> str:
+    """What two copies of a row have in common, and two results of one key do not; `outdated` may be set in one."""
+    return json.dumps(row.to_json() | {"outdated": None}, sort_keys=True)
 
 
 def read_rows(path: Path, warn: Callable[[str], object] | None = None) -> list[ResultRow]:
@@ -82,12 +87,13 @@ def latest(rows: Iterable[ResultRow]) -> dict[Key, ResultRow]:
     return {key_of(row): row for row in rows}
 
 
-def append_rows(path: Path, rows: Iterable[ResultRow]) -> list[ResultRow]:
+def append_rows(path: Path, rows: Iterable[ResultRow], *, once: bool = False) -> list[ResultRow]:
     """Append rows in one write, except those whose keys have a result. A truncated last line is overwritten.
 
     Args:
         path: The file, created if missing.
         rows: New rows.
+        once: Whether failed rows that are already in the file are left out, too.
 
     Returns:
         The rows that were appended.
@@ -98,20 +104,21 @@ def append_rows(path: Path, rows: Iterable[ResultRow]) -> list[ResultRow]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # Two grids may share the file. The lock is a separate file, because a locked file cannot be read on Windows.
-        with path.open("a+b") as file, lock(path.with_name(f".{path.name}.lock")):
-            return _append(path, file, rows)
+        with path.open("a+b") as file, lock_or_claim(path.with_name(f".{path.name}.lock")):
+            return _append(path, file, rows, once=once)
     except OSError as error:
         raise RowsError(f"rows {path} cannot be written: {error.strerror}") from error
 
 
-def _append(path: Path, file: BinaryIO, rows: Iterable[ResultRow]) -> list[ResultRow]:
+def _append(path: Path, file: BinaryIO, rows: Iterable[ResultRow], *, once: bool) -> list[ResultRow]:
     file.seek(0)
     kept = _whole(file.read())
-    existing_rows = latest(_parse(path, kept))
+    parsed = _parse(path, kept)
+    existing_rows, seen = latest(parsed), {identity(row) for row in parsed} if once else set()
     fresh = []
     for row in rows:
         existing = existing_rows.get(key_of(row))
-        if existing is None or not existing.ok:
+        if (existing is None or not existing.ok) and not (once and identity(row) in seen):
             existing_rows[key_of(row)] = row
             fresh.append(row)
     new = b"".join(json.dumps(row.to_json(), allow_nan=False).encode() + b"\n" for row in fresh)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 
 from softspin.config import RENAMED_SETTINGS, Config
-from softspin.data import Dataset
+from softspin.data import Dataset, same_version
 from softspin.errors import (
     CheckpointError,
     DamagedError,
@@ -141,13 +141,19 @@ def train_run(
     try:
         return [_finished(spec, row) for row in _results(spec, data, callback, deadline)]
     except TrainingError as error:
-        _set_aside(spec.folder)
+        set_aside(spec.folder)
         seeds = spec.config.seeds if error.seed is None else (error.seed,)
         return [_failed(spec, seed, error) for seed in seeds]
     except Exception as error:
         if isinstance(error, NOT_THE_CELLS_FAULT) and not isinstance(error, DamagedError):
             raise
         return failed_rows(spec, error)
+
+
+def finished_rows(spec: RunSpec) -> list[ResultRow] | None:
+    """A row for each seed of a run that is finished; None if it is not."""
+    rows = read_result(spec.folder) if spec.resume else None
+    return None if rows is None else [_finished(spec, row) for row in _with_start(spec, rows)]
 
 
 def failed_rows(spec: RunSpec, error: Exception) -> list[ResultRow]:
@@ -172,13 +178,20 @@ def check_device(name: str) -> None:
 
 
 def _results(spec: RunSpec, data: Dataset, callback: Callback | None, deadline: float | None) -> list[ResultRow]:
-    """Result of the run, with the commit that started it, which `result.json` of version 1 does not have."""
+    """Result of the run, from its folder or by training."""
     rows = read_result(spec.folder) if spec.resume else None  # exists if the grid was killed before it added the rows
     if rows is None:
+        if spec.resume:
+            data = same_version(data, read_run(spec.folder).data.fingerprint)
         trainer = Trainer(spec.config, data, spec.folder, callback=callback)
         if deadline is not None:
             trainer.deadline = deadline
         rows = trainer.train(resume=spec.resume)
+    return _with_start(spec, rows)
+
+
+def _with_start(spec: RunSpec, rows: Iterable[ResultRow]) -> list[ResultRow]:
+    """Rows with the commit that started the run, which `result.json` of version 1 does not have."""
     start_commit = read_run(spec.folder).provenance.commit
     return [dataclasses.replace(row, start_commit=start_commit) for row in rows]
 
@@ -197,7 +210,10 @@ def _finished(spec: RunSpec, row: ResultRow) -> ResultRow:
 
 
 def _failed(spec: RunSpec, seed: int, error: Exception) -> ResultRow:
-    origin = provenance(find_device(spec.config.device))
+    try:
+        origin = provenance(find_device(spec.config.device))
+    except DeviceError:  # the driver of a cluster may have no GPU
+        origin = provenance(find_device("cpu"))
     return ResultRow(
         status="failed",
         cell=spec.cell.id,
@@ -223,7 +239,7 @@ def _line(error: Exception) -> str:
     return text if isinstance(error, TrainingError) else f"{type(error).__name__}: {text}"
 
 
-def _set_aside(folder: Path) -> None:
+def set_aside(folder: Path) -> None:
     """Rename a run with non-finite numbers, so that it is not resumed."""
     number, away = 1, folder.with_name(f"broken-{folder.name}")
     while away.exists():

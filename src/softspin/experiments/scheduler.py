@@ -89,6 +89,8 @@ class RunBusy(Event):
     """Another process is training a run, which is skipped here."""
 
     spec: RunSpec
+    reason: str = ""
+    """What is known about it."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,7 @@ class GridEnded(Event):
 
 
 Listener = Callable[[Event], object]
+Append = Callable[[Path, Sequence[ResultRow]], object]
 
 MAX_DEATHS = 3
 """How often the worker of a run may die at the same checkpoint before the run counts as failed."""
@@ -138,12 +141,18 @@ class Scheduler:
         rows: File of result rows.
         launcher: Where to train; closed at the end.
         listener: Called with every event.
+        append: Called with the file and the new rows of each run.
     """
 
     def __init__(
-        self, plans: Sequence[CellPlan], rows: Path, launcher: Launcher, listener: Listener | None = None
+        self,
+        plans: Sequence[CellPlan],
+        rows: Path,
+        launcher: Launcher,
+        listener: Listener | None = None,
+        append: Append = append_rows,
     ) -> None:
-        self.rows, self.launcher, self.listener = rows, launcher, listener
+        self.rows, self.launcher, self.listener, self.append = rows, launcher, listener, append
         self.queue = deque(spec for plan in plans for spec in plan.runs)
         self._wanted = sum(len(plan.config.seeds) for plan in plans)
         self._missing = {(plan.cell.id, seed) for plan in plans for seed in plan.missing}
@@ -173,7 +182,7 @@ class Scheduler:
             KeyboardInterrupt: After Ctrl-C; checkpoints were saved.
             SoftspinError: An error that would stop all cells, such as a missing data set or a full disk.
         """
-        append_rows(self.rows, [])  # fail now if the file cannot be written, not after the first run
+        self.append(self.rows, [])  # fail now if the file cannot be written, not after the first run
         with contextlib.closing(self.launcher), termination_raises():
             self.launcher.prepare(tuple(self.queue), self._progress)
             if self.queue:
@@ -229,7 +238,7 @@ class Scheduler:
             self._add(ended.spec, ended.rows)
         elif ended.status == "busy":
             self._busy += 1
-            self._emit(RunBusy(self.counts, spec))
+            self._emit(RunBusy(self.counts, spec, ended.reason))
         elif not resume:
             self._stopped.append(ended.reason)
         elif ended.status == "died" and self._dies_again(spec):
@@ -247,7 +256,7 @@ class Scheduler:
         return steps.count(spec.step) >= MAX_DEATHS
 
     def _add(self, spec: RunSpec, rows: Sequence[ResultRow]) -> None:
-        append_rows(self.rows, rows)
+        self.append(self.rows, rows)
         self._emit(RunEnded(self.counts, spec))
         for row in rows:
             key = spec.cell.id, row.seed

@@ -15,7 +15,15 @@ import torch
 from torch import Tensor
 
 from softspin.deprecation import renamed_members
-from softspin.errors import DeviceError, MissingExtraError, ShapeError, SupportError, TooLargeError, unknown_name
+from softspin.errors import (
+    DeviceError,
+    MissingExtraError,
+    ShapeError,
+    SupportError,
+    TooLargeError,
+    missing_extra,
+    unknown_name,
+)
 from softspin.kernels import plain
 from softspin.random import advance, init_rng_state, one_uniform, uniforms
 
@@ -33,7 +41,7 @@ __all__ = [
 __getattr__ = renamed_members(__name__, {"streams": "softspin.random.init_rng_state"})
 
 Implementation = Literal["auto", "plain", "cpu", "gpu"]
-_NEEDS = {"cpu": "the package numba: pip install 'softspin[fast]'", "gpu": "the package triton"}
+_PACKAGES = {"cpu": "numba", "gpu": "triton"}
 
 
 @functools.cache
@@ -66,8 +74,8 @@ def choose(implementation: str, device: torch.device, dtype: torch.dtype) -> Mod
         >>> choose("auto", torch.device("cpu"), torch.float64).__name__
         'softspin.kernels.plain'
     """
-    if implementation not in ("auto", "plain", *_NEEDS):
-        raise unknown_name("implementation", implementation, ["auto", "plain", *_NEEDS])
+    if implementation not in ("auto", "plain", *_PACKAGES):
+        raise unknown_name("implementation", implementation, ["auto", "plain", *_PACKAGES])
     if implementation == "auto":
         name = {"cpu": "cpu", "cuda": "gpu"}.get(device.type)
         found = _fast(name) if name and dtype == torch.float32 else None
@@ -86,7 +94,8 @@ def choose(implementation: str, device: torch.device, dtype: torch.dtype) -> Mod
         raise SupportError(f"implementation '{implementation}' computes in float32, not {dtype}; use 'auto' or 'plain'")
     found = _fast(implementation)
     if found is None:
-        raise MissingExtraError(f"implementation '{implementation}' needs {_NEEDS[implementation]}; or use 'auto'")
+        problem = f"implementation '{implementation}' needs the package {_PACKAGES[implementation]}, or use 'auto'"
+        raise missing_extra(problem, "fast") if implementation == "cpu" else MissingExtraError(problem)
     return found
 
 
@@ -100,6 +109,7 @@ def gibbs_sweeps(
     t: Tensor | None = None,
     base: Tensor | None = None,
     *,
+    first_chain: int = 0,
     implementation: Implementation = "auto",
 ) -> tuple[Tensor, Tensor]:
     """Run block Gibbs sweeps: the right side given the left, then the left given the right.
@@ -114,6 +124,8 @@ def gibbs_sweeps(
         sweeps: Number of sweeps, at least 1.
         t: Temperature of each chain in [0, 1], `(R, C)`. None is 1.
         base: Biases of the base distribution at t = 0, `(R, n + m)`. None is 0.
+        first_chain: Number of the first chain of z, an even number. Chain c of z has the random numbers of chain
+            `first_chain` + c, so that processes can share the chains of a run.
         implementation: See :func:`choose`. With "auto", a Boltzmann machine that is too large for the fast
             implementation runs in `plain`.
 
@@ -122,7 +134,7 @@ def gibbs_sweeps(
 
     Raises:
         ShapeError: The shapes do not fit together.
-        SupportError: sweeps is below 1.
+        SupportError: sweeps is below 1, or first_chain is odd or negative.
 
     Example:
         >>> bias, weight = torch.zeros(1, 5), torch.zeros(1, 2, 3)
@@ -133,10 +145,12 @@ def gibbs_sweeps(
     _check(bias, weight, rng_state, z, base)
     if sweeps < 1:
         raise SupportError(f"{sweeps} sweeps; at least 1 is needed")
+    if first_chain < 0 or first_chain % 2:
+        raise SupportError(f"first_chain = {first_chain}; it must be even, because two chains share random words")
     if t is not None and t.shape != z.shape[:2]:
         raise ShapeError(f"temperatures of shape {tuple(t.shape)}; one per chain is {tuple(z.shape[:2])}")
     result: tuple[Tensor, Tensor] = _run(
-        "gibbs_sweeps", implementation, bias, z, bias, weight, rng_state, sweeps, t, base
+        "gibbs_sweeps", implementation, bias, z, bias, weight, rng_state, sweeps, t, base, first_chain
     )
     return result
 

@@ -19,7 +19,7 @@ from softspin.random.splitmix import CHAIN_STRIDE_U64
 __all__ = ["NAMES", "PREPARE", "SWEEP", "table_shape"]
 
 NAMES = (
-    *("item", "replicas", "chains", "n", "m", "sweeps", "steps", "blocks"),
+    *("item", "replicas", "chains", "n", "m", "sweeps", "steps", "blocks", "first_chain"),
     *("z", "new", "times", "log_weight", "schedule", "rng_state", "weight", "size", "steepest", "base", "slope"),
     *("left_table", "right_table", "good"),
 )
@@ -128,9 +128,9 @@ def sweep_all(address: int) -> None:
         r, block = item // job.blocks, item % job.blocks
         first, last = block * job.chains // job.blocks, (block + 1) * job.chains // job.blocks
         good[item] = run_block(
-            first, job.sweeps, z[r, first:last], times[r, first:last], schedule, rng_state[r, 0], rng_state[r, 1],
-            unit_of(size[r]), (base[r, :n], base[r, n:]), (slope[r, :n], slope[r, n:]), (table[0][r], table[1][r]),
-            steepest[r], new[r, first:last], log_weight[r, first:last],
+            job.first_chain + first, job.sweeps, z[r, first:last], times[r, first:last], schedule, rng_state[r, 0],
+            rng_state[r, 1], unit_of(size[r]), (base[r, :n], base[r, n:]), (slope[r, :n], slope[r, n:]),
+            (table[0][r], table[1][r]), steepest[r], new[r, first:last], log_weight[r, first:last],
         )  # fmt: skip
         item = take(address)
 

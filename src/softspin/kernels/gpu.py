@@ -99,12 +99,13 @@ def gibbs_sweeps(
     sweeps: int,
     t: Tensor | None = None,
     base: Tensor | None = None,
+    first_chain: int = 0,
 ) -> tuple[Tensor, Tensor]:
     """Run sweeps like :func:`softspin.kernels.plain.gibbs_sweeps`, with W rounded to 16 bits."""
     tempered = t is not None or base is not None
     t = torch.ones_like(z[..., 0]) if tempered and t is None else t
     base = torch.zeros_like(bias) if tempered and base is None else base
-    return _launch(z, bias, weight, rng_state, sweeps, base, t)
+    return _launch(z, bias, weight, rng_state, sweeps, base, t, first_chain=first_chain)
 
 
 def anneal(
@@ -152,6 +153,7 @@ def _launch(
     t: Tensor | None,
     schedule: Tensor | None = None,
     log_weight: Tensor | None = None,
+    first_chain: int = 0,
 ) -> tuple[Tensor, Tensor]:
     replicas, n, m = weight.shape
     chains = z.shape[1]
@@ -178,12 +180,14 @@ def _launch(
         try:
             if wide:
                 gpu_wide.sweep[grid](
-                    z, out, parts, largest, fields, rng_state, after, n, m, first, chains, steps, **shape
-                )
+                    z, out, parts, largest, fields, rng_state, after, n, m, first, chains, first_chain // 2, steps,
+                    **shape,
+                )  # fmt: skip
             else:
                 gpu_narrow.sweep[grid](
                     z, out, parts, largest, bias, None if base is None else base.contiguous(),
-                    None if t is None else t.contiguous(), rng_state, after, schedule, log_weight, n, m, chains, steps,
+                    None if t is None else t.contiguous(), rng_state, after, schedule, log_weight, n, m, chains,
+                    first_chain // 2, steps,
                     TEMPERED=base is not None, ANNEAL=schedule is not None, **shape,
                 )  # fmt: skip
         except OutOfResources as error:

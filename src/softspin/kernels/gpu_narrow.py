@@ -83,14 +83,17 @@ def _store(pointer, z, chain, chains, first, units, total, T: tl.constexpr, S: t
 @triton.jit
 def sweep(
     z_in, z_out, parts, largest, bias, base, temperature, rng_state, rng_state_out, schedule, log_weight,
-    n, m, chains, steps,
+    n, m, chains, first_pair, steps,
     T: tl.constexpr, S: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr,
     TEMPERED: tl.constexpr, ANNEAL: tl.constexpr,
 ):  # fmt: skip
-    """Run `steps` sweeps of BLOCK chains. With ANNEAL, each has its own temperature, and log weights are computed."""
+    """Run `steps` sweeps of BLOCK chains. With ANNEAL, each has its own temperature, and log weights are computed.
+
+    The random words are those of the pairs of chains from `first_pair` on.
+    """
     replica = tl.program_id(1)
     chain = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    pair = tl.program_id(0) * (BLOCK // 2) + tl.arange(0, BLOCK // 2)
+    pair = first_pair + tl.program_id(0) * (BLOCK // 2) + tl.arange(0, BLOCK // 2)
     total = n + m
     step = step_of(largest + replica) * TO_Y
     parts += replica.to(tl.int64) * 4 * SIZE * SIZE

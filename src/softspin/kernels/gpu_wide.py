@@ -98,15 +98,19 @@ def _store(pointer, z, chain, chains, first, units, total, T: tl.constexpr, S: t
 
 @triton.jit
 def sweep(
-    z_in, z_out, parts, largest, fields, rng_state, rng_state_out, n, m, first, chains, steps,
+    z_in, z_out, parts, largest, fields, rng_state, rng_state_out, n, m, first, chains, first_pair,
+    steps,
     T: tl.constexpr, S: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Run `steps` sweeps of BLOCK chains. Program 0 starts at chain `first`, an even number."""
+    """Run `steps` sweeps of BLOCK chains. Program 0 starts at chain `first`, an even number.
+
+    The random words are those of the pairs of chains from `first_pair` on.
+    """
     replica = tl.program_id(1)
     row = tl.arange(0, BLOCK)
     start = first + tl.program_id(0) * BLOCK
     chain = start + row // 16 * 16 + 2 * (row % 8) + row % 16 // 8
-    pair = start // 2 + tl.arange(0, BLOCK // 2)
+    pair = first_pair + start // 2 + tl.arange(0, BLOCK // 2)
     total = n + m
     step = step_of(largest + replica) * TO_Y
     parts += replica.to(tl.int64) * 4 * SIZE * SIZE

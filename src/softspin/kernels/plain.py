@@ -87,13 +87,15 @@ def is_on(uniform: Tensor, field: Tensor) -> Tensor:
 
 
 def _source(
-    given: Uniforms | None, rng_state: Tensor, shape: tuple[int, int], dtype: torch.dtype
+    given: Uniforms | None, rng_state: Tensor, shape: tuple[int, int], dtype: torch.dtype, first: int = 0
 ) -> Callable[[int], Tensor]:
     if given is not None:
         return given if callable(given) else given.__getitem__
+    # Draws of the chains before the first one are computed, too, and left out.
+    shape = first + shape[0], shape[1]
     if dtype == torch.float32:
-        return lambda sweep: noise(advance(rng_state, sweep), shape, DrawDomain.SWEEP)
-    return lambda sweep: draw(rng_state, sweep, shape, dtype)
+        return lambda sweep: noise(advance(rng_state, sweep), shape, DrawDomain.SWEEP)[:, first:]
+    return lambda sweep: draw(rng_state, sweep, shape, dtype)[:, first:]
 
 
 def gibbs_sweeps(
@@ -104,6 +106,7 @@ def gibbs_sweeps(
     sweeps: int,
     t: Tensor | None = None,
     base: Tensor | None = None,
+    first_chain: int = 0,
     *,
     uniforms: Uniforms | None = None,
 ) -> tuple[Tensor, Tensor]:
@@ -117,6 +120,7 @@ def gibbs_sweeps(
         sweeps: Number of sweeps.
         t: Temperature of each chain, `(R, C)`. None is 1.
         base: Biases of the base, `(R, n + m)`. None is 0.
+        first_chain: Number of the first chain of z: chain c of z has the draws of chain `first_chain` + c.
         uniforms: Uniforms to use instead of those of `rng_state`.
 
     Returns:
@@ -132,7 +136,7 @@ def gibbs_sweeps(
     fields = _Fields(bias, weight, base)
     lefts, rights = slice(0, fields.left), slice(fields.left, None)
     hot = None if t is None else t[..., None]
-    uniform = _source(uniforms, rng_state, (z.shape[1], z.shape[2]), z.dtype)
+    uniform = _source(uniforms, rng_state, (z.shape[1], z.shape[2]), z.dtype, first_chain)
     left, right = z[..., lefts], z[..., rights]
     for sweep in range(sweeps):
         u = uniform(sweep)

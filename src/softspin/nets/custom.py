@@ -52,3 +52,15 @@ def as_net(module: nn.Module) -> Net:
         The module itself if it is a net, else a CustomNet.
     """
     return module if isinstance(module, Net) else CustomNet(module)
+
+
+def check_net(what: str, net: nn.Module, inputs: int, outputs: int) -> None:
+    """Raise ShapeError unless a network maps rows of `inputs` numbers to rows of `outputs`."""
+    like = next(net.parameters(), torch.zeros(()))
+    try:
+        out: Tensor = net(torch.zeros(1, 1, 2, inputs, dtype=like.dtype, device=like.device))
+    except (RuntimeError, ValueError, TypeError) as error:
+        reason = " ".join(str(error).split())
+        raise ShapeError(f"{what} failed on an input with {inputs} features: {reason}") from error
+    if out.shape != (1, 1, 2, outputs):
+        raise ShapeError(f"{what} maps {inputs} features to {out.shape[-1]}; expected {outputs}")

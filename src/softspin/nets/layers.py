@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from softspin.errors import ShapeError
 from softspin.kernels.matmul import product
 from softspin.numerics import align, replica_matmul
+from softspin.parallel import SINGLE
 
 
 class Linear(nn.Module):
@@ -66,7 +67,8 @@ class Linear(nn.Module):
 class BatchNorm(nn.Module):
     """Batch normalization of each feature over samples and batch, with a trained scale and shift.
 
-    Evaluation mode uses running statistics, m <- decay m + (1 - decay) m_batch.
+    Evaluation mode uses running statistics, m <- decay m + (1 - decay) m_batch. If processes share a batch (`world`),
+    mean and variance are those of the whole batch.
 
     Args:
         features: Number of features.
@@ -77,6 +79,8 @@ class BatchNorm(nn.Module):
 
     mean: Tensor
     variance: Tensor
+    world = SINGLE
+    """Processes that share a batch; training sets it."""
 
     def __init__(self, features: int, replicas: int, decay: float = 0.8, epsilon: float = 1e-2) -> None:
         super().__init__()
@@ -91,6 +95,10 @@ class BatchNorm(nn.Module):
         if self.training:
             over = tuple(range(1, x.ndim - 1))
             variance, mean = torch.var_mean(x, over, correction=0)
+            if self.world.size > 1:
+                variances, means = self.world.gather(torch.stack([variance, mean])).unbind(1)
+                mean = means.mean(0)
+                variance = variances.mean(0) + (means - mean).square().mean(0)
             with torch.no_grad():
                 self.mean.lerp_(mean, 1 - self.decay)
                 self.variance.lerp_(variance, 1 - self.decay)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from softspin.errors import ShapeError, SupportError
+from softspin.numerics import real_tensor
 
 
 def log_weights(
@@ -35,12 +36,14 @@ def log_weights(
         Vahdat, Andriyash and Macready (2018), "DVAE#: Discrete Variational Autoencoders with Relaxed Boltzmann
         Priors", arXiv:1805.07445, Eq. 3.
     """
+    log_likelihood = real_tensor("log_likelihood", log_likelihood)
+    log_prior, log_posterior = real_tensor("log_prior", log_prior), real_tensor("log_posterior", log_posterior)
     if not log_likelihood.shape == log_prior.shape == log_posterior.shape:
         raise ShapeError(
             f"log likelihood {tuple(log_likelihood.shape)}, log prior {tuple(log_prior.shape)} and "
             f"log posterior {tuple(log_posterior.shape)} must have one shape; sum over the bits first"
         )
-    if isinstance(warmup, float) and not 0 <= warmup <= 1:
+    if isinstance(warmup, int | float) and not 0 <= warmup <= 1:
         raise SupportError(f"warmup = {warmup:g}; the coefficient of the KL term must lie in [0, 1]")
     return log_likelihood + warmup * (log_prior - log_posterior)
 
@@ -55,6 +58,7 @@ def elbo(log_weights: Tensor, dim: int = -2) -> Tensor:
     Returns:
         The ELBO in nats, without the sample dimension.
     """
+    log_weights = real_tensor("log_weights", log_weights)
     _check_samples(log_weights, dim)
     return log_weights.mean(dim)
 
@@ -79,6 +83,7 @@ def importance_bound(log_weights: Tensor, dim: int = -2) -> Tensor:
         >>> importance_bound(torch.tensor([[0.0], [2.0]]))
         tensor([1.4338])
     """
+    log_weights = real_tensor("log_weights", log_weights)
     _check_samples(log_weights, dim)
     return torch.logsumexp(log_weights, dim) - math.log(log_weights.shape[dim])
 

@@ -20,12 +20,17 @@ import torch
 from torch import Tensor
 
 from softspin.distributions import Boltzmann, SmoothedBernoulli
+from softspin.distributions.checks import check_is_boltzmann
 from softspin.errors import ShapeError
 from softspin.numerics import align, binary_entropy, broadcast_shape, carry_gradient, replica_matmul
 from softspin.smoothing import SoftBits
 
 
-def discrete_kl(boltzmann: Boltzmann, posterior: Sequence[SmoothedBernoulli], bits: Sequence[SoftBits]) -> Tensor:
+def discrete_kl(
+    boltzmann: Boltzmann,
+    posterior: SmoothedBernoulli | Sequence[SmoothedBernoulli],
+    bits: SoftBits | Sequence[SoftBits],
+) -> Tensor:
     """Estimate the KL divergence of DVAE (spike smoothing) or DVAE++ (overlapping smoothing).
 
         KL = E_q[log q(z|x)] + E_q[E(z)] + log Z.
@@ -35,8 +40,10 @@ def discrete_kl(boltzmann: Boltzmann, posterior: Sequence[SmoothedBernoulli], bi
     Args:
         boltzmann: The Boltzmann machine p(z).
         posterior: Posterior of each group, `(*replicas, ..., group size)`. The groups follow the order of the units.
-            Leading dimensions broadcast: the logits of the first group need no sample dimension.
-        bits: Soft bits of each group, `(*replicas, ..., group size)`. Those of the last group are not used.
+            Leading dimensions broadcast: the logits of the first group need no sample dimension. A single posterior is
+            that of the only group.
+        bits: Soft bits of each group, `(*replicas, ..., group size)`, or of the only one. Those of the last group are
+            not used.
 
     Returns:
         The divergence in nats, `(*replicas, ...)`.
@@ -49,6 +56,15 @@ def discrete_kl(boltzmann: Boltzmann, posterior: Sequence[SmoothedBernoulli], bi
         Bian, Khoshaman and Andriyash (2018), "DVAE++: Discrete Variational Autoencoders with Overlapping
         Transformations", arXiv:1802.04920 (overlapping). Eq. 2 of DVAE#, arXiv:1805.07445.
     """
+    check_is_boltzmann(boltzmann)
+    posterior = list(posterior) if isinstance(posterior, list | tuple) else [posterior]  # type: ignore[list-item]
+    bits = list(bits) if isinstance(bits, list | tuple) and not isinstance(bits, SoftBits) else [bits]  # type: ignore[list-item]
+    for what, kind, each in (("posterior", SmoothedBernoulli, posterior), ("bits", SoftBits, bits)):
+        for one in each:
+            if not isinstance(one, kind):
+                raise ShapeError(
+                    f"{what} must have one {kind.__name__} for each group of bits, not {type(one).__name__}"
+                )
     logits = _aligned([group.logits for group in posterior], boltzmann)
     if len(bits) != len(posterior):
         raise ShapeError(f"{len(posterior)} groups in the posterior and {len(bits)} of soft bits; give one for each")

@@ -1,4 +1,4 @@
-"""One replica of a model as plain data: layers without batch norm, the RBM, and the smoothing.
+"""One replica of a model as plain data: layers without batch norm, the prior, and the smoothing.
 
 The page computes the model in evaluation mode. Centring of the image, batch norm and the constant of the decoder are
 affine, so they are folded into the layers, in float64. Only affine layers and tanh remain.
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from softspin.errors import SupportError
@@ -30,12 +31,9 @@ def export(net: DiscreteVAE, replica: int) -> dict[str, Any]:
         Plain data for a page to encode, decode and sample. The networks map bits to logits.
 
     Raises:
-        SupportError: The page does not support the prior or the method, or a parameter is non-finite.
+        SupportError: The page does not support the method, or a parameter is non-finite.
         ConfigError: The page does not support the networks.
     """
-    prior = net.prior_parameters
-    if not prior.two_sided:
-        raise SupportError("this model's prior is on a graph; the page supports only bipartite priors (graph = none)")
     mean = net.mean.double().cpu()
     *nets, decoder = net.nets
     encoder = []
@@ -44,19 +42,31 @@ def export(net: DiscreteVAE, replica: int) -> dict[str, Any]:
         seen = first.weight[: len(mean)]  # the rows of the image; earlier bits are not centered
         encoder.append([Affine(first.weight, first.bias - mean @ seen), *rest])
     *before, last = decoder.affine_layers(replica)
-    weight = prior.weight[replica].detach()
     return {
-        "groups": len(encoder),
-        "bits": net.bits_per_group,
         "encoder": [packed_net(layers) for layers in encoder],
         "decoder": packed_net([*before, net.likelihood.with_constant(last)]),
-        "rbm": {
-            "left": weight.shape[0],
-            "right": weight.shape[1],
-            "bias": packed(prior.bias[replica].detach()),
-            "weight": packed(weight),
-        },
+        "prior": _prior(net, replica),
         "smoothing": _smoothing(net, replica),
+    }
+
+
+def _prior(net: DiscreteVAE, replica: int) -> dict[str, Any]:
+    """Biases and couplings: a matrix between two sides, or a list of edges with the block of each unit."""
+    boltzmann = net.prior(validate=False)  # other replicas may be non-finite; this one is checked in `packed`
+    bias = packed(boltzmann.bias[replica].detach())
+    if net.prior_parameters.two_sided:
+        weight = boltzmann.couplings[replica].detach()
+        left, right = weight.shape
+        return {"left": left, "right": right, "bias": bias, "weight": packed(weight)}
+    rows, columns = boltzmann.edges()
+    block_of = torch.zeros(net.units, dtype=torch.int64)
+    for number, block in enumerate(boltzmann.blocks):
+        block_of[block] = number
+    return {
+        "bias": bias,
+        "weight": packed(boltzmann.coupling[replica, rows, columns].detach()),
+        "edges": packed_numbers(torch.stack([rows, columns], dim=1)),
+        "blocks": packed_numbers(block_of),
     }
 
 
@@ -92,6 +102,11 @@ def packed(values: Tensor) -> str:
     if not np.isfinite(numbers).all():
         raise SupportError("a parameter of the model is NaN or infinite; a page needs finite ones")
     return base64.b64encode(numbers.astype("<f4").tobytes()).decode()
+
+
+def packed_numbers(values: Tensor) -> str:
+    """Numbers of units as base64 text: little-endian unsigned 16-bit integers. A graph has at most 10,000 units."""
+    return base64.b64encode(values.cpu().numpy().astype("<u2").tobytes()).decode()
 
 
 def packed_bits(rows: Tensor) -> str:

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from softspin.formatting import config_overrides, detail_lines, log_z_text, number, overrides_text, replica_name
+from softspin.formatting import (
+    config_overrides,
+    detail_lines,
+    error_text,
+    log_z_text,
+    number,
+    overrides_text,
+    replica_name,
+)
 from softspin.records import ModelRecord, ResultRow
 from softspin.trained import Model
 
@@ -73,8 +81,7 @@ def facts(model: Model, replica: int) -> Facts:
 
 
 def _nll(row: ResultRow) -> str:
-    error = "" if row.standard_error is None else f" ± {row.standard_error:.2f}"
-    return f"{number(row.nll)}{error} nats"
+    return f"{number(row.nll)} ± {error_text(row)} nats"
 
 
 def _commits(metadata: ModelRecord, replica: int) -> str:

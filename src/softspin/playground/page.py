@@ -1,38 +1,50 @@
-"""The page: template, style, scripts and model in one self-contained HTML file."""
+"""The page: template, style, scripts and data in one self-contained HTML file."""
 
 from __future__ import annotations
 
 import html
 import json
-import math
 import re
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from softspin.evaluation.running import evaluating
-from softspin.playground.export import export, packed, packed_bits, spread
-from softspin.playground.facts import facts, headline
+from softspin.playground.export import spread
+from softspin.playground.payload import MAX_BYTES, payload
+from softspin.playground.stored import migrated
+from softspin.project import HOME
 from softspin.trained import Model
 
 TEMPLATE = Path(__file__).with_name("template")
 SCRIPTS = (
-    "numbers", "nets", "rbm", "softbit", "state", "paint", "drawing", "bits", "prior", "couplings", "density", "main",
+    "numbers", "nets", "boltzmann", "softbit", "state", "paint", "drawing", "bits", "prior", "couplings", "density",
+    "facts", "main",
 )  # fmt: skip
 """Scripts in the order of their dependencies."""
 
 
-def page(model: Model, images: Tensor, *, replica: int = 0, count: int = 24, unseen: bool = True) -> str:
-    """Build the page of one replica.
+def page(
+    model: Model,
+    images: Tensor,
+    *,
+    replica: int | None = None,
+    count: int = 24,
+    unseen: bool = True,
+    max_bytes: int = MAX_BYTES,
+    home: str | None = HOME,
+) -> str:
+    """Build the page of a model.
 
     Args:
         model: The model.
         images: Binary images `(N, pixels)` for the visitor to select from.
-        replica: Which replica, counted from 0.
+        replica: The only replica on the page, counted from 0. By default the page has all replicas to choose from,
+            lowest validation NLL first, as far as `max_bytes` allows.
         count: Number of images on the page.
         unseen: Whether the images were not used in training.
+        max_bytes: Maximum size of the replicas on the page. The first one is always there.
+        home: Address that the page links to as the project's; None for no link.
 
     Returns:
         The page as HTML.
@@ -41,52 +53,30 @@ def page(model: Model, images: Tensor, *, replica: int = 0, count: int = 24, uns
         SupportError: There is no such replica, or the page does not support the model.
         ConfigError: The page does not support the networks.
     """
-    model.check_replica(replica)
     some = images[list(spread(len(images), count))]
-    data = {**payload(model, some, replica), "unseen": unseen}
+    return render(payload(model, some, replica=replica, max_bytes=max_bytes, unseen=unseen, home=home))
+
+
+def render(data: dict[str, Any]) -> str:
+    """Build a page from its data.
+
+    Args:
+        data: The data, of the present version or an older one.
+
+    Returns:
+        The page as HTML.
+
+    Raises:
+        DataError: The data are not those of a page.
+    """
+    data = migrated(data)
     parts = {
-        "title": html.escape(f"softspin: {', '.join(data['headline'][:3])}"),
+        "title": html.escape(f"softspin: {', '.join(data['replicas'][0]['headline'][:3])}"),
         "style": _read("style.css"),
         "script": "\n".join(_read(f"{name}.js") for name in SCRIPTS),
         "model": json.dumps(data, allow_nan=False).replace("<", "\\u003c"),  # so no text can end the script element
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _read("page.html"))
-
-
-def payload(model: Model, images: Tensor, replica: int = 0) -> dict[str, Any]:
-    """Model, images and facts as plain data, with results of PyTorch for the self-test of the page."""
-    *others, width = model.shape
-    return {
-        "headline": headline(model, replica),
-        "facts": facts(model, replica),
-        "height": math.prod(others),
-        "width": width,
-        "count": len(images),
-        "images": packed_bits(images),
-        **export(model.net, replica),
-        "check": answers(model, images[0], replica),
-    }
-
-
-def answers(model: Model, image: Tensor, replica: int) -> dict[str, Any]:
-    """Results of PyTorch for an image `(pixels,)`: most likely bits and their logits, pixels, energy and fields."""
-    net = model.net
-    x = image.to(net.mean).expand(net.replicas, 1, -1)
-    with evaluating(net):
-        half = torch.full((net.replicas, 1, 1, net.units), 0.5).to(net.mean)  # u < q is q > 1/2: the most likely bits
-        z, _ = net.sample_posterior(x, half)
-        centered, logits = (x - net.mean)[:, None], []
-        for group, one in enumerate(net.encoder):
-            before = [z[..., : group * net.bits_per_group]] if group else []
-            logits.append(one(centered, *before)[replica, 0, 0, : net.bits_per_group])
-        prior = net.prior(validate=False)  # other replicas may be non-finite; this one is checked in `packed`
-        return {
-            "bits": packed_bits(z[replica, 0]),
-            "logits": packed(torch.cat(logits)),
-            "pixels": packed(net.likelihood.mean(net.decode(z))[replica, 0, 0]),
-            "fields": packed(prior.field(z)[replica, 0, 0]),
-            "energy": prior.energy(z)[replica, 0, 0].item(),
-        }
 
 
 def _read(name: str) -> str:

@@ -1,7 +1,8 @@
 """Parameters of the prior p(z), one file each; their `forward` returns a Boltzmann distribution."""
 
 from softspin.priors.base import Prior
+from softspin.priors.given import GivenPrior
 from softspin.priors.graph import GraphPrior
 from softspin.priors.rbm import RBM
 
-__all__ = ["RBM", "GraphPrior", "Prior"]
+__all__ = ["RBM", "GivenPrior", "GraphPrior", "Prior"]

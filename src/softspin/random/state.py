@@ -7,11 +7,13 @@ counter. A draw depends on key and counter alone: not on other replicas, the dev
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from softspin.errors import SupportError
 from softspin.random.domains import DrawDomain, KeyDomain
 from softspin.random.splitmix import COUNTER_STRIDE, GAMMA, MASK, mix_int, multiply_rounds_, signed
 
@@ -30,13 +32,18 @@ def init_rng_state(
     Returns:
         Rows of (key, counter), `(replicas, 2)` int64.
 
+    Raises:
+        SupportError: The seed is not a whole number.
+
     Example:
         >>> init_rng_state(0, 2)[:, 1].tolist()
         [0, 0]
         >>> torch.equal(init_rng_state(7, 2)[:1], init_rng_state(7, 1))
         True
     """
-    root = mix_int(mix_int(seed & MASK) + domain)
+    if not isinstance(seed, Integral):
+        raise SupportError(f"seed = {seed!r}; it must be a whole number")
+    root = mix_int(mix_int(int(seed) & MASK) + domain)
     keys = [mix_int(root + replica) for replica in range(replicas)]
     rows = [(signed(key), 0) for key in keys]
     return torch.tensor(rows, dtype=torch.int64, device=device).reshape(replicas, 2)

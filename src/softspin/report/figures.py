@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from softspin.errors import FigureError, MissingExtraError
+from softspin.errors import FigureError, missing_extra
 from softspin.experiments.figures.arrays import Arrays, load
 from softspin.files import write_bytes
 
@@ -195,7 +195,7 @@ def _figure(width: float, height: float) -> Figure:
         from matplotlib.figure import Figure
         from matplotlib.layout_engine import ConstrainedLayoutEngine
     except ImportError as error:
-        raise MissingExtraError("pictures need matplotlib; install it with: pip install 'softspin[plot]'") from error
+        raise missing_extra("pictures need the package matplotlib", "plot") from error
     # The rectangle leaves room for the line at the bottom.
     return Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(rect=(0, 0.025, 1, 0.975)))
 

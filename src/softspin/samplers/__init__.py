@@ -10,7 +10,7 @@ from softspin.samplers.base import Sampler
 from softspin.samplers.gibbs import Gibbs, GibbsInfo, GibbsState
 from softspin.samplers.guards import LogZWarning
 from softspin.samplers.log_z import SandwichWarning
-from softspin.samplers.negative_phase import NegativePhase, log_z_with_gradient, negative_phase
+from softspin.samplers.negative_phase import NegativePhase, log_z_with_gradient, negative_phase, with_negative_phase
 from softspin.samplers.population import PopulationAnnealing
 from softspin.samplers.population_log_z import anneal_population
 from softspin.samplers.population_state import CollapseWarning, PopulationInfo, PopulationState
@@ -47,4 +47,5 @@ __all__ = [
     "search",
     "sigmoid_schedule",
     "tempering",
+    "with_negative_phase",
 ]

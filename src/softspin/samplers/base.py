@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -28,6 +29,13 @@ class Sampler(Part):
     """
 
     capturable = False
+    chain_fields: ClassVar[tuple[str, ...]] = ()
+    """Fields of the state with an entry for each chain, after the replica dimension. Processes of one run share these
+    chains. It is empty if chains depend on each other, as in a population: every process then has all of them. It
+    belongs to the class that implements :meth:`step`."""
+    first_chain = 0
+    """Number of the first chain in the state, even. The chains draw the random numbers of chain `first_chain` and
+    those after it. Training sets it if processes share the chains."""
 
     @classmethod
     def build(cls, config: Config, *, compiled: bool = False) -> Sampler:
@@ -41,6 +49,12 @@ class Sampler(Part):
             The sampler.
         """
         return cls()
+
+    def __repr__(self) -> str:
+        """The class and its options."""
+        options = inspect.signature(type(self)).parameters
+        shown = [f"{name}={value!r}" for name, value in vars(self).items() if name in options]
+        return f"{type(self).__name__}({', '.join(shown)})"
 
     @abstractmethod
     def init(self, boltzmann: Boltzmann, chains: int, seed: int) -> State:

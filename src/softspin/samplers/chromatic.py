@@ -22,6 +22,7 @@ def chromatic_sweeps(
     sweeps: int,
     t: Tensor | None = None,
     base: Tensor | None = None,
+    first_chain: int = 0,
 ) -> tuple[Tensor, Tensor]:
     """Sample every color class given all others, `sweeps` times, in the order of the Boltzmann machine's blocks.
 
@@ -41,13 +42,14 @@ def chromatic_sweeps(
         sweeps: Number of sweeps.
         t: Inverse temperature of each chain, `(*replicas, C)`; 1 if None.
         base: Biases at inverse temperature 0, `(*replicas, D)`; 0 if None.
+        first_chain: Number of the first chain of z: it has the random numbers of this chain.
 
     Returns:
         The new chains and the new random state.
     """
     hot = None if t is None else t[..., None]
     for k in range(sweeps):
-        z = _one_sweep(boltzmann, z, _uniforms(rng_state, k, z), hot, base)
+        z = _one_sweep(boltzmann, z, _uniforms(rng_state, k, z, first_chain), hot, base)
     return z, advance(rng_state, sweeps)
 
 
@@ -113,6 +115,6 @@ def _field(boltzmann: Boltzmann, number: int, z: Tensor, t: Tensor | None, base:
     return low + t * (field - low)
 
 
-def _uniforms(rng_state: Tensor, offset: int, z: Tensor) -> Tensor:
-    chains_and_units = (z.shape[-2], z.shape[-1])
-    return uniforms(rng_state.reshape(-1, 2), offset, chains_and_units, z.dtype).reshape(z.shape)
+def _uniforms(rng_state: Tensor, offset: int, z: Tensor, first_chain: int = 0) -> Tensor:
+    chains_and_units = (first_chain + z.shape[-2], z.shape[-1])
+    return uniforms(rng_state.reshape(-1, 2), offset, chains_and_units, z.dtype)[:, first_chain:].reshape(z.shape)

@@ -20,6 +20,7 @@ from softspin.samplers.primitives import (
     check_boltzmann,
     check_chains,
     check_count,
+    check_state,
     check_step,
     independent_draw,
     replica_rng_states,
@@ -81,6 +82,7 @@ def init(boltzmann: Boltzmann, chains: int, seed: int, start: Tensor | None = No
         return GibbsState(
             independent_draw(boltzmann, torch.zeros_like(boltzmann.bias), rng_state, (chains,)), rng_state
         )
+    start = boltzmann.as_states("the initial chains", start)
     check_chains(start, boltzmann, what="the initial chains")
     if start.shape[-2] != chains:
         raise ShapeError(f"start has {start.shape[-2]} chains; it must have {chains}, as requested by chains")
@@ -96,6 +98,7 @@ def step(
     *,
     compiled: bool = False,
     implementation: Implementation = "auto",
+    first_chain: int = 0,
 ) -> tuple[GibbsState, GibbsInfo]:
     """Run block Gibbs sweeps of every chain.
 
@@ -115,12 +118,16 @@ def step(
         sweeps: Number of sweeps.
         compiled: Whether the flip rate is computed through torch.compile.
         implementation: Implementation of the sweeps.
+        first_chain: Number of the first chain of the state, even: it has the random numbers of this chain.
 
     Returns:
         The new state, and the flip rate of the step.
     """
+    check_state(state, GibbsState)
     check_step(boltzmann, state.z, sweeps)
-    z, rng_state = sweep(boltzmann, state.z, state.rng_state, sweeps, implementation=implementation)
+    z, rng_state = sweep(
+        boltzmann, state.z, state.rng_state, sweeps, implementation=implementation, first_chain=first_chain
+    )
     return GibbsState(z, rng_state), GibbsInfo((compiled_flip_rate() if compiled else flip_rate)(state.z, z))
 
 
@@ -145,6 +152,7 @@ class Gibbs(Sampler):
         "T. Tieleman, Training Restricted Boltzmann Machines using Approximations to the Likelihood Gradient, ICML 2008"
     )
     capturable = True
+    chain_fields = ("z",)
 
     def __init__(self, compiled: bool = False) -> None:
         self.compiled = compiled
@@ -157,4 +165,4 @@ class Gibbs(Sampler):
         return init(boltzmann, chains, seed)
 
     def step(self, state: GibbsState, boltzmann: Boltzmann, sweeps: int) -> tuple[GibbsState, GibbsInfo]:
-        return step(state, boltzmann, sweeps, compiled=self.compiled)
+        return step(state, boltzmann, sweeps, compiled=self.compiled, first_chain=self.first_chain)

@@ -7,9 +7,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from softspin.deprecation import warn_renamed
 from softspin.distributions import Boltzmann
+from softspin.distributions.checks import check_is_boltzmann
 from softspin.errors import ShapeError
-from softspin.numerics import carry_gradient
+from softspin.numerics import carry_gradient, real_tensor
 from softspin.samplers.primitives import check_chains
 
 
@@ -47,6 +49,8 @@ def negative_phase(boltzmann: Boltzmann, z: Tensor) -> NegativePhase:
     Returns:
         The moments.
     """
+    check_is_boltzmann(boltzmann)
+    z = boltzmann.as_states("the samples", z)
     check_chains(z, boltzmann, chain_dims=None, what="the samples")
     hard, soft = (
         x.reshape(*boltzmann.batch_shape, -1, boltzmann.units) for x in (z, torch.sigmoid(boltzmann.field(z)))
@@ -55,18 +59,44 @@ def negative_phase(boltzmann: Boltzmann, z: Tensor) -> NegativePhase:
     return NegativePhase(mean, boltzmann.pair_moments(hard, soft, mean))
 
 
-def log_z_with_gradient(boltzmann: Boltzmann, value: Tensor, z: Tensor) -> Tensor:
-    """log Z as a tensor with a given value and a gradient from samples.
+def with_negative_phase(boltzmann: Boltzmann, samples: Tensor, log_z: Tensor | float) -> Boltzmann:
+    """The same Boltzmann machine, with a given value of log Z and the gradient of log Z from samples.
 
-    Pass it to `Boltzmann(..., log_z=...)` in training: d log Z / d bias = E[z], d log Z / d weight = E[left right'], by
-    :func:`negative_phase`.
+    Use it in a training loop: wherever log Z of the result enters a loss, d log Z / d bias = E[z] and
+    d log Z / d weight = E[left right'] reach the parameters, by :func:`negative_phase`. The samples come from a sampler
+    at the same parameters; :meth:`softspin.samplers.PopulationAnnealing.log_z` is a value that costs nothing.
 
     >>> from softspin.distributions import BipartiteBoltzmann
     >>> bias, weight = torch.zeros(3, requires_grad=True), torch.zeros(1, 2, requires_grad=True)
     >>> boltzmann = BipartiteBoltzmann(bias, weight)
-    >>> log_z = log_z_with_gradient(boltzmann, torch.tensor(2.08), torch.tensor([[1.0, 1.0, 0.0]]))
-    >>> log_z.backward(); log_z.item(), bias.grad, weight.grad
+    >>> prior = with_negative_phase(boltzmann, torch.tensor([[1.0, 1.0, 0.0]]), log_z=2.08)
+    >>> prior.log_z.backward(); prior.log_z.item(), bias.grad, weight.grad
     (2.07..., tensor([0.5000, 0.5000, 0.5000]), tensor([[0.5000, 0.2500]]))
+
+    Args:
+        boltzmann: Boltzmann machine whose parameters receive the gradient.
+        samples: Samples of it, `(*replicas, ..., D)`.
+        log_z: Value of log Z, `(*replicas,)`, such as the estimate of a sampler. The gradient does not depend on it.
+
+    Returns:
+        The Boltzmann machine, with this log Z.
+
+    Raises:
+        ShapeError: There is not one value per replica, or the samples are not of this Boltzmann machine.
+    """
+    check_is_boltzmann(boltzmann)
+    value = real_tensor("log_z", log_z)
+    if value.shape != boltzmann.batch_shape:
+        raise ShapeError(
+            f"log Z of shape {tuple(value.shape)} for replicas {tuple(boltzmann.batch_shape)}; give one per replica"
+        )
+    mean, pair = negative_phase(boltzmann, samples)
+    linear = (boltzmann.bias * mean).sum(-1)
+    return boltzmann.with_log_z(carry_gradient(value.to(boltzmann.bias), linear + boltzmann.coupling_term(pair)))
+
+
+def log_z_with_gradient(boltzmann: Boltzmann, value: Tensor, z: Tensor) -> Tensor:
+    """Deprecated name of :func:`with_negative_phase`, with other arguments; it returned log Z alone.
 
     Args:
         boltzmann: Boltzmann machine whose parameters receive the gradient.
@@ -75,14 +105,6 @@ def log_z_with_gradient(boltzmann: Boltzmann, value: Tensor, z: Tensor) -> Tenso
 
     Returns:
         log Z, `(*replicas,)`.
-
-    Raises:
-        ShapeError: There is not one value per replica.
     """
-    if value.shape != boltzmann.batch_shape:
-        raise ShapeError(
-            f"log Z of shape {tuple(value.shape)} for replicas {tuple(boltzmann.batch_shape)}; give one per replica"
-        )
-    mean, pair = negative_phase(boltzmann, z)
-    linear = (boltzmann.bias * mean).sum(-1)
-    return carry_gradient(value.to(boltzmann.bias), linear + boltzmann.coupling_term(pair))
+    warn_renamed("log_z_with_gradient", "with_negative_phase")
+    return with_negative_phase(boltzmann, z, value).log_z

@@ -27,6 +27,7 @@ from softspin.samplers.primitives import (
     base_biases,
     check_boltzmann,
     check_count,
+    check_state,
     check_step,
     independent_draw,
     replica_rng_states,
@@ -265,6 +266,7 @@ def _labels(z: Tensor) -> Tensor:
 def _check_step(
     state: PopulationState, boltzmann: Boltzmann, sweeps: int, smallest_ess: float, max_tempering_steps: int
 ) -> None:
+    check_state(state, PopulationState)
     check_step(boltzmann, state.z, sweeps, what="the population's members")
     if state.coupling.shape != boltzmann.couplings.shape or state.bias.shape != boltzmann.bias.shape:
         raise ShapeError(

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from softspin.distributions import Boltzmann
-from softspin.distributions.boltzmann import check_finite
+from softspin.distributions.checks import check_finite, check_is_boltzmann
 from softspin.errors import DeviceError, ShapeError, SupportError, unknown_name
 from softspin.kernels import Implementation, choose, gibbs_sweeps
 from softspin.kernels import anneal as anneal_bipartite
-from softspin.numerics import align, broadcast_shape
+from softspin.numerics import align, broadcast_shape, real_tensor
 from softspin.random import DrawDomain, init_rng_state, uniforms
 from softspin.samplers.chromatic import anneal_graph, chromatic_sweeps
 
@@ -56,6 +56,7 @@ def sweep(
     t: Tensor | None = None,
     base: Tensor | None = None,
     implementation: Implementation = "auto",
+    first_chain: int = 0,
 ) -> tuple[Tensor, Tensor]:
     """Block Gibbs sweeps of all chains.
 
@@ -67,13 +68,14 @@ def sweep(
         t: Inverse temperature of each chain, `(*replicas, C)`; 1 if None.
         base: Biases at inverse temperature 0, `(*replicas, D)`; 0 if None.
         implementation: Implementation of the sweeps.
+        first_chain: Number of the first chain of z, even: it has the random numbers of this chain.
 
     Returns:
         The new chains and the new random state.
     """
     if not boltzmann.has_kernels:
         check_implementation(boltzmann, implementation)
-        return chromatic_sweeps(boltzmann, z, rng_state, sweeps, t, base)
+        return chromatic_sweeps(boltzmann, z, rng_state, sweeps, t, base, first_chain)
     new, advanced = gibbs_sweeps(
         _flat(z, 2),
         _flat(boltzmann.bias.detach(), 1),
@@ -82,6 +84,7 @@ def sweep(
         sweeps,
         None if t is None else _flat(t, 1),
         None if base is None else _flat(base, 1),
+        first_chain=first_chain,
         implementation=implementation,
     )
     return new.reshape(z.shape), advanced.reshape(rng_state.shape)
@@ -148,7 +151,8 @@ def base_biases(boltzmann: Boltzmann, base: str | Tensor) -> Tensor:
         SupportError: The given biases are not finite.
         UnknownNameError: The name is unknown.
     """
-    if isinstance(base, Tensor):
+    if not isinstance(base, str):
+        base = real_tensor("base", base)
         if (
             base.shape[-1:] != boltzmann.event_shape
             or broadcast_shape(base.shape, boltzmann.bias.shape) != boltzmann.bias.shape
@@ -186,7 +190,8 @@ def worst_replica(badness: Tensor) -> tuple[tuple[int, ...], str]:
 
 
 def check_boltzmann(boltzmann: Boltzmann) -> None:
-    """Raise SupportError unless all parameters are finite."""
+    """Raise SupportError unless it is a Boltzmann distribution and all its parameters are finite."""
+    check_is_boltzmann(boltzmann)
     check_finite(bias=boltzmann.bias, weight=boltzmann.couplings.detach())
 
 
@@ -194,10 +199,17 @@ def check_step(
     boltzmann: Boltzmann, z: Tensor, sweeps: int, chain_dims: int = 1, what: str = "the state's chains"
 ) -> None:
     """Checks of every step: chains of this Boltzmann machine, whole sweeps and, if it validates, finite parameters."""
+    check_is_boltzmann(boltzmann)
     check_chains(z, boltzmann, chain_dims, what)
     check_count("sweeps", sweeps)
     if boltzmann.validates:
         check_boltzmann(boltzmann)
+
+
+def check_state(state: object, kind: type) -> None:
+    """Raise SupportError unless a state is that of this sampler."""
+    if not isinstance(state, kind):
+        raise SupportError(f"the state must be a {kind.__name__} from this sampler's init, not {type(state).__name__}")
 
 
 def check_implementation(boltzmann: Boltzmann, implementation: Implementation) -> None:
@@ -213,7 +225,7 @@ def check_implementation(boltzmann: Boltzmann, implementation: Implementation) -
 def check_count(name: str, count: int, minimum: int = 1) -> None:
     """Raise SupportError unless the count is a whole number and at least `minimum`."""
     if not isinstance(count, Integral):
-        raise SupportError(f"{count} {name}; it must be a whole number")
+        raise SupportError(f"{count!r} {name}; it must be a whole number")
     if count < minimum:
         raise SupportError(f"{count} {name}; at least {minimum} {'is' if minimum == 1 else 'are'} needed")
 
@@ -223,6 +235,8 @@ def check_chains(z: Tensor, boltzmann: Boltzmann, chain_dims: int | None = 1, wh
 
     If the Boltzmann machine validates, z must be bits. Chains have `chain_dims` dimensions; None allows any number.
     """
+    if not isinstance(z, Tensor):
+        raise SupportError(f"{what} must be a tensor of {boltzmann.bias.dtype}, not {type(z).__name__}")
     replicas, shape = tuple(boltzmann.batch_shape), tuple(z.shape)
     between = len(shape) - len(replicas) - 1
     fits = between >= 0 if chain_dims is None else between == chain_dims

@@ -3,37 +3,61 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Generic, NamedTuple
 
 import torch
 from torch import Tensor
+from typing_extensions import TypeVar
+
+from softspin.formatting import interval_text, with_error
+
+Number = TypeVar("Number", default=Tensor)
+"""Tensors `(*replicas,)`, or floats for a single model."""
 
 NORMAL_95 = 1.959964
 """Half-width of the 95% interval of a normal distribution, in standard errors."""
 
 
-class LogZ(NamedTuple):
-    """The log partition function with its uncertainty. All tensors `(*replicas,)`, float64.
+class LogZ(NamedTuple, Generic[Number]):
+    """The log partition function with its uncertainty. All tensors `(*replicas,)`, float64; or floats for one model.
 
     `kind` is "exact"; "lower bound" (forward annealing) or "upper bound" (reverse annealing), both in expectation and
     not in every run; or "estimate", which has limits on both sides. `lower` and `upper` are 95% limits. A limit is
     infinite in a direction about which the method gives no information: forward annealing may have missed a mode.
     """
 
-    value: Tensor
-    standard_error: Tensor
+    value: Number
+    standard_error: Number
     """Standard error of `value`; infinite if two or fewer weights dominate. For a population it is conservative."""
-    effective_sample_size: Tensor
+    effective_sample_size: Number
     """Effective sample size of the importance weights."""
-    lower: Tensor
-    upper: Tensor
+    lower: Number
+    upper: Number
     method: str
     """exact, ais, reverse ais, sandwich, population"""
     kind: str
     """exact, lower bound, upper bound, estimate"""
-    flagged: Tensor | None = None
-    """Whether annealing misses states that a search found, `(*replicas,)`; None if there was no search. Where it does,
+    flagged: Tensor | bool | None = None
+    """Whether annealing misses states that a search found, `(*replicas,)`; None if there was no search. Where so,
     `lower` and `upper` are bounds that hold with certainty, and `value` is an estimate between them without error."""
+
+    def __repr__(self) -> str:
+        each = list(zip(*(_floats(number) for number in self[:5]), strict=True))
+        texts = [_log_z_text(value, error, lower, upper) for value, error, _, lower, upper in each]
+        shown = texts[0] if len(texts) == 1 else f"[{', '.join(texts[:4])}{', ...' if len(texts) > 4 else ''}]"
+        how = self.kind if self.method == self.kind else f"{self.kind}, by {self.method}"
+        return f"LogZ({shown}, {how})"
+
+
+def _floats(number: object) -> list[float]:
+    values: list[float] = torch.as_tensor(number, dtype=torch.float64).flatten().tolist()
+    return values
+
+
+def _log_z_text(value: float, error: float, lower: float, upper: float) -> str:
+    if lower == upper:
+        return f"{value:.6g}"
+    return f"{with_error(value, error)} in {interval_text(lower, upper)}"
 
 
 def log_mean_exp(log_weights: Tensor) -> Tensor:

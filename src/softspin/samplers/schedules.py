@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from softspin.errors import ShapeError, SupportError
+from softspin.numerics import real_tensor
 
 
 def linear_schedule(steps: int) -> Tensor:
@@ -64,6 +65,7 @@ def check_schedule(schedule: Tensor, replicas: Sequence[int] = ()) -> Tensor:
         ShapeError: The shape is another one.
         SupportError: It does not start at 0, end at 1 or increase.
     """
+    schedule = real_tensor("a schedule", schedule)
     leading, steps = tuple(schedule.shape[:-1]), schedule.shape[-1:].numel() - 1
     if schedule.ndim == 0 or leading not in ((), tuple(replicas)) or steps < 1:
         each = f" or ({', '.join(map(str, replicas))}, T + 1)" if replicas else ""

@@ -25,6 +25,7 @@ from softspin.samplers.primitives import (
     base_biases,
     check_boltzmann,
     check_count,
+    check_state,
     check_step,
     independent_draw,
     replica_rng_states,
@@ -118,7 +119,12 @@ def init(
 @renamed_arguments(machine="boltzmann")
 @torch.no_grad()
 def step(
-    state: TemperingState, boltzmann: Boltzmann, sweeps: int, *, implementation: Implementation = "auto"
+    state: TemperingState,
+    boltzmann: Boltzmann,
+    sweeps: int,
+    *,
+    implementation: Implementation = "auto",
+    first_chain: int = 0,
 ) -> tuple[TemperingState, TemperingInfo]:
     """Repeat `sweeps` times: sweep every chain once at its temperature, then exchange states between neighbors.
 
@@ -137,6 +143,7 @@ def step(
         boltzmann: Boltzmann machine at inverse temperature 1.
         sweeps: Number of sweeps, each followed by exchanges.
         implementation: Implementation of the sweeps.
+        first_chain: Number of the first ladder of the state, even: it has the random numbers of this ladder.
 
     Returns:
         The new state, and the diagnostics of the step.
@@ -146,6 +153,7 @@ def step(
         C. J. Geyer, 1991, Markov Chain Monte Carlo Maximum Likelihood.
         K. Hukushima and K. Nemoto, 1996, Exchange Monte Carlo Method and Application to Spin Glass Simulations.
     """
+    check_state(state, TemperingState)
     check_step(boltzmann, state.z, sweeps, chain_dims=2)
     replicas, (ladders, rungs, units) = boltzmann.batch_shape, state.z.shape[-3:]
     t = state.temperatures[..., None, :].expand(*replicas, ladders, rungs)
@@ -160,12 +168,13 @@ def step(
             t.reshape(*replicas, ladders * rungs),
             state.base,
             implementation,
+            first_chain * rungs,
         )
         z = flat.reshape(state.z.shape)
         gain = -boltzmann.energy(z) - (align(state.base, z.ndim) * z).sum(-1)
         log_accept = (t.diff() * (gain[..., :-1] - gain[..., 1:])).to(torch.float64)
         rate = rate + log_accept.clamp(max=0).exp().mean(-2) / sweeps
-        accept = _decide(log_accept, rng_state)
+        accept = _decide(log_accept, rng_state, first_chain)
         source = _exchange(accept, rungs)
         z = z.gather(-2, source[..., None].expand(z.shape))
         ends, finished = _visit_ends(ends.gather(-1, source))
@@ -216,10 +225,11 @@ def adapted_temperatures(temperatures: Tensor, exchange_rate: Tensor) -> Tensor:
     return new.to(temperatures.dtype)
 
 
-def _decide(log_accept: Tensor, rng_state: Tensor) -> Tensor:
+def _decide(log_accept: Tensor, rng_state: Tensor, first_chain: int = 0) -> Tensor:
     """Which pairs `(*replicas, ladders, K)` exchange; even and odd pairs alternate with the counter."""
-    flat = rng_state.reshape(-1, 2)
-    u = uniforms(flat, 0, log_accept.shape[-2:], torch.float64, DrawDomain.EXCHANGE).reshape(log_accept.shape)
+    shape = first_chain + log_accept.shape[-2], log_accept.shape[-1]
+    u = uniforms(rng_state.reshape(-1, 2), 0, shape, torch.float64, DrawDomain.EXCHANGE)[:, first_chain:]
+    u = u.reshape(log_accept.shape)
     pair = torch.arange(log_accept.shape[-1], device=log_accept.device)
     turn = (pair + rng_state[..., 1:]) % 2 == 0
     return (torch.log(u) < log_accept) & turn[..., None, :]
@@ -254,6 +264,7 @@ class ParallelTempering(Sampler):
     """
 
     name = "pt"
+    chain_fields = ("z", "last_end", "round_trips")
     citation = "K. Hukushima and K. Nemoto, Exchange Monte Carlo Method and Application to Spin Glass Simulations, 1996"
     settings: ClassVar[Mapping[str, PartSetting]] = {
         "temperatures": PartSetting(
@@ -274,7 +285,7 @@ class ParallelTempering(Sampler):
         return init(boltzmann, chains, seed, self.temperatures)
 
     def step(self, state: TemperingState, boltzmann: Boltzmann, sweeps: int) -> tuple[TemperingState, TemperingInfo]:
-        return step(state, boltzmann, sweeps)
+        return step(state, boltzmann, sweeps, first_chain=self.first_chain)
 
     def samples(self, state: TemperingState) -> Tensor:
         return state.samples

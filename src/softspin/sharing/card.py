@@ -16,6 +16,7 @@ from softspin.formatting import (
     result_line,
     result_sentence,
 )
+from softspin.project import HOME, install_hint
 from softspin.records import DataRecord, ModelRecord
 
 FAMILIES = {"dvae": "DVAE", "dvae++": "DVAE++", "dvae#": "DVAE#"}
@@ -112,9 +113,11 @@ def _result(record: ModelRecord, config: Config) -> str:
 def _model(config: Config) -> dict[str, str]:
     shape = config.shape
     betas = dict.fromkeys(replica.beta for replica in config.replicas if replica.beta is not None)
+    half, edges = shape.units // 2, config.edges
     return {
         "method": config.method,
         "structure": f"{config.structure}: {shape}",
+        "prior": f"RBM, {half} x {half} units" if edges is None else f"{shape.units} units, {len(edges):,} couplings",
         "beta of the smoothing": ", ".join(f"{beta:g}" for beta in betas) or "none",
     }
 
@@ -151,11 +154,14 @@ def _provenance(record: ModelRecord) -> dict[str, str]:
 
 
 def _use() -> str:
+    name = "softspin" if HOME is None else f"[softspin]({HOME})"
     return (
+        f"To install {name}, {install_hint()}.\n\n"
         "```python\nimport softspin\n\n"
         'model = softspin.load("PATH")  # this folder or model.safetensors; runs no code from it\n'
         '# model = softspin.Model.from_pretrained("OWNER/NAME")  # from the Hugging Face Hub\n'
-        "images = model.sample(16)  # pixel probabilities\n```"
+        "images = model.sample(16)  # pixel probabilities\n```\n\n"
+        "`softspin playground PATH` writes a page that runs the model in a browser: draw, flip bits, sample."
     )
 
 

@@ -30,7 +30,10 @@ def one_replica(
         SharingError: The best replica is unknown, because there is no validation NLL.
     """
     if replica == "best":
-        number, why = _best(record.valid_nll), "the one with the lowest validation NLL"
+        best = best_replica(record.valid_nll)
+        if best is None:
+            raise SharingError("the best replica is unknown: these parameters have no validation NLL; give its number")
+        number, why = best, "the one with the lowest validation NLL"
     else:
         number, why = replica, "selected by its number"
     seed, beta = config.replicas[number]
@@ -49,8 +52,18 @@ def one_replica(
     return restore(alone, rows, record.data.shape), alone, own
 
 
-def _best(valid_nll: Sequence[float | None]) -> int:
+def best_replica(valid_nll: Sequence[float | None]) -> int | None:
+    """The replica with the lowest validation NLL.
+
+    Args:
+        valid_nll: Validation NLL of each replica, None where it is unknown.
+
+    Returns:
+        Its number; None if none is known.
+
+    Example:
+        >>> best_replica([None, 84.2, 83.9]), best_replica([None])
+        (2, None)
+    """
     known = [(nll, number) for number, nll in enumerate(valid_nll) if nll is not None]
-    if not known:
-        raise SharingError("the best replica is unknown: these parameters have no validation NLL; give its number")
-    return min(known)[1]
+    return min(known)[1] if known else None

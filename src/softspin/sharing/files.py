@@ -26,6 +26,8 @@ from softspin.sharing.metadata import MAX_BYTES, from_text, to_text
 from softspin.training.results import RUN
 
 TENSORS, DESCRIPTION, CARD = "model.safetensors", "config.json", "README.md"
+OTHER_ENDINGS = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle", ".npy", ".npz", ".h5", ".onnx", ".json", ".zip")
+"""Endings of files in other formats, which would be misleading names of a folder."""
 KEY = "softspin"
 """Key of the metadata in the header of the file."""
 
@@ -113,6 +115,11 @@ def write(path: Path, net: DiscreteVAE, record: ModelRecord, *, overwrite: bool 
 
 def _check_place(path: Path, overwrite: bool) -> None:
     single = path.suffix == ".safetensors"
+    if path.suffix.lower() in OTHER_ENDINGS:
+        raise SharingError(
+            f"{path} ends in {path.suffix}; a model is written as one file that ends in .safetensors, such as "
+            f"{path.with_suffix('.safetensors')}, or as a folder, such as {path.with_suffix('')}"
+        )
     if path.is_dir() and single:
         raise SharingError(f"{path} is a folder; give another name for the file")
     if path.is_file() and not single:

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from softspin import __version__
-from softspin.errors import MissingExtraError, SharingError
+from softspin.errors import SharingError, missing_extra
 from softspin.sharing.files import TENSORS
 
 
@@ -19,9 +19,7 @@ def hub() -> ModuleType:
     try:
         import huggingface_hub
     except ImportError:
-        raise MissingExtraError(
-            "the Hugging Face Hub needs huggingface_hub; install it with: pip install 'softspin[hub]'"
-        ) from None
+        raise missing_extra("the Hugging Face Hub needs the package huggingface_hub", "hub") from None
     return huggingface_hub
 
 

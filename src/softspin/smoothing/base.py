@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from numbers import Real
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from softspin.deprecation import renamed_attribute, warn_renamed
-from softspin.errors import SupportError
+from softspin.errors import NoClosedFormError, SupportError
+from softspin.numerics import real_tensor
 
 
 class SoftBits(NamedTuple):
@@ -75,6 +77,29 @@ class Location(NamedTuple):
         return self.mode
 
 
+def as_parameter(name: str, value: Any) -> Tensor:
+    """Convert a parameter of a smoothing to a tensor.
+
+    A number becomes a zero-dimensional float64 tensor, which keeps full precision and does not promote the dtype of
+    other tensors. Lists and arrays get torch's default type.
+
+    Args:
+        name: Name of the parameter in the error message.
+        value: Tensor, array, list or number.
+
+    Returns:
+        The tensor.
+
+    Raises:
+        SupportError: It does not consist of real numbers.
+    """
+    if isinstance(value, Tensor):
+        return value
+    if isinstance(value, Real):
+        return torch.tensor(float(value), dtype=torch.float64)
+    return real_tensor(name, value).to(torch.get_default_dtype())
+
+
 RENAMED_METHODS = {
     "place": "draw_location",
     "locate": "from_value",
@@ -90,7 +115,8 @@ RENAMED_METHODS = {
 class Smoothing(ABC):
     """Smoothing distribution r(zeta|z) of one bit, with inverse temperature beta.
 
-    zeta tends to z as beta grows. Most families are mirror images, r(zeta|1) = r(1 - zeta|0). They derive from
+    zeta concentrates at z as beta grows, except for the share epsilon of the un_exp smoothing, which stays uniform on
+    [0, 1]. Most families are mirror images, r(zeta|1) = r(1 - zeta|0). They derive from
     :class:`softspin.smoothing.mirrored.Mirrored` and need only five short methods.
 
     Args:
@@ -114,8 +140,7 @@ class Smoothing(ABC):
     beta: Tensor
 
     def __init__(self, beta: float | Tensor, *, validate: bool = True) -> None:
-        # A zero-dimensional float64 tensor keeps full precision and does not promote the dtype of other tensors.
-        self.beta = beta if isinstance(beta, Tensor) else torch.tensor(beta, dtype=torch.float64)
+        self.beta = as_parameter("beta", beta)
         if validate:
             good = torch.isfinite(self.beta) & (self.beta > self.lowest_beta)
             if not bool(good.all()):
@@ -235,6 +260,19 @@ class Smoothing(ABC):
         Returns:
             The location at which the CDF equals rho. It has no gradient.
         """
+
+    def component_means(self) -> tuple[Tensor, Tensor]:
+        """Compute the means of both components, E[zeta|0] and E[zeta|1].
+
+        Returns:
+            The means, in the shape of the parameters.
+
+        Raises:
+            NoClosedFormError: The family does not implement it.
+        """
+        raise NoClosedFormError(
+            f"the {self.name} smoothing does not implement its mean; average draws, such as posterior.rsample((1000,))"
+        )
 
     def kernel_family(self) -> tuple[str, float] | None:
         """Name and parameter of the family in :mod:`softspin.kernels.draw`, if a GPU kernel implements its draws.

@@ -35,6 +35,9 @@ class Exponential(UnitInterval):
     def kernel_family(self) -> tuple[str, float] | None:
         return ("exp", 0.0) if type(self) is Exponential else None
 
+    def mean_distance(self) -> Tensor:
+        return 1 / self.beta - 1 / torch.expm1(self.beta)
+
     def quantile(self, rho: Tensor) -> Tensor:
         distance = -torch.log1p(rho * torch.expm1(-self.beta)) / self.beta
         # The distance may round to 1, where the coordinate from the other mode would be log 0.

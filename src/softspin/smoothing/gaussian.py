@@ -10,7 +10,7 @@ from torch.special import erfc
 
 from softspin.errors import SupportError
 from softspin.numerics import normal_quantile
-from softspin.smoothing.base import Location, SoftBits
+from softspin.smoothing.base import Location, SoftBits, as_parameter
 from softspin.smoothing.mirrored import Mirrored
 
 HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
@@ -28,6 +28,9 @@ class Gaussian(Mirrored):
 
     name = "gaussian"
     middle = 0.5
+
+    def mean_distance(self) -> Tensor:
+        return torch.zeros_like(self.beta)
 
     def quantile(self, rho: Tensor) -> Tensor:
         return normal_quantile(rho) * self.beta.rsqrt()
@@ -80,13 +83,16 @@ class ShiftedGaussian(Gaussian):
     name = "shifted_gaussian"
 
     def __init__(self, width: float | Tensor, shift: float | Tensor = 0.0, *, validate: bool = True) -> None:
-        width = width if isinstance(width, Tensor) else torch.tensor(width, dtype=torch.float64)
+        width = as_parameter("width", width)
         if validate and not bool((torch.isfinite(width) & (width > 0)).all()):
             raise SupportError("every width of a shifted Gaussian must be finite and larger than 0")
         super().__init__(width**-2, validate=False)
-        self.shift = shift if isinstance(shift, Tensor) else torch.tensor(shift, dtype=torch.float64)
+        self.shift = as_parameter("shift", shift)
         if validate and not bool(torch.isfinite(self.shift).all()):
             raise SupportError("every shift of a shifted Gaussian must be finite")
+
+    def component_means(self) -> tuple[Tensor, Tensor]:
+        return self.shift, 1 + self.shift
 
     def to_soft_bits(self, location: Location) -> SoftBits:
         bits = super().to_soft_bits(location)

@@ -94,6 +94,21 @@ class Mirrored(Smoothing):
             d component_cdf / d beta.
         """
 
+    def mean_distance(self) -> Tensor:
+        """Compute the mean distance of zeta from the mode of its component, E[zeta|0].
+
+        Returns:
+            The mean, in the shape of the parameters.
+
+        Raises:
+            NoClosedFormError: The family does not implement it.
+        """
+        return super().component_means()[0]
+
+    def component_means(self) -> tuple[Tensor, Tensor]:
+        distance = self.mean_distance()
+        return distance, 1 - distance
+
     # Abstract methods of a coordinate system ---------------------------------------------------------
 
     @abstractmethod

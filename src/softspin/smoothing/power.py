@@ -48,6 +48,9 @@ class Power(UnitInterval):
     def kernel_family(self) -> tuple[str, float] | None:
         return ("power", 0.0) if type(self) is Power and not self.clamp else None
 
+    def mean_distance(self) -> Tensor:
+        return 1 / (1 + self.beta)
+
     def quantile(self, rho: Tensor) -> Tensor:
         own = self.beta * rho.log()
         # Below the clamp the densities are constant, and d own / d logits grows as 1/distance. This lower limit keeps

@@ -35,6 +35,9 @@ class SpikeExponential(Smoothing):
         super().__init__(beta, validate=validate)
         self.exponential = Exponential(self.beta, validate=False)
 
+    def component_means(self) -> tuple[Tensor, Tensor]:
+        return torch.zeros_like(self.beta), 1 - self.exponential.mean_distance()
+
     def draw_location(self, z: Tensor, rho: Tensor) -> Location:
         own, mode = torch.broadcast_tensors(self.exponential.quantile(rho), z.to(torch.bool))
         return Location(torch.where(mode, own, torch.zeros_like(own)), mode)

@@ -15,6 +15,9 @@ from softspin.smoothing.mirrored import UnitInterval
 class UniformExponential(UnitInterval):
     """Exponential smoothing r mixed with a uniform distribution: (1 - epsilon) r(zeta|z) + epsilon.
 
+    As beta grows, zeta tends to z with probability 1 - epsilon only. So log r(zeta|1) - log r(zeta|0), and with it the
+    gradient of the relaxed prior, stays bounded.
+
     Args:
         beta: Inverse temperature of the exponential, positive: a number, or a tensor that broadcasts against the bits.
         epsilon: Weight of the uniform component, between 0 and 1.
@@ -43,6 +46,9 @@ class UniformExponential(UnitInterval):
 
     def kernel_family(self) -> tuple[str, float] | None:
         return ("un_exp", self.epsilon) if type(self) is UniformExponential else None
+
+    def mean_distance(self) -> Tensor:
+        return (1 - self.epsilon) * self.exponential.mean_distance() + self.epsilon / 2
 
     def quantile(self, rho: Tensor) -> Tensor:
         # Not the inverse CDF, but a draw from the mixture: a uniform below `epsilon` selects the uniform component.

@@ -56,15 +56,16 @@ class Estimator:
     Args:
         device: Device of training.
         measure: Whether to measure the device now, which takes seconds.
+        benchmark: Whether the estimates are for the device of the benchmark, which need not be in this machine.
     """
 
-    def __init__(self, device: torch.device, *, measure: bool = False) -> None:
+    def __init__(self, device: torch.device, *, measure: bool = False, benchmark: bool = False) -> None:
         self._model = load_model(device.type)
         self._device_type = device.type
-        probes = measure_machine(device) if measure else known_machine(device)
-        own = machine_name(device)
+        probes = None if benchmark else measure_machine(device) if measure else known_machine(device)
+        own = self._model.device if benchmark else machine_name(device)
         # The name of a CPU says little about its speed, so only a GPU is recognized as that of the benchmark.
-        is_same = device.type == "cuda" and own == self._model.device
+        is_same = benchmark or (device.type == "cuda" and own == self._model.device)
         self.is_measured = probes is not None or is_same
         """Whether estimates are for this device; otherwise they are for that of the benchmark."""
         self.machine = own if self.is_measured else self._model.device

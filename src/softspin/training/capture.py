@@ -11,9 +11,11 @@ import torch
 
 from softspin.compile_cache import reusing_compiled_code
 from softspin.config import Config
-from softspin.errors import DeviceError
+from softspin.data.mapped import MappedTable
+from softspin.errors import ConfigError, DeviceError
 from softspin.kernels.support import TRITON
 from softspin.model import DiscreteVAE
+from softspin.parallel import SINGLE, World
 from softspin.parts import Part
 from softspin.samplers import Sampler
 from softspin.training.update import Stages, Update
@@ -30,21 +32,34 @@ class CapturePlan(NamedTuple):
 
 
 def plan_capture(
-    config: Config, model: DiscreteVAE, sampler: type[Sampler] | Sampler, device: torch.device
+    config: Config,
+    model: DiscreteVAE,
+    sampler: type[Sampler] | Sampler,
+    device: torch.device,
+    world: World = SINGLE,
 ) -> CapturePlan:
     """Decide how updates are run: compiled and captured on a GPU if every part supports it.
 
-    Without Triton, there is neither compiler nor kernel.
+    Without Triton, there is neither compiler nor kernel. With several processes, nothing is compiled or captured:
+    neither has been tried with collective operations on GPUs.
 
     Args:
         config: The setting `compile` is used.
         model: The model, whose parts declare what they support.
         sampler: Sampler, or its class.
         device: The device of training.
+        world: Processes that share every update.
 
     Returns:
         The plan.
+
+    Raises:
+        ConfigError: compile = on with several processes.
     """
+    if world.size > 1:
+        if config.compile == "on":
+            raise ConfigError(f"compile = on is not possible with {world.size} processes; use auto or off")
+        return CapturePlan(compiled=False, captured=False)
     parts: list[type[Part] | Part] = [model.method, *model.nets, model.likelihood, model.prior_parameters, sampler]
     compilable = TRITON and all(part.compilable for part in parts)
     on_gpu = device.type == "cuda"
@@ -136,7 +151,10 @@ def compiled_stages(update: Update) -> Stages:
     """The stages of an update, compiled by torch.compile."""
     return Stages(
         moments=torch.compile(update.moments),
-        next_batch=torch.compile(update.next_batch),
+        # Rows of a table on disk are read by NumPy.
+        next_batch=update.next_batch
+        if isinstance(update.train_images, MappedTable)
+        else torch.compile(update.next_batch),
         # With persistent reductions, torch puts each row of a sum over bits into one warp: 0.26 ms for the densities of
         # the soft bits at K = 25.
         bound=torch.compile(update.bound, options={"triton.persistent_reductions": False}),

@@ -11,6 +11,7 @@ from softspin.config import CUSTOM, Config
 from softspin.data import Dataset
 from softspin.errors import CheckpointError, ConfigError
 from softspin.model import DiscreteVAE
+from softspin.parallel import SINGLE, World
 from softspin.parts import SAMPLERS
 from softspin.samplers import Sampler
 from softspin.training.capture import Runner, plan_capture
@@ -26,9 +27,10 @@ class Engine:
         data: Training images.
         device: Device of training.
         sampler: Custom sampler; needed if and only if the config has `sampler = custom`.
+        world: Processes that share every update.
 
     Raises:
-        ConfigError: Sampler and config do not fit together.
+        ConfigError: Sampler and config do not fit together, or an update cannot be shared by the processes.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class Engine:
         data: Dataset,
         device: torch.device,
         sampler: Sampler | None = None,
+        world: World = SINGLE,
     ) -> None:
         if (config.sampler == CUSTOM) != (sampler is not None):
             raise ConfigError(
@@ -48,9 +51,9 @@ class Engine:
             what = f"the class {sampler.__name__}" if isinstance(sampler, type) else f"a {type(sampler).__name__}"
             raise ConfigError(f"sampler = {what} is not an instance of a subclass of softspin.samplers.Sampler")
         kind: type[Sampler] | Sampler = SAMPLERS.get(config.sampler) if sampler is None else sampler
-        plan = plan_capture(config, model, kind, device)
+        plan = plan_capture(config, model, kind, device, world)
         chosen = kind if isinstance(kind, Sampler) else kind.build(config, compiled=plan.compiled)
-        self.update = Update(config, model, data, device, chosen)
+        self.update = Update(config, model, data, device, chosen, world)
         self.record = self.update.record
         self.model = self.update.model
         self._run = Runner(self.update, plan)
@@ -100,12 +103,12 @@ class Engine:
         return self.record.report(self.steps)
 
     def state(self) -> dict[str, Tensor]:
-        """Everything that the next step depends on.
+        """Everything that the next step depends on, in all processes; all of them call this.
 
         Returns:
             Tensors by name, for a checkpoint.
         """
-        return self.update.state()
+        return self.update.shards.whole(self.update.state())
 
     @torch.no_grad()
     def load(self, state: Mapping[str, Tensor]) -> None:
@@ -117,7 +120,7 @@ class Engine:
         Raises:
             CheckpointError: Names or shapes are not those of this run.
         """
-        own = self.state()
+        own, state = self.update.state(), self.update.shards.own(state)
         if state.keys() != own.keys():
             odd = sorted(state.keys() ^ own.keys())[0]
             raise CheckpointError(f"the checkpoint and this run have different tensors; '{odd}' is in only one of them")

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
-from softspin.errors import DamagedError, JournalError, MissingExtraError
+from softspin.errors import DamagedError, JournalError, missing_extra
 
 NAME = "journal.jsonl"
 
@@ -167,9 +167,7 @@ def summary_writer() -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise MissingExtraError(
-            "TensorBoard logs need the package tensorboard; install it with: pip install 'softspin[tensorboard]'"
-        ) from None
+        raise missing_extra("TensorBoard logs need the package tensorboard", "tensorboard") from None
     return SummaryWriter
 
 

@@ -6,14 +6,16 @@ import contextlib
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from softspin import files
 from softspin.errors import BusyError, RunError, TerminatedError
+from softspin.parallel import World
 
 LOCK = "lock"
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 STOPPING = "stopping after this step, its validation and a checkpoint; Ctrl-C again stops at once, without saving"
 
 
@@ -34,7 +36,7 @@ def locked(folder: Path) -> Iterator[None]:
     with contextlib.ExitStack() as held:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            held.enter_context(files.lock(folder / LOCK, timeout=files.ASK_SECONDS))
+            held.enter_context(files.lock_or_claim(folder / LOCK, timeout=files.ASK_SECONDS))
         except BlockingIOError:
             raise BusyError(f"another process is training in {folder}; wait for it, or stop it") from None
         except OSError as error:
@@ -74,8 +76,39 @@ def interrupts_wait() -> Iterator[list[int]]:
             with contextlib.suppress(OSError, RuntimeError):  # stderr may be closed, or in use by the interrupted code
                 print(STOPPING, file=sys.stderr, flush=True)
 
-    with _handled(note, signal.SIGINT, signal.SIGTERM):
+    with _handled(note, *STOP_SIGNALS):
         yield noted
+
+
+def noted_by_any(world: World, waiting: Sequence[int], late: bool = False) -> tuple[tuple[int, ...], bool]:
+    """Agree on when to stop. Signals are read once: a later one would not have a checkpoint.
+
+    Args:
+        world: Processes of the run.
+        waiting: Signals that this process has deferred.
+        late: Whether this process is past its deadline.
+
+    Returns:
+        Signals to any process, and whether any is late.
+    """
+    here = tuple(waiting)
+    *noted, late = world.any(*(number in here for number in STOP_SIGNALS), late)
+    return tuple(number for number, is_noted in zip(STOP_SIGNALS, noted, strict=True) if is_noted), late
+
+
+def stop_error(signals: Sequence[int], where: str) -> BaseException:
+    """The exception for deferred signals; Ctrl-C takes precedence.
+
+    Args:
+        signals: The signals.
+        where: When training stopped.
+
+    Returns:
+        The exception, for the caller to raise.
+    """
+    if signal.SIGINT in signals:
+        return KeyboardInterrupt()
+    return TerminatedError(f"terminated {where}, with a checkpoint")
 
 
 @contextlib.contextmanager

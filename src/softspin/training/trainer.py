@@ -3,6 +3,9 @@
 A run is a folder: `run.json` (config, data, provenance), `journal.jsonl` (metrics log), checkpoints `last` and `best`,
 `result.json` (test result) and plots. A run that was killed resumes from `last`. On a CPU, the resumed run is equal bit
 for bit to an uninterrupted one, unless custom networks draw from torch's global generator.
+
+If `torchrun` started several processes, they share every update. The first one alone has the run folder, evaluates, and
+calls the callback; the others wait for what it found.
 """
 
 from __future__ import annotations
@@ -11,9 +14,8 @@ import contextlib
 import dataclasses
 import math
 import os
-import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,17 +24,12 @@ from torch import Tensor
 
 from softspin.config import Config
 from softspin.data import Dataset
+from softspin.data.notices import notice
 from softspin.deprecation import renamed_arguments, renamed_members
-from softspin.errors import (
-    CheckpointError,
-    OutOfTimeError,
-    RunError,
-    SupportError,
-    TerminatedError,
-    TrainingError,
-)
-from softspin.evaluation import evaluate, log_z_for
+from softspin.errors import CheckpointError, OutOfTimeError, RunError, SupportError, TrainingError
+from softspin.evaluation import Likelihood, evaluate, log_z_for
 from softspin.model import DiscreteVAE, build
+from softspin.parallel import world
 from softspin.provenance import find_device, provenance
 from softspin.records import EVALUATED, ResultRow, RunRecord
 from softspin.samplers import LogZ, Sampler
@@ -41,18 +38,11 @@ from softspin.training.best import Best
 from softspin.training.capture import compile_errors
 from softspin.training.engine import Engine
 from softspin.training.journal import NAME, Journal, summary_writer
-from softspin.training.process import interrupts_wait, locked, termination_raises
+from softspin.training.process import interrupts_wait, locked, noted_by_any, stop_error, termination_raises
 from softspin.training.record import TERMS
-from softspin.training.results import (
-    RESULT,
-    RUN,
-    check_checkpoint,
-    check_same,
-    describe,
-    read_run,
-    result_rows,
-    write_json,
-)
+from softspin.training.results import RESULT, RUN, check_same, describe, read_run, result_rows, write_json
+from softspin.training.resume import Saved, read_saved
+from softspin.training.shards import check_same_run
 from softspin.training.writer import CheckpointWriter
 
 AIS_REPORT_INTERVAL = 100
@@ -109,10 +99,17 @@ class Trainer:
         self.callback, self.tensorboard = callback, tensorboard
         if tensorboard:
             summary_writer()  # a missing extra is an error before the run is created
-        self.device = find_device(config.device)
+        self.world = world()
+        self.device = self.world.device(find_device(config.device))
         provenance(self.device)  # caches the commit now: the working tree may change during training
+        # The recipe's batches are larger than some small data sets. Only a size that was chosen is worth a warning.
+        if len(data.train) < config.batch_size != Config.batch_size:
+            notice(
+                f"batch_size = {config.batch_size} is larger than the training set; each step uses all "
+                f"{len(data.train)} images"
+            )
         model = build(config, data.spec) if model is None else model
-        self.engine = Engine(config, model, data, self.device, sampler)
+        self.engine = Engine(config, model, data, self.device, sampler, self.world)
         self.seeds = [replica.seed for replica in config.replicas]
         self.best = Best(model.replicas)
         self._writer = CheckpointWriter(self.folder)
@@ -140,29 +137,33 @@ class Trainer:
             TerminatedError: After SIGTERM; a checkpoint was saved.
             KeyboardInterrupt: After Ctrl-C; a checkpoint was saved.
         """
-        with termination_raises(), locked(self.folder):
-            self._open(resume)
-            with (
-                Journal.open(self.folder, self.engine.steps if resume else None, self.tensorboard) as journal,
-                self._writer,
-            ):
+        with self.world.quiet(), termination_raises(), self.world.guard(), contextlib.ExitStack() as held:
+            check_same_run(self.world, self.config, self.data)
+            self._load(self.world.call(lambda: self._open(resume, held)))
+            with contextlib.ExitStack() as files:
+                journal = None
+                if self.world.leads:
+                    start = self.engine.steps if resume else None
+                    journal = files.enter_context(Journal.open(self.folder, start, self.tensorboard))
+                    files.enter_context(self._writer)
                 self._loop(journal)
             return self._finish()
 
-    def _open(self, resume: bool) -> None:
-        """Write `run.json`, or load the last checkpoint."""
+    def _open(self, resume: bool, held: contextlib.ExitStack) -> Saved | None:
+        """Lock the folder, and write `run.json` or read the last checkpoint."""
+        held.enter_context(locked(self.folder))
         is_run = (self.folder / RUN).exists()
         if resume:
             if not is_run:
                 raise RunError(f"no run in {self.folder} to resume; there is no {RUN}")
             check_same(self.config, self.data, self.folder)
             if checkpoint.exists(self.folder, "last"):
-                self._load()
-            elif (self.folder / RESULT).exists():
+                return read_saved(self.config, self.folder)
+            if (self.folder / RESULT).exists():
                 raise RunError(
                     f"the run in {self.folder} is finished, but its checkpoint 'last' is missing; it cannot be resumed"
                 )
-            return
+            return None
         if is_run:
             raise RunError(f"{self.folder} already holds a run; resume it, or give another folder")
         for name in (NAME, RESULT, "last.json", "best.json"):
@@ -170,8 +171,9 @@ class Trainer:
                 raise RunError(f"{self.folder} holds a {name}, but no {RUN}; give another folder")
         run = RunRecord(config=self.config.to_dict(), data=describe(self.data), provenance=provenance(self.device))
         write_json(self.folder / RUN, run.to_json())
+        return None
 
-    def _loop(self, journal: Journal) -> None:
+    def _loop(self, journal: Journal | None) -> None:
         every, last = self.config.intervals, self.config.steps
         started = time.monotonic() - self.seconds
         with interrupts_wait() as waiting:
@@ -179,24 +181,26 @@ class Trainer:
                 self._step()
                 step = self.engine.steps
                 self.seconds = time.monotonic() - started
-                if self.callback is not None:
+                if self.callback is not None and self.world.leads:
                     self.callback.step(step)
                 if step % every.report == 0 or step == last:
                     self._write(journal, self._report())
                 if step % every.evaluate == 0 or step == last:
                     self._write(journal, self._validate())
                 late = step < last and time.monotonic() >= self.deadline
-                stop = tuple(waiting)  # read once: a later signal would not have a checkpoint
+                stop, late = noted_by_any(self.world, waiting, late)
                 if step % every.checkpoint == 0 or step == last or stop or late:
                     self._save()
                 if step == last or stop or late:
                     self._writer.wait()
                 if stop:
-                    raise _stopped(stop, f"at step {step:,} of {last:,}")
+                    raise self.world.shared(stop_error(stop, f"at step {step:,} of {last:,}"))
                 if late:
-                    raise OutOfTimeError(f"out of time at step {step:,} of {last:,}, with a checkpoint")
-            if waiting:  # a signal after the last step
-                raise _stopped(waiting, "after the last step")
+                    late_at = f"out of time at step {step:,} of {last:,}, with a checkpoint"
+                    raise self.world.shared(OutOfTimeError(late_at))
+            stop, _ = noted_by_any(self.world, waiting)
+            if stop:  # a signal after the last step
+                raise self.world.shared(stop_error(stop, "after the last step"))
 
     def _step(self) -> None:
         try:
@@ -206,7 +210,9 @@ class Trainer:
             self._check(self.engine.record.first_nonfinite.cpu())
             raise
 
-    def _write(self, journal: Journal, line: dict[str, Any]) -> None:
+    def _write(self, journal: Journal | None, line: dict[str, Any]) -> None:
+        if journal is None:
+            return
         journal.write(line)
         if self.callback is not None:
             self.callback.report(line)
@@ -214,7 +220,8 @@ class Trainer:
     def _report(self) -> dict[str, Any]:
         self._check(self.engine.record.first_nonfinite.cpu())
         if self.config.intervals.report >= AIS_REPORT_INTERVAL:
-            self.engine.correct_log_z(self._log_z(**REPORT_AIS).value, self._log_z_set)
+            log_z = self.world.call(lambda: self._log_z(**REPORT_AIS).value)
+            self.engine.correct_log_z(log_z, self._log_z_set)
         means = {name: values.tolist() for name, values in self.engine.report().items()}
         return {"step": self.engine.steps, "kind": "train", "seconds": round(self.seconds, 3), **means}
 
@@ -224,7 +231,7 @@ class Trainer:
             return
         at = torch.where(broken < 0, torch.iinfo(torch.int64).max, broken)
         replica, term = divmod(int(at.argmin()), len(TERMS))
-        raise self._broke(int(at.min()) + 1, f"'{TERMS[term]}'", self.seeds[replica])
+        raise self.world.shared(self._broke(int(at.min()) + 1, f"'{TERMS[term]}'", self.seeds[replica]))
 
     def _broke(self, step: int, what: str, seed: int) -> TrainingError:
         where = "there is no checkpoint yet"
@@ -254,18 +261,14 @@ class Trainer:
 
     def _validate(self) -> dict[str, Any]:
         """Update log Z, estimate the validation NLL, and keep the best parameters of each replica."""
-        config, model = self.config, self.engine.model
         self._check(self.engine.record.first_nonfinite.cpu())
-        log_z = self._log_z(config.validation_temperatures, config.validation_chains)
+        found = self.world.call(self._evaluate)
+        log_z, nll = found.log_z, found.nll.tolist()
         self.engine.correct_log_z(log_z.value, self._log_z_set)
-        options: dict[str, Any] = {"samples": config.validation_samples, "compiled": self.engine.compiled}
-        with compile_errors("the validation"):
-            found = evaluate(model, self.data.valid, log_z=log_z, seed=self.seeds, **options)
-        nll = found.nll.tolist()
         for seed, value in zip(self.seeds, nll, strict=True):
             if not math.isfinite(value):
-                raise self._broke(self.engine.steps, "the validation NLL", seed)
-        self.best.update(model, self.engine.steps, nll)
+                raise self.world.shared(self._broke(self.engine.steps, "the validation NLL", seed))
+        self.best.update(self.engine.model, self.engine.steps, nll)
         return {
             "step": self.engine.steps,
             "kind": "valid",
@@ -276,10 +279,21 @@ class Trainer:
             "log_z_standard_error": log_z.standard_error.tolist(),
         }
 
+    def _evaluate(self) -> Likelihood:
+        """The likelihood of the validation images at the current parameters."""
+        config, model = self.config, self.engine.model
+        log_z = self._log_z(config.validation_temperatures, config.validation_chains)
+        options: dict[str, Any] = {"samples": config.validation_samples, "compiled": self.engine.compiled}
+        with compile_errors("the validation"):
+            return evaluate(model, self.data.valid, log_z=log_z, seed=self.seeds, **options)
+
     def _finish(self) -> list[ResultRow]:
         """Evaluate the best model on the test set and write `result.json`."""
+        self.engine.model.load_state_dict(self.best.tensors)
+        return self.world.call(self._test)
+
+    def _test(self) -> list[ResultRow]:
         config, model = self.config, self.engine.model
-        model.load_state_dict(self.best.tensors)
         start_commit, rows = read_run(self.folder).provenance.commit, []
         for row, best in zip(result_rows(model, self.data, config), self.best.found, strict=True):
             for name in EVALUATED:
@@ -305,26 +319,20 @@ class Trainer:
             "config": self.config.to_dict(),
         }  # fmt: skip
         best = {"best": self.best.tensors} if self.best.tensors else {}
-        # `best` first: a run that is killed between the two resumes from the older `last`.
-        self._writer.save({**best, "last": self.engine.state()}, meta)
+        state = self.engine.state()
+        if self.world.leads:
+            # `best` first: a run that is killed between the two resumes from the older `last`.
+            self._writer.save({**best, "last": state}, meta)
 
-    def _load(self) -> None:
-        tensors, meta = checkpoint.load(self.folder, "last")
-        check_checkpoint(self.config, meta, self.folder)
-        self.engine.load(tensors)
-        self.seconds, self.best.found = meta["seconds"], meta["best"]
-        if any(best is not None for best in self.best.found):
-            # `best` is saved before `last`. After a kill between the two, `best` is newer, and has its own step.
-            tensors, meta = checkpoint.load(self.folder, "best")
-            self.best.tensors = {name: value.to(self.device) for name, value in tensors.items()}
-            self.best.found = meta["best"]
-
-
-def _stopped(signals: Sequence[int], where: str) -> BaseException:
-    """The exception for deferred signals; Ctrl-C takes precedence."""
-    if signal.SIGINT in signals:
-        return KeyboardInterrupt()
-    return TerminatedError(f"terminated {where}, with a checkpoint")
+    def _load(self, saved: Saved | None) -> None:
+        """Continue from checkpoints; without them, all processes start from the state of the first."""
+        if saved is not None:
+            self.engine.load(saved.last)
+            self.seconds, self.best.found = saved.seconds, saved.found
+            self.best.tensors = {name: value.to(self.device) for name, value in saved.best.items()}
+        elif self.world.size > 1:
+            state = self.engine.state()
+            self.engine.load(self.world.call(lambda: state))
 
 
 __getattr__ = renamed_members(__name__, {"Watcher": "Callback"})

@@ -2,7 +2,7 @@
 
 All state is in tensors on the device, named as in a checkpoint: parameters, batch-norm statistics,
 Adam's moments, the sampler state, the RNG state, the step counter. Each replica draws random numbers from its own seed,
-so its result does not depend on the other replicas.
+so its result does not depend on the other replicas. Processes can share the images and chains of an update (`shards`).
 """
 
 from __future__ import annotations
@@ -17,17 +17,20 @@ from torch import Tensor
 
 from softspin.config import Config
 from softspin.data import Dataset
+from softspin.data.mapped import Table
 from softspin.distributions import Boltzmann
 from softspin.errors import ShapeError
 from softspin.kernels.noise import noise
 from softspin.methods import Terms
 from softspin.model import DiscreteVAE
+from softspin.parallel import SINGLE, World
 from softspin.random import DrawDomain, KeyDomain, init_rng_state
 from softspin.samplers import NegativePhase, Sampler, negative_phase
 from softspin.samplers.primitives import split_replicas
 from softspin.training.adam import Adam
 from softspin.training.record import Record
 from softspin.training.schedules import Schedules
+from softspin.training.shards import Shards
 
 
 class Stages(NamedTuple):
@@ -48,16 +51,23 @@ class Update:
         data: Training images.
         device: Device of training.
         sampler: Sampler of the negative phase.
+        world: Processes that share the update.
     """
 
     def __init__(
-        self, config: Config, model: DiscreteVAE, data: Dataset, device: torch.device, sampler: Sampler
+        self,
+        config: Config,
+        model: DiscreteVAE,
+        data: Dataset,
+        device: torch.device,
+        sampler: Sampler,
+        world: World = SINGLE,
     ) -> None:
         self.config, self.device, self.sampler = config, device, sampler
         check_replica_dimension(model)
         self.model = model.to(device).train()
         self.model.method.begin_training()
-        self.train_images = data.train.to(device)
+        self.train_images: Table = data.train.to(device)
         self.binarizes = data.binarization == "per-batch"
         self.schedules = Schedules(config, device)
         decayed = {id(parameter) for parameter in self.model.decayed()}
@@ -76,13 +86,15 @@ class Update:
         replicas = self.model.replicas
         seeds = [replica.seed for replica in config.replicas]
         self.batch_size = min(config.batch_size, len(self.train_images))
+        self.shards = Shards(world, self.model, sampler, self.batch_size, config.chains)
         self.steps_per_epoch = len(self.train_images) // self.batch_size
         self.rng_state = torch.cat([init_rng_state(seed, 1, domain=KeyDomain.TRAINING) for seed in seeds]).to(device)
         self.order = torch.zeros(replicas, len(self.train_images), dtype=torch.int64, device=device)
         self.step_counter = torch.zeros((), dtype=torch.int64, device=device)
         self.log_z = torch.full((replicas,), self.model.units * 0.6931471805599453, device=device)
         self.record = Record(replicas, device)
-        self.sampler_state = sampler.init_replicas(split_replicas(self.prior()), config.chains, seeds)
+        chains = sampler.init_replicas(split_replicas(self.prior()), config.chains, seeds)
+        self.sampler_state = self.shards.own_chains(chains)
 
     @property
     def stages(self) -> Stages:
@@ -106,12 +118,9 @@ class Update:
             quality = self.sample()
             moments = stages.moments(self.sampler.samples(self.sampler_state))
         rows, kl_weight = stages.next_batch()
-        binarization_noise = noise(self.rng_state, rows.shape[1:], DrawDomain.BINARIZATION) if self.binarizes else None
-        shape = self.model.method.noise_shape(self.config.importance_samples, self.batch_size, self.model.units)
+        binarization_noise, posterior_noise = self.batch_noise(rows.shape[-1])
         with tf32(self.config.tf32):
-            loss, terms = stages.bound(
-                rows, binarization_noise, noise(self.rng_state, shape, DrawDomain.POSTERIOR), kl_weight
-            )
+            loss, terms = stages.bound(rows, binarization_noise, posterior_noise, kl_weight)
             loss.backward()
         join()
         with torch.no_grad():
@@ -123,10 +132,20 @@ class Update:
         """Negative phase from samples `(R, chains, D)` of the prior."""
         return negative_phase(self.prior(), z)
 
+    def batch_noise(self, features: int) -> tuple[Tensor | None, Tensor]:
+        """Uniforms that binarize the images `(R, batch, features)`, if they are gray, and those of the posterior."""
+        samples, units, method = self.config.importance_samples, self.model.units, self.model.method
+        binarization = None
+        if self.binarizes:
+            whole = noise(self.rng_state, (self.batch_size, features), DrawDomain.BINARIZATION)
+            binarization = self.shards.own_noise(whole)
+        posterior = noise(self.rng_state, method.noise_shape(samples, self.batch_size, units), DrawDomain.POSTERIOR)
+        return binarization, self.shards.own_posterior_noise(posterior, method, samples, units)
+
     def next_batch(self) -> tuple[Tensor, Tensor]:
         """The next stored images `(R, batch, features)` of every replica, and the weight of the KL."""
         index = self.step_counter % self.steps_per_epoch * self.batch_size
-        index = index + torch.arange(self.batch_size, device=self.device)
+        index = index + torch.arange(self.shards.images.start, self.shards.images.stop, device=self.device)
         return self.train_images[self.order[:, index]], self.schedules.warmup(self.step_counter)
 
     def bound(
@@ -176,6 +195,7 @@ class Update:
             index = next(i for i, own in enumerate(self.adam.parameters) if own is parameter)
             gradients[index] = gradients[index] + kl_weight * moment
         gradient = torch.cat([g.reshape(len(terms), -1) for g in gradients], dim=1)
+        gradient, terms, quality = self.shards.world.mean(gradient, terms, quality)
         norm = self.adam.step(gradient, self.schedules.learning_rate(self.step_counter), self.step_counter + 1)
         self.record.add(torch.cat([terms, quality[:, None], norm], dim=-1), self.step_counter)
         self.rng_state[:, 1] += 1

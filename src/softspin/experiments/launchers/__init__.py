@@ -7,10 +7,11 @@ and returns its rows, or why there are none. It writes nothing outside the folde
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
-from softspin.experiments.runs import RunSpec
-from softspin.records import ResultRow
+if TYPE_CHECKING:  # the nodes of a cluster use this package without torch
+    from softspin.experiments.runs import RunSpec
+    from softspin.records import ResultRow
 
 
 class Progress(NamedTuple):
@@ -33,7 +34,7 @@ class Ended(NamedTuple):
     rows: Sequence[ResultRow] = ()
     """If done: rows of all seeds, or of those that failed."""
     reason: str = ""
-    """Why it was stopped or died."""
+    """Why it was stopped or died, or what is known about the process that trains it."""
 
 
 Report = Callable[[Progress], object]

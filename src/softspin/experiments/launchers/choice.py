@@ -5,9 +5,10 @@ from __future__ import annotations
 from softspin.errors import ConfigError, unknown_name
 from softspin.experiments.launchers import Launcher
 from softspin.experiments.launchers.processes import Processes
+from softspin.experiments.launchers.ray import RayLauncher
 from softspin.experiments.launchers.this_process import ThisProcess
 
-LAUNCHERS = ("local", "ray")
+LAUNCHERS = ("local", "ray", "slurm")
 """Names of launchers."""
 
 
@@ -26,7 +27,7 @@ def make_launcher(
         workers: Number of runs in training at a time, or "auto".
         device: Setting `device` of the runs.
         gpus_per_run: Share of a GPU for each run; None for no limit.
-        address: Address of a Ray cluster; None starts one on this machine.
+        address: Address of a Ray cluster; None for `$RAY_ADDRESS`, or else one that is started on this machine.
 
     Returns:
         The launcher.
@@ -43,6 +44,10 @@ def make_launcher(
         if number == 1 and gpus_per_run is None:
             return ThisProcess()
         return Processes(number, device=device, gpus_per_run=gpus_per_run)
+    if name == "ray":
+        return RayLauncher(number, device=device, gpus_per_run=gpus_per_run, address=address)
+    if name == "slurm":
+        raise ConfigError("the launcher slurm is part of the command softspin grid; tasks of its jobs do the training")
     raise unknown_name("launcher", name, LAUNCHERS)
 
 

@@ -59,9 +59,7 @@ class Machine(NamedTuple):
             return len(self.gpus) * _workers_by_memory() if self.gpus else len(self.cores)
         if not self.gpus:
             raise ConfigError("gpus_per_run needs a GPU; on a CPU give the number of workers")
-        if not 0 < gpus_per_run <= 1:
-            raise ConfigError(f"gpus_per_run = {gpus_per_run:g} is not in (0, 1]; a run uses at most one GPU")
-        return len(self.gpus) * int(1 / gpus_per_run + 1e-9)
+        return len(self.gpus) * runs_per_gpu(gpus_per_run)
 
     def places(self, workers: int) -> list[dict[str, str]]:
         """Environment variables of each worker: its GPU and its threads.
@@ -88,6 +86,26 @@ class Machine(NamedTuple):
                 own |= {"OMP_PROC_BIND": "true", "OMP_PLACES": ",".join(f"{{{core}}}" for core in mine)}
             places.append(own)
         return places
+
+
+def runs_per_gpu(gpus_per_run: float) -> int:
+    """Number of runs that share a GPU.
+
+    >>> runs_per_gpu(0.5), runs_per_gpu(0.1), runs_per_gpu(0.7)
+    (2, 10, 1)
+
+    Args:
+        gpus_per_run: Share of a GPU for each run.
+
+    Returns:
+        The number.
+
+    Raises:
+        ConfigError: The share is not in (0, 1].
+    """
+    if not 0 < gpus_per_run <= 1:
+        raise ConfigError(f"gpus_per_run = {gpus_per_run:g} is not in (0, 1]; a run uses at most one GPU")
+    return int(1 / gpus_per_run + 1e-9)  # 1 / 0.1 may be rounded down
 
 
 def _workers_by_memory() -> int:

@@ -1,7 +1,7 @@
 """CUDA MPS, NVIDIA's Multi-Process Service: kernels of several processes run side by side on a GPU.
 
-Without it, processes take turns. The daemon runs under a guard process, `python -m softspin.experiments.launchers.mps`,
-which quits it when its own input ends. So no daemon is left, even if the grid is killed.
+Without it, processes take turns. The daemon runs under a guard process, which is this file as a script, and which quits
+the daemon when its own input ends. So no daemon is left, even if the grid is killed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Mps:
             self._variables = {}
             if shutil.which(CONTROL) is not None and not _is_running():
                 self._guard = subprocess.Popen(
-                    [sys.executable, "-m", "softspin.experiments.launchers.mps"],
+                    [sys.executable, "-P", __file__],  # a script, because the package would import torch
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     text=True,
@@ -51,8 +51,10 @@ class Mps:
         """Stop the service, if it was started here."""
         if self._guard is not None:
             assert self._guard.stdin is not None
+            assert self._guard.stdout is not None
             self._guard.stdin.close()
             self._guard.wait()
+            self._guard.stdout.close()
             self._guard = None
 
 

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import queue
-import signal
-import subprocess
 import sys
-import tempfile
-import threading
 import time
-from collections.abc import Mapping, Sequence
-from typing import IO, Any
+from collections.abc import Sequence
+from typing import Any
 
 from softspin.experiments.launchers import Ended, Progress, Report
 from softspin.experiments.launchers.autotune import Autotuner
 from softspin.experiments.launchers.machine import Machine
 from softspin.experiments.launchers.mps import Mps
 from softspin.experiments.launchers.this_process import load_data
+from softspin.experiments.launchers.worker_process import WorkerProcess
 from softspin.experiments.reporting import RemainingTime
 from softspin.experiments.runs import RunSpec
 from softspin.experiments.worker import ended_from_json
 
 POLL_SECONDS = 1.0
 """Longest time that `wait` blocks at a time."""
-END_SECONDS = 30.0
-"""How long an idle worker may take to end before it is killed."""
-MAX_STDERR = 300
-"""Characters of the last output of a dead worker that are shown."""
+STOPPING = "stopping after this step, its validation and a checkpoint ({} in training); Ctrl-C again stops at once"
 
 
 class Processes:
@@ -47,9 +39,9 @@ class Processes:
         self._tuner = Autotuner(most) if workers is None else None
         self._places = machine.places(most)
         self._mps = Mps() if machine.gpus and most > 1 else None
-        self._idle: list[_Worker] = []
-        self._busy: dict[_Worker, RunSpec] = {}
-        self._inbox: queue.SimpleQueue[tuple[_Worker, dict[str, Any] | None]] = queue.SimpleQueue()
+        self._idle: list[WorkerProcess] = []
+        self._busy: dict[WorkerProcess, RunSpec] = {}
+        self._inbox: queue.SimpleQueue[tuple[WorkerProcess, dict[str, Any] | None]] = queue.SimpleQueue()
         self._report: Report = lambda progress: None
         self._work = RemainingTime([])
 
@@ -79,11 +71,11 @@ class Processes:
         self._busy[worker] = spec
         worker.send(spec.to_json())
 
-    def _new_worker(self) -> _Worker:
+    def _new_worker(self) -> WorkerProcess:
         taken = {worker.place for worker in (*self._busy, *self._idle)}
         place = next(number for number in range(len(self._places)) if number not in taken)
         mps = {} if self._mps is None else self._mps.environment()
-        return _Worker(place, {**os.environ, **self._places[place], **mps}, self._inbox)
+        return WorkerProcess({**os.environ, **self._places[place], **mps}, self._inbox, place)
 
     def wait(self, deadline: float | None) -> Sequence[Ended]:
         """Wait for the end of a run, while progress is reported."""
@@ -130,6 +122,8 @@ class Processes:
 
     def stop(self) -> Sequence[Ended]:
         """Stop all runs with a checkpoint; what they had already sent is kept."""
+        if self._busy:  # a validation may take minutes
+            print(STOPPING.format(len(self._busy)), file=sys.stderr, flush=True)
         for worker in self._busy:
             worker.send({"stop": True})
         found = []
@@ -147,64 +141,3 @@ class Processes:
         self._idle, self._busy = [], {}
         if self._mps is not None:
             self._mps.close()
-
-
-class _Worker:
-    """A worker process and the thread that reads its answers."""
-
-    def __init__(
-        self, place: int, environment: Mapping[str, str], inbox: queue.SimpleQueue[tuple[_Worker, Any]]
-    ) -> None:
-        self.place = place
-        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "softspin.experiments.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._stderr,
-            env=environment,
-            start_new_session=True,  # Ctrl-C in a terminal reaches the driver only
-        )
-        self._reader = threading.Thread(target=self._read, args=(inbox,), daemon=True)
-        self._reader.start()
-
-    def _read(self, inbox: queue.SimpleQueue[tuple[_Worker, Any]]) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            with contextlib.suppress(ValueError):  # the last line of a killed worker may be truncated
-                inbox.put((self, json.loads(line)))
-        inbox.put((self, None))
-
-    def send(self, message: Mapping[str, Any]) -> None:
-        """Send a line; a dead worker is noticed by its reader."""
-        assert self.process.stdin is not None
-        with contextlib.suppress(OSError):
-            self.process.stdin.write(json.dumps(message).encode() + b"\n")
-            self.process.stdin.flush()
-
-    def close(self) -> None:
-        """Close the input, which ends an idle worker, and wait for its end."""
-        assert self.process.stdin is not None
-        with contextlib.suppress(OSError):
-            self.process.stdin.close()
-        try:
-            self.process.wait(END_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self._reader.join()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        self._stderr.close()
-
-    def death(self) -> str:
-        """Close the worker, which has ended, and say how."""
-        code = self.process.wait()
-        self._stderr.seek(0)
-        text = " ".join(self._stderr.read().decode(errors="replace").split())[-MAX_STDERR:]
-        self.close()
-        if code < 0:
-            with contextlib.suppress(ValueError):
-                cause = " (out of memory?)" if code == -signal.SIGKILL else ""
-                return f"the worker was killed by {signal.Signals(-code).name}{cause}"
-        return f"the worker ended with exit code {code}" + (f": {text}" if text else "")

@@ -1,6 +1,7 @@
 // The bits as squares that can be flipped and clamped, and details of one of them.
 
 const cells = [];
+let parts = []; // the bits that are flipped and clamped together
 let hovered = null; // the bit under the mouse, which replaces the selected one
 let pondering = 0; // the timer of the search for the bits with the largest effect,
 let pondered = ""; // and the bits for which it was made
@@ -8,22 +9,44 @@ let pondered = ""; // and the bits for which it was made
 const looked = () => (hovered === null ? state.unit : hovered);
 
 function startBits() {
-  ["left", "right"].forEach((side) => {
-    const grid = $(side);
-    const units = unitsOf(side);
-    grid.setAttribute("aria-label", `${side} side, ${units.length} bits`);
-    units.forEach((unit) => grid.append(cell(unit)));
-    grid.firstChild.tabIndex = 0;
-    roving(grid, (button) => look(Number(button.dataset.unit)));
-    grid.addEventListener("pointerleave", () => { hovered = null; changed(); });
-    $(`flip-${side}`).addEventListener("click", () => flip(units));
-    $(`hold-${side}`).addEventListener("click", () => hold(units, !units.every((unit) => state.held[unit])));
-  });
+  parts = partsOf(model);
+  $("parts").append(...parts.map(partBox));
   $("flip").addEventListener("click", () => flip([state.unit]));
   $("hold").addEventListener("click", () => hold([state.unit], !state.held[state.unit]));
-  $("likely").addEventListener("click", () => encodeImage(mostLikely));
-  $("drawn").addEventListener("click", () => encodeImage((logit) => (random() < sigmoid(logit) ? 1 : 0)));
+  $("likely").addEventListener("click", () => {
+    encodeImage(mostLikely);
+    tell("Each bit is set to its likelier value for your image.");
+  });
+  $("drawn").addEventListener("click", () => {
+    encodeImage((logit) => (random() < sigmoid(logit) ? 1 : 0));
+    tell("Each bit is drawn at random with the encoder's probability. Click again for another draw.");
+  });
   ["picture", "small-picture", "effect"].forEach((id) => shapePicture($(id)));
+}
+
+// One part of the bits: a heading, two buttons, and a square for each bit.
+function partBox({ id, title, units }) {
+  const box = document.createElement("div");
+  const head = element("div", "", "side-head");
+  const button = (action, text, onClick) => {
+    const one = Object.assign(element("button", text), { type: "button", id: `${action}-${id}` });
+    one.addEventListener("click", onClick);
+    return one;
+  };
+  head.append(
+    element("h3", title),
+    button("flip", "Flip all", () => flip(units)),
+    button("hold", "Clamp all", () => hold(units, !units.every((unit) => state.held[unit]))),
+  );
+  const grid = Object.assign(element("div", "", "grid"), { id });
+  grid.setAttribute("role", "group");
+  grid.setAttribute("aria-label", `${title}, ${units.length} bits`);
+  units.forEach((unit) => grid.append(cell(unit)));
+  grid.firstChild.tabIndex = 0;
+  roving(grid, (square) => look(Number(square.dataset.unit)));
+  grid.addEventListener("pointerleave", () => { hovered = null; changed(); });
+  box.append(head, grid);
+  return box;
 }
 
 function cell(unit) {
@@ -65,9 +88,8 @@ function showCells() {
     button.classList.toggle("looked", unit === state.unit);
     button.style.setProperty("--chance", chance);
   });
-  ["left", "right"].forEach((side) => {
-    const all = unitsOf(side).every((unit) => state.held[unit]);
-    $(`hold-${side}`).textContent = all ? "Unclamp side" : "Clamp side";
+  parts.forEach(({ id, units }) => {
+    $(`hold-${id}`).textContent = units.every((unit) => state.held[unit]) ? "Unclamp all" : "Clamp all";
   });
 }
 
@@ -87,7 +109,7 @@ function showLooked() {
   const most = effect.reduce((sofar, value) => Math.max(sofar, Math.abs(value)), 0.05);
   paint($("effect"), effect.map((value) => value / most), model.height, model.width, true);
   const group = model.groups > 1 ? ` (group ${Math.floor(unit / model.bits) + 1})` : "";
-  const whose = state.chanceOf === "q" ? "encoder's q =" : "p given the other side =";
+  const whose = state.chanceOf === "q" ? "encoder's q =" : "p given the other bits =";
   const name = document.createElement("strong");
   name.textContent = nameOf(unit);
   const words = `${group} is ${state.bits[unit]}${state.held[unit] ? " and clamped" : ""}; ${whose} `

@@ -3,33 +3,46 @@
 const heat = { row: 0, column: 0, rows: [], columns: [], most: 1, image: null };
 
 function startCouplings() {
-  const { rbm } = model;
-  heat.most = rbm.weight.reduce((most, value) => Math.max(most, Math.abs(value)), 0) || 1;
-  $("scale-low").textContent = `−${heat.most.toFixed(2)}`;
-  $("scale-high").textContent = `+${heat.most.toFixed(2)}`;
-  const steps = Array.from({ length: 201 }, (_, i) => shade(i / 100 - 1));
-  views.push(() => paint($("scale"), steps, 1, steps.length, true));
-  setOrder("strongest");
-  $("order").addEventListener("change", (event) => { setOrder(event.target.value); changed(); });
-  $("heat").style.aspectRatio = `${rbm.right} / ${rbm.left}`;
+  $("order").addEventListener("change", () => {
+    const pair = [heat.rows[heat.row], heat.columns[heat.column]];
+    setOrder();
+    frame(...pair);
+  });
   $("heat").addEventListener("pointerdown", pointAtPair);
   $("heat").addEventListener("pointermove", (event) => { if (event.pointerType === "mouse") pointAtPair(event); });
   $("heat").addEventListener("keydown", keyOnHeat);
-  const pairs = strongestPairs(rbm, 8);
-  $("pairs").append(...pairs.map(({ left, right, coupling }) => {
+  const steps = Array.from({ length: 201 }, (_, i) => shade(i / 100 - 1));
+  views.push(() => paint($("scale"), steps, 1, steps.length, true));
+}
+
+// For each replica.
+function fillCouplings() {
+  const { prior } = model;
+  heat.most = prior.weight.reduce((most, value) => Math.max(most, Math.abs(value)), 0) || 1;
+  $("scale-low").textContent = `−${heat.most.toFixed(2)}`;
+  $("scale-high").textContent = `+${heat.most.toFixed(2)}`;
+  setOrder();
+  const strongest = strongestPairs(prior, 8);
+  if (strongest.length) frame(strongest[0].i, strongest[0].j);
+  $("heat").style.aspectRatio = `${heat.columns.length} / ${heat.rows.length}`;
+  $("pairs").replaceChildren(...strongest.map(({ i, j, coupling }) => {
     const item = document.createElement("li");
-    const button = document.createElement("button");
-    Object.assign(button, { type: "button", className: "pair" });
     const together = coupling > 0 ? "together" : "apart";
-    button.textContent = `L${left} – R${right} ${signed(coupling)} ${together}`;
+    const button = element("button", `${nameOf(i)} – ${nameOf(j)} ${signed(coupling)} ${together}`, "pair");
+    button.type = "button";
     button.addEventListener("click", () => {
-      heat.row = heat.rows.indexOf(left);
-      heat.column = heat.columns.indexOf(right);
-      changed();
+      frame(i, j);
+      tell(`The frame on the map marks ${nameOf(i)} and ${nameOf(j)}.`);
     });
     item.append(button);
     return item;
   }));
+}
+
+// Mark a pair of units on the map.
+function frame(i, j) {
+  Object.assign(heat, { row: heat.rows.indexOf(i), column: heat.columns.indexOf(j) });
+  changed();
 }
 
 function signed(value) {
@@ -41,17 +54,20 @@ function shade(value) {
   return Math.sign(value) * Math.sqrt(Math.abs(value));
 }
 
-function setOrder(order) {
-  const { left, right } = model.rbm;
-  const plain = [left, right].map((size) => Array.from({ length: size }, (_, i) => i));
-  [heat.rows, heat.columns] = order === "strongest" ? strongestFirst(model.rbm) : plain;
+// Left bits down and right bits across, or on a graph all bits down and across.
+function setOrder() {
+  const { prior } = model;
+  const all = Array.from({ length: model.units }, (_, unit) => unit);
+  const axes = prior.sides || [all, all];
+  [heat.rows, heat.columns] = $("order").value === "strongest" ? axes.map((units) => strongestFirst(prior, units)) : axes;
+  heat.image = null;
 }
 
 function pointAtPair(event) {
   const box = $("heat").getBoundingClientRect();
   const place = (share, size) => Math.max(0, Math.min(size - 1, Math.floor(share * size)));
-  heat.row = place((event.clientY - box.top) / box.height, model.rbm.left);
-  heat.column = place((event.clientX - box.left) / box.width, model.rbm.right);
+  heat.row = place((event.clientY - box.top) / box.height, heat.rows.length);
+  heat.column = place((event.clientX - box.left) / box.width, heat.columns.length);
   changed();
 }
 
@@ -60,39 +76,56 @@ function keyOnHeat(event) {
   const move = moves[event.key];
   if (!move) return;
   event.preventDefault();
-  heat.row = Math.max(0, Math.min(model.rbm.left - 1, heat.row + move[0]));
-  heat.column = Math.max(0, Math.min(model.rbm.right - 1, heat.column + move[1]));
+  heat.row = Math.max(0, Math.min(heat.rows.length - 1, heat.row + move[0]));
+  heat.column = Math.max(0, Math.min(heat.columns.length - 1, heat.column + move[1]));
   changed();
 }
 
-function showHeat() {
-  const { left, right, weight } = model.rbm;
-  const { rows, columns, most } = heat;
-  const canvas = $("heat");
-  const scale = Math.max(1, Math.floor(600 / Math.max(left, right))); // so that a frame around one square is visible
-  const key = `${$("order").value} ${css("paper")}`; // repainted if these change
-  if (heat.image?.key !== key) {
-    const values = new Float32Array(left * right);
-    rows.forEach((i, row) => columns.forEach((j, column) => {
-      values[row * right + column] = shade(weight[i * right + j] / most);
-    }));
+// The map with one pixel for each pair; painted again if the order, the replica or the colours change.
+function heatImage() {
+  const paper = css("paper");
+  if (heat.image?.paper !== paper) {
+    const { pairs, weight } = model.prior;
+    const { rows, columns, most } = heat;
+    const [rowOf, columnOf] = [rows, columns].map((units) => new Map(units.map((unit, at) => [unit, at])));
+    const values = new Float32Array(rows.length * columns.length);
+    weight.forEach((value, k) => {
+      const [i, j] = [pairs[2 * k], pairs[2 * k + 1]];
+      [[i, j], [j, i]].forEach(([row, column]) => {
+        if (!rowOf.has(row) || !columnOf.has(column)) return; // of two sides, each pair is there once
+        values[rowOf.get(row) * columns.length + columnOf.get(column)] = shade(value / most);
+      });
+    });
     const small = document.createElement("canvas");
-    paint(small, values, left, right, true);
-    heat.image = { key, small };
+    paint(small, values, rows.length, columns.length, true);
+    heat.image = { paper, small };
   }
-  Object.assign(canvas, { width: right * scale, height: left * scale });
+  return heat.image.small;
+}
+
+function showHeat() {
+  const canvas = $("heat");
+  if (!canvas.offsetParent) return; // on another tab
+  const [height, width] = [heat.rows.length, heat.columns.length];
+  const scale = Math.max(1, Math.floor(600 / Math.max(height, width))); // so that a frame around one square is visible
+  Object.assign(canvas, { width: width * scale, height: height * scale });
   const context = canvas.getContext("2d");
   context.imageSmoothingEnabled = false;
-  context.drawImage(heat.image.small, 0, 0, canvas.width, canvas.height);
+  context.drawImage(heatImage(), 0, 0, canvas.width, canvas.height);
   context.strokeStyle = css("ink");
   context.lineWidth = 2;
   const at = (index, size) => Math.max(1, Math.min(size * scale - scale - 5, index * scale - 2)); // the frame stays inside
-  context.strokeRect(at(heat.column, right), at(heat.row, left), scale + 4, scale + 4);
-  const [i, j] = [rows[heat.row], columns[heat.column]];
-  const value = weight[i * right + j];
-  const words = `L${i} and R${j}: coupling ${signed(value)}. With all other bits fixed, setting one to 1 `
-    + `multiplies the odds of the other by e^${signed(value)} = ${Math.exp(value).toPrecision(3)}.`;
+  context.strokeRect(at(heat.column, width), at(heat.row, height), scale + 4, scale + 4);
+  const words = pairWords(heat.rows[heat.row], heat.columns[heat.column]);
   if ($("heat-words").textContent !== words) $("heat-words").textContent = words; // screen readers announce every write
+}
+
+function pairWords(i, j) {
+  const value = couplingOf(model.prior, i, j);
+  if (i === j) return `${nameOf(i)} twice: a bit has no coupling with itself.`;
+  if (value === undefined) return `${nameOf(i)} and ${nameOf(j)}: no coupling in this graph.`;
+  return `${nameOf(i)} and ${nameOf(j)}: coupling ${signed(value)}. With all other bits fixed, setting one to 1 `
+    + `multiplies the odds of the other by e^${signed(value)} = ${Math.exp(value).toPrecision(3)}.`;
 }
 
 views.push(showHeat);

@@ -33,6 +33,7 @@ function adopt() {
 }
 
 function showDensity() {
+  if (!$("density").offsetParent) return; // on another tab
   adopt();
   const family = FAMILIES[soft.family];
   const [low, high] = ends();

@@ -33,11 +33,27 @@ function ink(from, to) {
   stroke(image, from, to, pen, $("eraser").getAttribute("aria-pressed") === "true" ? 0 : 1);
   mark(null);
   setImage(image);
+  tell("Your image has changed: it is encoded to its most likely bits, and they are decoded.");
 }
 
 // Mark the test image that is shown, if any.
 function mark(button) {
   Array.from($("strip").children).forEach((one) => one.setAttribute("aria-pressed", String(one === button)));
+}
+
+// Show a test image; `encodeIt` computes its bits.
+function pick(index, encodeIt) {
+  const button = $("strip").children[index];
+  mark(button);
+  state.image = Uint8Array.from(images[index]);
+  encodeIt();
+  const { left, right } = $("strip").getBoundingClientRect();
+  const box = button.getBoundingClientRect();
+  if (box.left < left || box.right > right) $("strip").scrollLeft += box.left - left; // a single row on narrow screens
+}
+
+function shownImage() {
+  return Array.from($("strip").children).findIndex((one) => one.getAttribute("aria-pressed") === "true");
 }
 
 function startDrawing() {
@@ -67,9 +83,15 @@ function startDrawing() {
   slider.addEventListener("input", () => { pen = Number(slider.value); showPen(); });
   const showPen = () => { $("pen-value").textContent = `${pen} px`; };
   showPen();
-  $("clear").addEventListener("click", () => { mark(null); setImage(new Uint8Array(model.pixels)); });
+  $("clear").addEventListener("click", () => {
+    mark(null);
+    setImage(new Uint8Array(model.pixels));
+    tell("Cleared: the empty image is encoded. Draw on it.");
+  });
   $("eraser").addEventListener("click", () => {
-    $("eraser").setAttribute("aria-pressed", String($("eraser").getAttribute("aria-pressed") !== "true"));
+    const on = $("eraser").getAttribute("aria-pressed") !== "true";
+    $("eraser").setAttribute("aria-pressed", String(on));
+    tell(on ? "The pen now erases." : "The pen now draws.");
   });
 }
 
@@ -90,8 +112,12 @@ function keyOnCanvas(event) {
 
 function startStrip() {
   const strip = $("strip");
-  model.images.forEach((image, index) => {
-    const button = thumbnail(image, `Test image ${index + 1}`, () => { mark(button); setImage(image); });
+  images.forEach((image, index) => {
+    const button = thumbnail(image, `Test image ${index + 1}`, () => {
+      setRunning(false);
+      pick(index, () => encodeImage(mostLikely));
+      tell(`Test image ${index + 1} is encoded to its most likely bits, and they are decoded.`);
+    });
     button.tabIndex = index ? -1 : 0;
     strip.append(button);
   });

@@ -5,6 +5,11 @@ function unpack(data) {
   return new Float32Array(Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0)).buffer);
 }
 
+// Little-endian unsigned 16-bit integers: numbers of units.
+function unpackUnits(data) {
+  return new Uint16Array(Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0)).buffer);
+}
+
 // Rows of bits, eight per byte, most significant bit first; each row starts a new byte.
 function unpackBits(data, rows, columns) {
   const text = atob(data);
@@ -13,19 +18,28 @@ function unpackBits(data, rows, columns) {
     Uint8Array.from({ length: columns }, (_, i) => (text.charCodeAt(row * stride + (i >> 3)) >> (7 - (i & 7))) & 1));
 }
 
-// The payload of the page, with arrays instead of text.
-function unpackModel(payload) {
+// One replica of the data of the page, with arrays instead of text.
+function unpackReplica(data, images, index) {
+  const one = data.replicas[index];
   const net = (layers) => layers.map((layer) => ({ ...layer, weight: unpack(layer.weight), bias: unpack(layer.bias) }));
-  const { rbm, smoothing, check, height, width } = payload;
-  const units = payload.groups * payload.bits;
+  const { prior, smoothing, check } = one;
+  const units = data.groups * data.bits;
   return {
-    ...payload,
+    ...data,
+    ...one,
+    index,
     units,
-    pixels: height * width,
-    images: unpackBits(payload.images, payload.count, height * width),
-    encoder: payload.encoder.map(net),
-    decoder: net(payload.decoder),
-    rbm: { ...rbm, bias: unpack(rbm.bias), weight: unpack(rbm.weight) },
+    pixels: data.height * data.width,
+    images,
+    encoder: one.encoder.map(net),
+    decoder: net(one.decoder),
+    prior: boltzmann({
+      ...prior,
+      bias: unpack(prior.bias),
+      weight: unpack(prior.weight),
+      edges: prior.edges && unpackUnits(prior.edges),
+      blocks: prior.blocks && unpackUnits(prior.blocks),
+    }),
     smoothing: { ...smoothing, width: smoothing.width && unpack(smoothing.width) },
     check: {
       bits: unpackBits(check.bits, 1, units)[0],

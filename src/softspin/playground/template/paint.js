@@ -24,6 +24,10 @@ function css(name, alpha = 1) {
   return `rgb(${colours()[name].join(" ")} / ${alpha})`;
 }
 
+function element(name, text = "", className = "") {
+  return Object.assign(document.createElement(name), { textContent: text, className });
+}
+
 // Values from 0 (paper) to 1 (ink); signed ones from -1 (orange) over 0 (paper) to 1 (blue).
 function paint(canvas, values, height, width, signed = false) {
   const { paper, ink, blue, orange } = colours();

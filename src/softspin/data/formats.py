@@ -1,0 +1,158 @@
+"""Files of images: .npy, .npz, .pt and .csv. No code in a file is executed."""
+
+from __future__ import annotations
+
+import csv
+import pickle
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from softspin.data.inputs import Images, tensor_array
+from softspin.data.keys import find_keys, is_label
+from softspin.data.limits import GIB, check_memory, check_zip
+from softspin.data.readers import UNREADABLE, one_line
+from softspin.errors import DataError
+
+MAP_ABOVE = GIB
+"""A .npy file of more bytes stays on disk and is read batch by batch. Smaller ones are read whole, which is faster."""
+_TEXT_FACTOR = 4
+"""A value in a table of text takes at least two characters, and eight bytes when it is parsed."""
+
+
+def read_file(path: Path, limit: float | None = None) -> dict[str, Images]:
+    """Read the images and labels of a file by split.
+
+    Args:
+        path: A .npy, .npz, .pt or .csv file.
+        limit: Most memory, in GiB, that the arrays may take, see :func:`softspin.data.limits.memory_limit`.
+
+    Returns:
+        Images of `train`, and of `valid` and `test` if the file has them.
+
+    Raises:
+        DataError: The file does not exist, has another format, is damaged or too large.
+    """
+    if path.suffix.lower() not in READERS:
+        raise DataError(f"cannot read {path}: expected a {', '.join(READERS)} file or a folder of images")
+    if not path.is_file():
+        raise DataError(f"there is no file {path}")
+    try:
+        return READERS[path.suffix.lower()](path, limit)
+    except (*UNREADABLE, OverflowError, MemoryError) as error:
+        raise DataError(f"cannot read {path}: {one_line(error)}") from error
+
+
+def _read_npy(path: Path, limit: float | None) -> dict[str, Images]:
+    if path.stat().st_size > MAP_ABOVE:
+        return {"train": Images(np.load(path, mmap_mode="r", allow_pickle=False))}
+    with path.open("rb") as stream:
+        if zipfile.is_zipfile(stream):
+            return _read_npz(path, limit)
+        stream.seek(0)
+        return {"train": Images(np.load(stream, allow_pickle=False))}
+
+
+def _read_npz(path: Path, limit: float | None) -> dict[str, Images]:
+    with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+        if not hasattr(archive, "files"):  # a .npy file with another ending
+            return {"train": Images(np.array(archive))}
+        keys = find_keys(archive.files, str(path))
+        names = {*keys.images.values(), *(keys.labels[part] for part in keys.labels if part in keys.images)}
+        check_zip(path, limit, names | {f"{name}.npy" for name in names})
+        return _by_part({name: _member(path, archive, name) for name in names}, path)
+
+
+def _member(path: Path, archive: Any, name: str) -> NDArray[Any]:
+    """One array of a .npz file. Its header is checked first: NumPy allocates whatever size it claims."""
+    member = name if name in archive.zip.namelist() else f"{name}.npy"
+    with archive.zip.open(member) as stream:
+        version = np.lib.format.read_magic(stream)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(stream)
+    claimed, stored = int(np.prod(shape, dtype=object)) * dtype.itemsize, archive.zip.getinfo(member).file_size
+    if claimed > stored:
+        raise DataError(f"{path} is damaged: '{name}' claims {claimed:,} bytes, but {stored:,} are stored")
+    return np.asarray(archive[name])
+
+
+def _read_torch(path: Path, limit: float | None) -> dict[str, Images]:
+    """Tensors only: `weights_only` restricts the unpickler, so that no code in the file can run."""
+    if zipfile.is_zipfile(path):
+        check_zip(path, limit)
+    else:
+        check_memory(path.stat().st_size, str(path), limit)
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, AttributeError, TypeError, IndexError) as error:
+        raise DataError(
+            f"cannot read {path}: it is damaged, or holds objects other than tensors, which are never loaded; "
+            "save tensors by torch.save"
+        ) from error
+    if isinstance(found, tuple | list) and 1 <= len(found) <= 2 and all(isinstance(one, torch.Tensor) for one in found):
+        found = dict(zip(("x", "y"), found, strict=False))  # the files of torchvision hold (images, labels)
+    if isinstance(found, torch.Tensor):
+        return {"train": Images(tensor_array(found))}
+    tensors = found if isinstance(found, Mapping) else {}
+    arrays = {str(name): tensor_array(one) for name, one in tensors.items() if isinstance(one, torch.Tensor)}
+    if not arrays:
+        raise DataError(
+            f"{path} holds a {type(found).__name__}; expected a tensor, or a dict of tensors named train, test"
+        )
+    return _by_part(arrays, path)
+
+
+def _read_csv(path: Path, limit: float | None) -> dict[str, Images]:
+    """One image per line. A first line of names is skipped; a column named label holds labels."""
+    check_memory(_TEXT_FACTOR * path.stat().st_size, str(path), limit)
+    with path.open(encoding="utf-8-sig", newline="") as stream:
+        first = stream.readline()
+        separator = next((mark for mark in (",", ";", "\t") if mark in first), ",")
+        names = next(csv.reader([first], delimiter=separator), [])
+        header = not all(_is_number(name) for name in names)
+        if not header:
+            stream.seek(0)
+        table = np.loadtxt(stream, delimiter=separator, dtype=np.float64, ndmin=2, comments=None)
+    labeled = [number for number, name in enumerate(names) if header and is_label(name)]
+    if len(labeled) > 1:
+        raise DataError(f"{path} has {len(labeled)} columns of labels; keep one")
+    labels = None
+    if labeled:
+        labels = table[:, labeled[0]]
+        labels = labels.astype(np.int64) if (labels == np.rint(labels)).all() else labels
+        table = np.delete(table, labeled, axis=1)
+    # Text has no type: whole numbers up to 255 are bytes.
+    whole = table.size and np.isfinite(table).all() and (table == np.rint(table)).all()
+    if whole and table.min() >= 0 and 1 < table.max() <= 255:
+        table = table.astype(np.uint8)
+    return {"train": Images(table, labels)}
+
+
+READERS: dict[str, Callable[[Path, float | None], dict[str, Images]]] = {
+    ".npy": _read_npy,
+    ".npz": _read_npz,
+    ".pt": _read_torch,
+    ".csv": _read_csv,
+}
+"""Functions that read a file, by its ending."""
+
+
+def _by_part(arrays: Mapping[str, NDArray[Any]], path: Path) -> dict[str, Images]:
+    keys = find_keys(arrays, str(path))
+    return {
+        part: Images(arrays[name], arrays[keys.labels[part]] if part in keys.labels else None)
+        for part, name in keys.images.items()
+    }
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,127 @@
+"""Checks of pixel values, a chunk of images at a time, so that an array on disk is never read whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from softspin.data.notices import notice
+from softspin.errors import ShapeError, SupportError
+
+CHUNK_BYTES = 1 << 24
+"""Bytes of an array that are looked at in one piece."""
+WHITE = 255
+"""Largest gray level of a byte."""
+_OVERSHOOT = 0.1
+"""Interpolation exceeds [0, 1] by less than this."""
+
+
+class Levels(NamedTuple):
+    """How the values of several arrays become bits or gray levels."""
+
+    divisors: dict[str, int]
+    """What the values of each array are divided by: 1, or 255 for bytes."""
+    binary: bool
+    """Whether all values are 0 or 1 after the division."""
+
+
+class _Range(NamedTuple):
+    """Values of one array: the ends, and whether there is nothing between certain ones."""
+
+    low: float
+    high: float
+    bits: bool
+    """All values are 0 or 1."""
+    extremes: bool
+    """All values are 0 or 255."""
+    spins: bool
+    """All values are -1 or 1."""
+
+
+def chunks(array: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
+    """Pieces of an array along its first dimension, each with the index of its first row."""
+    rows = max(1, CHUNK_BYTES // max(1, array[:1].nbytes))
+    for start in range(0, len(array), rows):
+        yield start, np.asarray(array[start : start + rows])
+
+
+def find_levels(arrays: Mapping[str, NDArray[Any]]) -> Levels:
+    """Check the values of arrays of images, and find how they become gray levels in [0, 1].
+
+    Bytes (uint8) of which any is greater than 1 are gray levels 0 .. 255; a warning says that they are divided by 255.
+
+    Args:
+        arrays: Arrays `(images, ...)` by the name of their split.
+
+    Returns:
+        The divisor of each array, and whether all values are then bits.
+
+    Raises:
+        ShapeError: An array is empty, or its images have another shape than the first one's.
+        SupportError: Values are not numbers, NaN, or outside [0, 1].
+    """
+    first, *_ = arrays.items()
+    ranges = {}
+    for part, array in arrays.items():
+        if array.ndim < 2 or array.size == 0:
+            raise ShapeError(f"{part} must have shape (images, ...) and not be empty; it has shape {array.shape}")
+        if array.shape[1:] != first[1].shape[1:]:
+            raise ShapeError(f"images of {part} have shape {array.shape[1:]}, those of {first[0]} {first[1].shape[1:]}")
+        ranges[part] = _range(part, array)
+    of_bytes = [part for part, array in arrays.items() if array.dtype == np.uint8]
+    scaled = of_bytes if any(ranges[part].high > 1 for part in of_bytes) else []
+    for part, found in ranges.items():
+        if part not in scaled:
+            _check_unit(part, found)
+    if scaled:
+        notice(f"the gray levels of {', '.join(scaled)} are bytes (uint8); they were divided by {WHITE}")
+    divisors = {part: WHITE if part in scaled else 1 for part in arrays}
+    return Levels(divisors, all(one.extremes if part in scaled else one.bits for part, one in ranges.items()))
+
+
+def to_gray(array: NDArray[Any], divisor: int) -> NDArray[np.float32]:
+    """Gray levels in [0, 1], float32."""
+    gray = array.astype(np.float32)
+    return gray if divisor == 1 else gray / np.float32(divisor)
+
+
+def to_bits(array: NDArray[Any]) -> NDArray[np.uint8]:
+    """Bits of an array that has two values, of which one is 0."""
+    return (array != 0).astype(np.uint8)
+
+
+def _range(part: str, array: NDArray[Any]) -> _Range:
+    if array.dtype.kind not in "buif":
+        raise SupportError(f"{part} must hold booleans, integers or floats, not {array.dtype}")
+    lows, highs, bits, extremes, spins = [], [], True, True, True
+    for start, some in chunks(array):
+        if some.dtype.kind == "f" and (missing := np.isnan(some)).any():
+            image, *pixel = (int(index) for index in np.argwhere(missing)[0])
+            at = ", ".join(map(str, (start + image, *pixel)))
+            raise SupportError(f"{part} contains NaN, first at index [{at}]; gray levels must be in [0, 1]")
+        lows.append(some.min())
+        highs.append(some.max())
+        zero, one = some == 0, some == 1
+        bits = bits and bool((zero | one).all())
+        extremes = extremes and bool((zero | (some == WHITE)).all())
+        spins = spins and highs[-1] == 1 and bool((one | (some == -1)).all())
+    return _Range(float(min(lows)), float(max(highs)), bits, extremes, spins)
+
+
+def _check_unit(part: str, found: _Range) -> None:
+    low, high = found.low, found.high
+    if low >= 0 and high <= 1:
+        return
+    hint = ""
+    if low >= 0 and 2 <= high <= WHITE:
+        hint = f"; divide gray levels of 0 .. {WHITE} by {WHITE}"
+    elif found.spins:
+        hint = "; convert spins with (x + 1) / 2"
+    elif low >= -_OVERSHOOT and high <= 1 + _OVERSHOOT:
+        hint = "; clip them to [0, 1]"
+    elif low >= -1 and high <= 1:
+        hint = "; rescale values in [-1, 1] with (x + 1) / 2"
+    raise SupportError(f"values of {part} are from {low:g} to {high:g}, but must be in [0, 1]{hint}")

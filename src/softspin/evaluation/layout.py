@@ -1,0 +1,84 @@
+"""How flattened images of any shape are drawn: as gray or color pictures."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+COLORS = 3
+"""Channels of a color picture."""
+_MOST_OBLONG = 2
+"""A flat image of h x w pixels is drawn in this form if w is at most so many times h."""
+
+
+def rectangle(pixels: int) -> tuple[int, int]:
+    """The (height, width) closest to a square with exactly so many pixels.
+
+    >>> rectangle(784), rectangle(12), rectangle(7)
+    ((28, 28), (3, 4), (1, 7))
+    """
+    height = next(size for size in range(math.isqrt(pixels), 0, -1) if pixels % size == 0)
+    return height, pixels // height
+
+
+def picture_size(shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Height, width and channels (1 or 3) of the picture of an image of any shape.
+
+    (H, W, 3) and (3, H, W) are colors. Other images of three dimensions and more are drawn one channel below the other.
+    A flat image is a square if its size allows it, else a rectangle; where there is no good one, a square with a rest.
+
+    >>> picture_size((28, 28)), picture_size((784,)), picture_size((16, 16, 3)), picture_size((3, 16, 12))
+    ((28, 28, 1), (28, 28, 1), (16, 16, 3), (16, 12, 3))
+    >>> picture_size((1, 9, 9)), picture_size((2, 4, 5)), picture_size((4, 5, 2)), picture_size((7,))
+    ((9, 9, 1), (8, 5, 1), (8, 5, 1), (3, 3, 1))
+
+    Args:
+        shape: Shape of an image.
+
+    Returns:
+        Height, width, channels.
+    """
+    if len(shape) > 2:
+        shape = tuple(size for size in shape if size > 1) or (1,)
+    if len(shape) == 1:
+        height, width = rectangle(shape[0])
+        if width > _MOST_OBLONG * height:
+            height = width = math.ceil(math.sqrt(shape[0]))
+        return height, width, 1
+    if len(shape) == 3 and COLORS in (shape[2], shape[0]):
+        height, width = shape[:2] if shape[2] == COLORS else shape[1:]
+        return height, width, COLORS
+    if _channels_last(shape):
+        shape = (shape[2], *shape[:2])
+    return math.prod(shape[:-1]), shape[-1], 1
+
+
+def as_pictures(images: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Flattened images `(n, pixels)` as pictures `(n, height, width, channels)`; what is missing in a square is NaN.
+
+    Args:
+        images: Images, `(n, pixels)`.
+        shape: Shape of an image.
+
+    Returns:
+        Pictures, float32, on the CPU.
+    """
+    height, width, channels = picture_size(shape)
+    images = images.detach().to("cpu", torch.float32)
+    if len(shape) > 2:
+        shape = tuple(size for size in shape if size > 1) or (1,)
+    if channels == COLORS and shape[2] != COLORS:
+        return images.reshape(-1, *shape).permute(0, 2, 3, 1)
+    if channels == 1 and _channels_last(shape):
+        images = images.reshape(-1, *shape).permute(0, 3, 1, 2).flatten(1)
+    missing = height * width * channels - images.shape[1]
+    if missing:
+        images = torch.cat([images, images.new_full((len(images), missing), torch.nan)], dim=1)
+    return images.reshape(-1, height, width, channels)
+
+
+def _channels_last(shape: tuple[int, ...]) -> bool:
+    """Whether the last of three dimensions is that of two or four channels."""
+    return len(shape) == 3 and shape[2] in (2, 4) and shape[2] < min(shape[:2])

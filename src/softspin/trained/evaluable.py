@@ -1,0 +1,114 @@
+"""The likelihood of a trained model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from softspin.data import as_images
+from softspin.data.inputs import as_array
+from softspin.distributions import Boltzmann
+from softspin.evaluation import Likelihood, evaluate, log_z_for
+from softspin.evaluation.partition import check_log_z
+from softspin.samplers import LogZ
+from softspin.trained.arguments import read_log_z, read_mask, read_seed, single
+from softspin.trained.shareable import Shareable
+
+
+class Evaluable(Shareable):
+    """A model with its likelihood and log Z. Arguments as in :class:`softspin.Model`."""
+
+    _log_z: tuple[Boltzmann, LogZ] | None = None
+    """The prior for which log Z was estimated, and the estimate."""
+
+    def log_z(self, *, temperatures: int | None = None, chains: int | None = None, seed: int = 0) -> LogZ[Any]:
+        """Estimate log Z of the prior.
+
+        log Z is exact for small Boltzmann machines. Otherwise it is estimated by annealed importance sampling in both
+        directions, which brackets it.
+
+        Args:
+            temperatures: Annealing temperatures; by default the setting `test_temperatures`.
+            chains: Annealed chains; by default the setting `test_chains`.
+            seed: Seed of the random numbers.
+
+        Returns:
+            Value, interval and standard error: floats for one replica, tensors `(R,)` for several.
+
+        Raises:
+            SupportError: The parameters are too large for a finite log Z.
+
+        Warns:
+            LogZWarning: States were found that annealing misses; the interval is then one of bounds.
+        """
+        found = self._estimate_log_z(temperatures, chains, read_seed(seed))
+        return single(found) if self.net.replicas == 1 else found
+
+    def nll(
+        self, x: Any, *, samples: int | None = None, log_z: LogZ[Any] | None = None, seed: int = 0
+    ) -> Likelihood[Any]:
+        """Estimate the negative log-likelihood by importance sampling.
+
+        -log p(x) is estimated as -log 1/K sum_k p(x, z_k) / q(z_k | x), in nats. log Z of the prior is estimated at the
+        first call and reused until the prior changes.
+
+        Args:
+            x: Images `(N, *shape)` or `(N, pixels)`, in any form that :func:`softspin.data.as_images` accepts. Gray
+                levels are binarized with a fixed seed.
+            samples: Importance samples K of each image; by default the setting `test_samples`.
+            log_z: An estimate to use instead of the model's own.
+            seed: Seed of the random numbers.
+
+        Returns:
+            Mean over images with its standard error, and the interval that follows from that of log Z: floats for one
+            replica, tensors `(R,)` for several. `nll_per_image` has the NLL of every image, `(N,)` or `(R, N)`.
+
+        Raises:
+            ShapeError: The images do not have the model's number of pixels, there are none, or `log_z` does not have
+                one value per replica.
+            SupportError: A pixel value is outside the support of the likelihood.
+
+        References:
+            Burda, Grosse, Salakhutdinov (2016), Importance Weighted Autoencoders, arXiv:1509.00519.
+        """
+        rows, samples = self._images(x), self.config.test_samples if samples is None else samples
+        seed = read_seed(seed)
+        known = self._known_log_z(seed) if log_z is None else read_log_z(log_z, self.net.replicas)
+        found = evaluate(self.net, rows, log_z=known, samples=samples, seed=seed, per_image=True, diagnose=True)
+        return single(found) if self.net.replicas == 1 else found
+
+    def _estimate_log_z(self, temperatures: int | None, chains: int | None, seed: int) -> LogZ:
+        config = self.config
+        found = log_z_for(
+            self.net,
+            temperatures=config.test_temperatures if temperatures is None else temperatures,
+            chains=config.test_chains if chains is None else chains,
+            seed=seed,
+        )
+        check_log_z(found)
+        return found
+
+    def _known_log_z(self, seed: int) -> LogZ:
+        """The estimate for the present prior, whose parameters a user may have changed since the last one."""
+        with torch.no_grad():
+            prior = self.net.prior(validate=False)
+            now = prior.with_parameters(prior.bias.detach().clone(), prior.couplings.detach().clone())
+        if self._log_z is not None:
+            before, found = self._log_z
+            same = before.bias.device == now.bias.device and before.bias.dtype == now.bias.dtype
+            if same and torch.equal(before.bias, now.bias) and torch.equal(before.couplings, now.couplings):
+                return found
+        self._log_z = now, self._estimate_log_z(None, None, seed)
+        return self._log_z[1]
+
+    def _images(self, x: Any, missing: Any = None) -> Tensor:
+        """Images of a user as `(N, pixels)`, checked; values of missing pixels are replaced by 0 and not checked."""
+        if missing is not None:
+            given = torch.from_numpy(as_array("images", x).array)
+            rows = given.flatten(1) if given.ndim > 1 else given[None]
+            x = rows.masked_fill(read_mask(missing, len(rows), self.shape), 0).reshape(given.shape)
+        rows = as_images(x, self.shape, self.net.likelihood.check_data)
+        self.net.likelihood.check_data(rows)
+        return rows.to(self.net.mean)

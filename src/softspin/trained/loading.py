@@ -1,0 +1,82 @@
+"""Load a model from a run directory or a shared file."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from pathlib import Path
+
+from softspin.config import Config
+from softspin.errors import ConfigError, RunError, ShapeError, SupportError
+from softspin.evaluation.stored import check_stored
+from softspin.model import restore
+from softspin.provenance import find_device
+from softspin.sharing import files
+from softspin.sharing.metadata import describe_checkpoint
+from softspin.trained.model import Model
+from softspin.training import checkpoint
+from softspin.training.results import RUN, check_checkpoint, read_result, read_run
+
+
+def load(path: str | os.PathLike[str], which: str = "best", *, device: str = "auto") -> Model:
+    """Load a model from a run directory, or from a shared folder or file. Runs no code from it.
+
+    A run with custom networks cannot be loaded this way: build the networks yourself and read their parameters by
+    :func:`softspin.training.checkpoint.load`.
+
+    Example:
+        >>> import softspin
+        >>> model = softspin.load("runs/mnist")  # doctest: +SKIP
+        >>> images = model.sample(16)  # doctest: +SKIP
+
+    Args:
+        path: Run directory, or what :meth:`Model.save` wrote.
+        which: Checkpoint: `"best"` by validation NLL, or `"last"`.
+        device: `"auto"`, `"cpu"` or `"cuda"`.
+
+    Returns:
+        The model, with the metadata of its run.
+
+    Raises:
+        ConfigError: `which` is not a checkpoint, or a shared model does not hold it.
+        RunError: There is no model at `path`, or it does not fit its config.
+        CheckpointError: The checkpoint is damaged, or of another format.
+        SharingError: The shared model cannot be read.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise RunError(f"the path of a model must be a string or a Path, not {type(path).__name__}")
+    path, device = Path(path), Config(device=device).device
+    if which not in ("best", "last"):
+        raise ConfigError(f"'{which}' is not a checkpoint; it must be best or last")
+    if not (path / RUN).exists() and files.is_shared(path):
+        net, config, metadata = files.read(path)
+        if which == "last" != metadata.which:
+            raise ConfigError(f"{path} is a shared model with the 'best' parameters, not 'last'; use which='best'")
+        if metadata.result is not None and len(metadata.result) == net.replicas:
+            metadata = dataclasses.replace(metadata, result=check_stored(net, metadata.result))
+        return Model(net.to(find_device(device)), config, metadata.data.shape, path, metadata)
+    if not (path / RUN).exists():
+        raise RunError(f"no model in {path}; expected {RUN} of a run, or {files.TENSORS} of a shared model")
+    run = read_run(path)
+    config = run.read_config()
+    rows = None
+    with contextlib.suppress(RunError):  # a damaged result does not make the model unusable
+        rows = read_result(path)  # before the checkpoint: once there are rows, the best parameters no longer change
+    if not checkpoint.exists(path, which):
+        hint = "use which='last'"
+        if not checkpoint.exists(path, "last"):
+            hint = "training has not written one; resume it: softspin train --resume"
+        raise RunError(f"no checkpoint '{which}' in {path} yet; {hint}")
+    tensors, meta = checkpoint.load(path, which)
+    check_checkpoint(config, meta, path)
+    if which == "last":
+        tensors = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
+    try:
+        net = restore(config, tensors, run.data.shape)
+    except (ShapeError, SupportError) as error:
+        raise RunError(
+            f"the checkpoint in {path} does not fit its config (was it made with custom networks?): {error}"
+        ) from None
+    metadata = describe_checkpoint(run, which, meta, rows)
+    return Model(net.to(find_device(device)), config, run.data.shape, path, metadata)

@@ -1,0 +1,324 @@
+"""A trained model in use: sample, encode, decode, fill in missing pixels, likelihood."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from softspin.data import Dataset
+from softspin.data.dataset import DataSpec
+from softspin.distributions import Boltzmann
+from softspin.distributions.conditional import Clamp
+from softspin.errors import ShapeError
+from softspin.evaluation.draws import replica_keys, uniforms
+from softspin.evaluation.running import evaluating
+from softspin.numerics import real_tensor
+from softspin.samplers.primitives import check_count, split_replicas
+from softspin.trained.arguments import read_mask, read_seed
+from softspin.trained.evaluable import Evaluable
+from softspin.trained.inpainting import fill_in
+from softspin.trained.own import net_of_parts
+from softspin.trained.posterior import likely_bits, posterior_means
+from softspin.trained.prior_samples import prior_bits
+from softspin.trained.shareable import ReplicaChoice
+
+ROWS = 1024
+"""Images that go through the networks in one batch."""
+
+
+class Model(Evaluable):
+    """A trained discrete VAE, with one replica or several.
+
+    The model is p(x, z) = p(x | z) p(z): the prior p(z) is a Boltzmann machine over D bits, the decoder gives p(x | z),
+    and the encoder gives the approximate posterior q(z | x). Get a model from :func:`softspin.fit`,
+    :func:`softspin.load`, :meth:`from_pretrained` or :meth:`from_parts`. It is a `torch.nn.Module`: `to`, `parameters`
+    and `state_dict` work as usual. The methods below compute no gradients and change no parameters.
+
+    With several replicas, methods take `replica`: a number from 0, or `"best"` for the lowest validation NLL. By
+    default it is the best one of a grid of beta, and 0 otherwise (:attr:`default_replica`).
+
+    Example:
+        >>> import softspin
+        >>> model = softspin.load("runs/model")  # doctest: +SKIP
+        >>> model.sample(16).shape  # doctest: +SKIP
+        torch.Size([16, 28, 28])
+
+    Args:
+        net: The networks and the prior; set to evaluation mode.
+        config: The settings of the run.
+        shape: Shape of an image.
+        folder: Run directory or file that the model comes from.
+        metadata: Run, checkpoint, data and result of the parameters; :meth:`save` needs it.
+    """
+
+    @classmethod
+    def from_parts(
+        cls,
+        encoder: Sequence[nn.Module],
+        decoder: nn.Module,
+        prior: Boltzmann,
+        data: Dataset | DataSpec,
+        *,
+        method: str = "dvae#-power",
+    ) -> Model:
+        """Make a model of networks and a prior from your own training loop. All are copied.
+
+        The encoder of group g maps the image minus the mean of the training data, and the bits of the groups before
+        it, concatenated, to the logits of its group. The decoder maps all bits to logits of the pixels; the logit of
+        the pixel's mean is added.
+
+        Args:
+            encoder: One network for each group of bits.
+            decoder: Network from all bits to the pixels.
+            prior: Prior p(z), without replicas.
+            data: The data set, or its shape and mean.
+            method: Name of the training method, for the config; no result depends on it.
+
+        Returns:
+            The model, in evaluation mode.
+
+        Raises:
+            ConfigError: The units of the prior do not divide into the groups.
+            ShapeError: A network has the wrong input or output size, or the prior has replicas.
+        """
+        spec = data.spec if isinstance(data, Dataset) else data
+        name = data.name if isinstance(data, Dataset) else "custom"
+        net, config = net_of_parts(encoder, decoder, prior, spec, method=method, data=name)
+        return cls(net, config, spec.shape)
+
+    def forward(self, x: Any) -> Tensor:
+        """The same as :meth:`reconstruct`.
+
+        Args:
+            x: Images `(N, *shape)` or `(N, pixels)`, in any form that :func:`softspin.data.as_images` accepts. Gray
+                levels are binarized with a fixed seed.
+
+        Returns:
+            Pixel probabilities `(N, *shape)`.
+        """
+        return self.reconstruct(x)
+
+    def prior(self, replica: ReplicaChoice = None) -> Boltzmann:
+        """The prior p(z) of one replica.
+
+        Args:
+            replica: Which replica, or `"best"`.
+
+        Returns:
+            A Boltzmann distribution over D bits, without gradients.
+
+        Raises:
+            SupportError: There is no such replica.
+        """
+        return split_replicas(self.net.prior())[self.choose_replica(replica)].validated()
+
+    def sample(
+        self, n: int = 1, *, clamp: Clamp | None = None, replica: ReplicaChoice = None, seed: int | None = None
+    ) -> Tensor:
+        """Generate images: draw bits from the prior, some of them clamped if wanted, and decode them.
+
+        Args:
+            n: Number of images.
+            clamp: Values 0 or 1 of some bits, by index. The other bits are drawn given these.
+            replica: Which replica, or `"best"`.
+            seed: Seed of the random numbers; by default the images are new each time, from torch's generator.
+
+        Returns:
+            Pixel probabilities `(n, *shape)`, the mean of p(x | z).
+
+        Raises:
+            SupportError: There is no such replica or bit, or `n` is not a positive integer.
+        """
+        replica = self.choose_replica(replica)
+        return self.decode(self.sample_bits(n, clamp=clamp, replica=replica, seed=seed), replica=replica)
+
+    def sample_bits(
+        self, n: int = 1, *, clamp: Clamp | None = None, replica: ReplicaChoice = None, seed: int | None = None
+    ) -> Tensor:
+        """Draw latent bits from the prior: population annealing, then 100 Gibbs sweeps.
+
+        With clamped bits the other ones are drawn from the prior given these, which is again a Boltzmann machine. If at
+        most 20 units must be enumerated for it, the draws are exact and independent.
+
+        Args:
+            n: Number of draws.
+            clamp: Values 0 or 1 of some bits, by index.
+            replica: Which replica, or `"best"`.
+            seed: Seed of the random numbers; by default the bits are new each time, from torch's generator.
+
+        Returns:
+            Bits `(n, D)` in {0, 1}, float32.
+
+        Raises:
+            SupportError: There is no such replica or bit, or `n` is not a positive integer.
+        """
+        check_count("samples", n)
+        return prior_bits(self.prior(replica), n, read_seed(seed), clamp)
+
+    def encode(self, x: Any, *, sample: bool = True, replica: ReplicaChoice = None, seed: int | None = 0) -> Tensor:
+        """Latent bits of images: a draw from the posterior q(z | x), or its most probable bits.
+
+        Args:
+            x: Images `(N, *shape)` or `(N, pixels)`, in any form that :func:`softspin.data.as_images` accepts. Gray
+                levels are binarized with a fixed seed.
+            sample: Whether to draw. If not, each group has its most probable bits given those of the groups before it.
+            replica: Which replica, or `"best"`.
+            seed: Seed of the random numbers, the same by default at each call; None for new draws each time.
+
+        Returns:
+            Bits `(N, D)` in {0, 1}, one set for each image.
+
+        Raises:
+            ShapeError: The images do not have the model's number of pixels, or there are none.
+            SupportError: There is no such replica, or a pixel value is outside the support of the likelihood.
+        """
+        if not sample:
+            return self._each_image(x, replica, 1, None, lambda rows, _: likely_bits(self.net, rows))
+        return self._each_image(x, replica, 1, seed, lambda rows, u: self.net.sample_posterior(rows, u)[0])
+
+    def probabilities(
+        self, x: Any, *, samples: int = 100, replica: ReplicaChoice = None, seed: int | None = 0
+    ) -> Tensor:
+        """Posterior probabilities q(z = 1 | x) of the latent bits.
+
+        With one group of bits they are exact. The bits of later groups depend on those before them; their probabilities
+        are averages over `samples` draws of the earlier groups.
+
+        Args:
+            x: Images `(N, *shape)` or `(N, pixels)`, in any form that :func:`softspin.data.as_images` accepts. Gray
+                levels are binarized with a fixed seed.
+            samples: Draws of the earlier groups for each image.
+            replica: Which replica, or `"best"`.
+            seed: Seed of these draws; None for new ones each time.
+
+        Returns:
+            Probabilities `(N, D)`.
+
+        Raises:
+            ShapeError: The images do not have the model's number of pixels, or there are none.
+            SupportError: There is no such replica, or a pixel value is outside the support of the likelihood.
+        """
+        check_count("samples", samples)
+        samples = samples if len(self.net.encoder) > 1 else 1
+        return self._each_image(x, replica, samples, seed, lambda rows, u: posterior_means(self.net, rows, u))
+
+    def decode(self, z: Tensor, *, replica: ReplicaChoice = None) -> Tensor:
+        """Decode latent bits.
+
+        Args:
+            z: Bits `(N, D)`.
+            replica: Which replica, or `"best"`.
+
+        Returns:
+            Pixel probabilities `(N, *shape)`, the mean of p(x | z).
+
+        Raises:
+            ShapeError: `z` does not have shape `(N, D)`.
+            SupportError: There is no such replica, or `z` does not consist of numbers.
+        """
+        replica = self.choose_replica(replica)
+        bits = real_tensor("bits", z)
+        if bits.ndim != 2 or bits.shape[1] != self.net.units:
+            raise ShapeError(f"bits have shape {tuple(bits.shape)}; expected (N, {self.net.units})")
+        with evaluating(self.net):
+            parts = [some.to(self.net.mean).expand(self.net.replicas, 1, -1, -1) for some in bits.split(ROWS)]
+            pixels = [self.net.likelihood.mean(self.net.decode(some))[replica, 0] for some in parts]
+        return torch.cat(pixels).reshape(len(bits), *self.shape)
+
+    def reconstruct(self, x: Any, *, replica: ReplicaChoice = None, seed: int | None = 0) -> Tensor:
+        """Encode images, draw one set of bits for each, and decode them.
+
+        Args:
+            x: Images `(N, *shape)` or `(N, pixels)`, in any form that :func:`softspin.data.as_images` accepts. Gray
+                levels are binarized with a fixed seed.
+            replica: Which replica, or `"best"`.
+            seed: Seed of the random numbers, the same by default at each call; None for new draws each time.
+
+        Returns:
+            Pixel probabilities `(N, *shape)`.
+
+        Raises:
+            ShapeError: The images do not have the model's number of pixels, or there are none.
+            SupportError: There is no such replica, or a pixel value is outside the support of the likelihood.
+        """
+        replica = self.choose_replica(replica)
+        return self.decode(self.encode(x, replica=replica, seed=seed), replica=replica)
+
+    def inpaint(
+        self,
+        x: Any,
+        mask: Any,
+        *,
+        sample: bool = True,
+        steps: int = 100,
+        candidates: int = 16,
+        replica: ReplicaChoice = None,
+        seed: int | None = None,
+    ) -> Tensor:
+        """Fill in missing pixels: draw from p(x_missing | x_observed).
+
+        One Markov chain for each image alternates between the missing pixels given the bits, which is exact, and the
+        bits given all pixels: `candidates` draws from the encoder and the present bits compete by their importance
+        weights p(x, z) / q(z | x). The conditional distribution is invariant, so the draws are exact in the limit of
+        many steps, whatever the encoder. In a finite number of steps a chain can stay near one of several
+        interpretations of the observed pixels; repeat an image to see several chains. log Z is not needed.
+
+        Args:
+            x: Images `(N, *shape)` or `(N, pixels)`, in any form that :func:`softspin.data.as_images` accepts. Gray
+                levels are binarized with a fixed seed. Values of missing pixels are ignored.
+            mask: True (or 1) where a pixel is missing: one image for all, or one for each.
+            sample: Whether missing pixels are drawn. If not, they are pixel probabilities given the last bits.
+            steps: Steps of the Markov chains.
+            candidates: Candidates for the bits in each step, at least 1. More mix faster and take longer.
+            replica: Which replica, or `"best"`.
+            seed: Seed of the random numbers; by default the draws are new each time, from torch's generator.
+
+        Returns:
+            Images `(N, *shape)`: observed pixels as given, missing ones filled in.
+
+        Raises:
+            ShapeError: Images or mask have another shape.
+            SupportError: An observed pixel is outside the support of the likelihood, the mask is not boolean, or a
+                count is below 1.
+
+        References:
+            Mattei and Frellsen (2018), Leveraging the Exact Likelihood of Deep Latent Variable Models, arXiv:1802.04826
+            (Metropolis-within-Gibbs). Andrieu, Lee and Vihola (2018), Uniform ergodicity of the iterated conditional
+            SMC and geometric ergodicity of particle Gibbs samplers, arXiv:1312.6432 (several candidates).
+        """
+        check_count("steps", steps)
+        check_count("candidates", candidates)
+        replica = self.choose_replica(replica)
+        rows = self._images(x, mask)
+        missing = read_mask(mask, len(rows), self.shape).to(rows.device)
+        generator = torch.Generator(rows.device).manual_seed(read_seed(seed))
+        with evaluating(self.net):
+            drawn, means = fill_in(self.net, rows, missing, replica, steps, candidates, generator)
+        return (drawn if sample else means).reshape(len(rows), *self.shape)
+
+    def _each_image(
+        self,
+        x: Any,
+        replica: ReplicaChoice,
+        samples: int,
+        seed: int | None,
+        query: Callable[[Tensor, Tensor], Tensor],
+    ) -> Tensor:
+        """Call `query(images (R, batch, F), uniforms (R, K, batch, D))`, and average over K; one row per image."""
+        replica = self.choose_replica(replica)
+        rows = self._images(x)
+        keys = replica_keys(read_seed(seed), self.net.replicas, rows.device)
+        which = torch.arange(samples, device=rows.device)
+        parts = []
+        with evaluating(self.net):
+            for some in self._batches(len(rows), samples):
+                u = uniforms(keys, some, which, self.net.units)
+                found = query(rows[some].expand(self.net.replicas, -1, -1), u)
+                parts.append(found[replica].mean(0) if samples > 1 else found[replica, 0])
+        return torch.cat(parts)
+
+    def _batches(self, images: int, samples: int) -> Iterator[Tensor]:
+        yield from torch.arange(images, device=self.net.mean.device).split(max(1, ROWS // samples))

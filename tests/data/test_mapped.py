@@ -1,0 +1,107 @@
+"""Arrays on disk: the same data as in memory, read batch by batch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from training.runs import small
+
+import softspin
+from softspin.data import formats, from_arrays, load
+from softspin.data.mapped import MappedTable
+from softspin.errors import SupportError
+
+KINDS = {
+    "bits": lambda r: r.integers(0, 2, (50, 3, 3)).astype(np.uint8),
+    "float bits": lambda r: r.integers(0, 2, (50, 3, 3)).astype(np.float64),
+    "gray": lambda r: r.random((50, 3, 3)).astype(np.float32),
+    "bytes": lambda r: r.integers(0, 256, (50, 3, 3)).astype(np.uint8),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.filterwarnings("ignore::softspin.errors.DataWarning")
+def test_an_array_on_disk_gives_the_same_data(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    array = KINDS[kind](np.random.default_rng(7))
+    np.save(tmp_path / "a.npy", array)
+    in_memory = load(tmp_path / "a.npy")
+    monkeypatch.setattr(formats, "MAP_ABOVE", 100)
+    monkeypatch.setattr("softspin.data.values.CHUNK_BYTES", 200)
+    monkeypatch.setattr("softspin.data.mapped.CHUNK_BYTES", 200)
+    on_disk = load(tmp_path / "a.npy")
+    assert isinstance(in_memory.train, torch.Tensor)
+    for part in ("train", "valid", "test"):
+        table, wanted = getattr(on_disk, part), getattr(in_memory, part)
+        assert isinstance(table, MappedTable)
+        assert isinstance(table.array, np.memmap)
+        assert (len(table), table.shape, table.dtype) == (len(wanted), wanted.shape, wanted.dtype)
+        index = torch.tensor([[3, 0], [1, 4]])
+        assert torch.equal(table[index], wanted[index])
+        assert torch.equal(table[1:4], wanted[1:4])
+        assert torch.equal(table[[4, 2]], wanted[[4, 2]])
+        assert len(list(table.chunks())) > 1 or len(table) < 10
+    assert on_disk.fingerprint == in_memory.fingerprint
+    assert torch.allclose(on_disk.pixel_mean(), in_memory.pixel_mean(), rtol=1e-6)
+    index = torch.arange(20)
+    batches = [data.batch(index, torch.Generator().manual_seed(1)) for data in (on_disk, in_memory)]
+    assert torch.equal(*batches)
+    assert torch.equal(*[data.every_image(torch.Generator().manual_seed(1)) for data in (on_disk, in_memory)])
+    moved = on_disk.train.to("meta")
+    assert moved.shape == in_memory.train.shape
+
+
+@pytest.mark.parametrize("kind", ["bits", "bytes"])
+@pytest.mark.filterwarnings("ignore::softspin.errors.DataWarning")
+def test_training_on_an_array_on_disk(kind: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", KINDS[kind](np.random.default_rng(7)))
+    config = small(steps=4, evaluate_every=2, checkpoint_every=2)
+    results = []
+    for name, mode in (("disk", "r"), ("memory", None)):
+        data = from_arrays(np.load(tmp_path / "a.npy", mmap_mode=mode))  # type: ignore[arg-type]
+        assert isinstance(data.train, MappedTable) == (mode == "r")
+        results.append(softspin.fit(config, data, tmp_path / name).result)
+    (disk,), (memory,) = results  # type: ignore[misc]
+    assert disk.nll == pytest.approx(memory.nll, rel=1e-6)
+    assert disk.fingerprint == memory.fingerprint
+    assert disk.baseline_nll == pytest.approx(memory.baseline_nll, rel=1e-12)
+
+
+def test_values_on_disk_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("softspin.data.values.CHUNK_BYTES", 64)
+    array = np.zeros((50, 4), np.float32)
+    array[33, 2] = np.nan
+    np.save(tmp_path / "a.npy", array)
+    with pytest.raises(SupportError, match=r"NaN, first at index \[33, 2\]"):
+        from_arrays(np.load(tmp_path / "a.npy", mmap_mode="r"))
+    array[33, 2] = -0.7
+    np.save(tmp_path / "a.npy", array)
+    with pytest.raises(SupportError, match=r"from -0.7 to 0"):
+        from_arrays(np.load(tmp_path / "a.npy", mmap_mode="r"))
+
+
+def test_a_file_larger_than_memory(tmp_path: Path) -> None:
+    """320 MiB of data in a process that may allocate only 128 MiB more. The file has holes, so it is quick to write."""
+    path = tmp_path / "large.npy"
+    array = np.lib.format.open_memmap(path, "w+", np.uint8, (10 << 10, 1 << 15))
+    array[::100, 7] = 1
+    del array
+    code = f"""
+import re, resource, torch, numpy as np, softspin.data
+softspin.data.formats.MAP_ABOVE = 1 << 20
+used = 1024 * int(re.search(r'VmData:\\s*(\\d+)', open('/proc/self/status').read())[1])
+resource.setrlimit(resource.RLIMIT_DATA, (used + (128 << 20),) * 2)
+try:
+    np.load({str(path)!r})
+except MemoryError:
+    print('too large')
+data = softspin.data.load({str(path)!r})
+print(isinstance(data.train.array, np.memmap), len(data.train), data.binarization)
+print(int(data.train.sum(0, torch.int64)[7] + data.valid.sum(0, torch.int64)[7] + data.test.sum(0, torch.int64)[7]))
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert found.stdout.splitlines() == ["too large", "True 8192 static", "103"], found.stderr

@@ -1,0 +1,190 @@
+"""Grids with several worker processes: same rows as one process, whatever is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from experiments.tables import BROKEN, EXP, POWER, SETTINGS, timeless, write_table
+
+from softspin.errors import UnknownNameError
+from softspin.experiments import grid
+from softspin.experiments.cells import Cell, read_cells
+from softspin.experiments.launchers import Ended, Progress
+from softspin.experiments.launchers.processes import STOPPING, Processes
+from softspin.experiments.rows import read_rows
+from softspin.experiments.runs import RunSpec, new_run
+from softspin.experiments.worker import ended_from_json, ended_to_json
+from softspin.records import ResultRow
+
+STEPS = 300
+"""Long enough that a run can be killed in the middle."""
+LONG = [*SETTINGS, "evaluate_every=150", "checkpoint_every=20"]
+"""Fewer validations and checkpoints than in short runs."""
+
+
+@pytest.fixture(scope="module")
+def cells(tmp_path_factory: pytest.TempPathFactory) -> list[Cell]:
+    return read_cells(write_table(tmp_path_factory.mktemp("table") / "t.toml", POWER, BROKEN, EXP))
+
+
+@pytest.fixture(scope="module")
+def serial(cells: list[Cell], tmp_path_factory: pytest.TempPathFactory) -> list[ResultRow]:
+    """Rows of a grid in one process."""
+    place = tmp_path_factory.mktemp("serial")
+    options = {"seeds": [0, 1], "steps": STEPS, "settings": LONG, "folder": place / "runs"}
+    assert grid.run(cells, place / "rows.jsonl", **options) == "failed"  # type: ignore[arg-type]
+    return in_order(place / "rows.jsonl")
+
+
+def in_order(path: Path) -> list[ResultRow]:
+    rows = sorted(read_rows(path), key=lambda row: (row.cell or "", row.seed))
+    return [timeless(row) for row in rows]
+
+
+def workers_of(driver: int) -> list[int]:
+    """Processes whose parent is the driver."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        if int(fields[1]) == driver and fields[0] != "Z":
+            found.append(int(path.parent.name))
+    return found
+
+
+def wait_until(what: str, condition: object, seconds: float = 120) -> None:
+    assert callable(condition)
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"{what}: not within {seconds} s"
+        time.sleep(0.05)
+
+
+def checkpoints(folder: Path) -> int:
+    return len(list(folder.rglob("last.json")))
+
+
+def manifests(folder: Path) -> set[bytes]:
+    """Contents of the manifests of the last checkpoints."""
+    return {path.read_bytes() for path in folder.rglob("last.json")}
+
+
+class Command:
+    """`softspin grid` with two workers, in a process of its own."""
+
+    def __init__(self, table: Path, place: Path, *words: str) -> None:
+        sets = [word for setting in LONG for word in ("--set", setting)]
+        self.rows, self.runs = place / "rows.jsonl", place / "runs"
+        self.words = [
+            sys.executable, "-m", "softspin", "grid", str(table), "--steps", str(STEPS), "--seeds", "0-1", *sets,
+            "--rows", str(self.rows), "--folder", str(self.runs), "--workers", "2", *words,
+        ]  # fmt: skip
+
+    def start(self) -> subprocess.Popen[str]:
+        pipe = subprocess.PIPE
+        return subprocess.Popen(self.words, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+
+    def finish(self) -> tuple[int, str, str]:
+        ended = subprocess.run(self.words, capture_output=True, text=True, check=False)
+        return ended.returncode, ended.stdout, ended.stderr
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Iterator[Command]:
+    made = Command(write_table(tmp_path / "t.toml", POWER, EXP), tmp_path)
+    yield made
+    for path in Path("/proc").glob("[0-9]*/cmdline"):  # nothing may be left
+        try:
+            assert str(tmp_path).encode() not in path.read_bytes(), path
+        except OSError:
+            continue
+
+
+def test_rows_equal_those_of_one_process_also_if_a_worker_is_killed(
+    cells: list[Cell], serial: list[ResultRow], tmp_path: Path
+) -> None:
+    launcher = Processes(2, device="cpu")
+    killed: list[int] = []
+    resumed: list[int] = []
+
+    def kill_one(event: object) -> None:
+        progress = getattr(event, "progress", None)
+        if isinstance(progress, Progress) and not killed and progress.step > 45:
+            worker = next(one for one, spec in launcher._busy.items() if spec == progress.spec)
+            killed.append(worker.process.pid)
+            os.kill(worker.process.pid, signal.SIGKILL)
+        if type(event).__name__ == "RunResumed":
+            resumed.append(event.spec.step)  # type: ignore[attr-defined]
+
+    options = {"seeds": [0, 1], "steps": STEPS, "settings": LONG, "folder": tmp_path / "runs"}
+    rows = tmp_path / "rows.jsonl"
+    assert grid.run(cells, rows, **options, launcher=launcher, listener=kill_one) == "failed"  # type: ignore[arg-type]
+    assert in_order(rows) == serial
+    assert [row.ok for row in serial] == [row.cell != BROKEN for row in serial]
+    assert len(killed) == 1
+    assert len(resumed) == 1
+    assert resumed[0] >= 40, "it resumed from its checkpoint"
+    assert workers_of(os.getpid()) == []
+
+
+def test_a_driver_may_be_killed_terminated_or_interrupted_and_the_same_command_finishes(
+    command: Command, serial: list[ResultRow]
+) -> None:
+    started = command.start()
+    wait_until("two checkpoints", lambda: checkpoints(command.runs) == 2)
+    workers = workers_of(started.pid)
+    assert len(workers) == 2
+    started.kill()
+    started.communicate()
+    wait_until("end of the workers", lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
+    for number, code, reason in ((signal.SIGTERM, 75, "terminated by SIGTERM"), (signal.SIGINT, 130, "stopped")):
+        before = manifests(command.runs)
+        started = command.start()
+        wait_until("new checkpoints", lambda old=before: not manifests(command.runs) & old)
+        started.send_signal(number)
+        out, err = started.communicate(timeout=120)
+        assert started.returncode == code, out
+        assert err.splitlines()[-1] == STOPPING.format(2)
+        assert ", from step " in out
+        assert out.splitlines()[-1] == f"{reason}; 0 of 4 results in {command.rows}; run the same command to resume"
+    code, out, err = command.finish()
+    assert (code, "Traceback" in err) == (0, False), out
+    assert in_order(command.rows) == [row for row in serial if row.ok]
+
+
+def test_a_time_limit_stops_all_workers(command: Command) -> None:
+    command.words += ["--minutes", "0"]
+    code, out, err = command.finish()
+    assert code == 75, out
+    assert err.splitlines()[-1] == STOPPING.format(1)
+    assert "; 0 of 4 results in " in out.splitlines()[-1]
+    assert checkpoints(command.runs) <= 1
+
+
+def test_errors_that_would_stop_all_cells_stop_the_grid(cells: list[Cell], tmp_path: Path) -> None:
+    """The data set vanishes after the driver has seen it."""
+    launcher = Processes(2, device="cpu")
+    cell = Cell("no-such-data", "1-nonlinear", 1, "dvae#-power", "pa", 30.0)
+    spec = new_run(cell, cell.config(steps=8, settings=SETTINGS), [0], tmp_path)
+    try:
+        launcher.start(spec)
+        with pytest.raises(UnknownNameError, match="no-such-data"):
+            launcher.wait(None)
+    finally:
+        launcher.close()
+
+
+def test_a_run_and_its_end_survive_json(cells: list[Cell], serial: list[ResultRow], tmp_path: Path) -> None:
+    spec = RunSpec(cells[0], cells[0].config(seeds=(0, 3), steps=8, settings=SETTINGS), tmp_path, resume=True)
+    assert RunSpec.from_json(spec.to_json()) == spec
+    ended = Ended(spec, "done", serial[:2], "")
+    assert ended_from_json(spec, ended_to_json(ended)) == ended

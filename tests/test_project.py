@@ -1,0 +1,61 @@
+"""How extras are installed is written in one place, and every extra that is named exists."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+from softspin.project import HOME, install_command, install_hint
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = set(PROJECT["optional-dependencies"])
+TEXT = (".py", ".md", ".ipynb", ".toml", ".html")
+LAST_RELEASES = {"CHANGELOG.md", "docs/development/log.md"}
+"""Files that report what was true at their time."""
+
+
+def committed(*endings: str) -> list[Path]:
+    found = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
+    return [ROOT / name for name in found if name.endswith(endings) and name not in LAST_RELEASES]
+
+
+def test_no_text_installs_from_a_package_index() -> None:
+    """There is no release yet, so such a command fails."""
+    wrong = re.compile(r"pip install +['\"]?softspin")
+    files = [path for path in committed(*TEXT) if path != Path(__file__)]
+    assert len(files) > 100
+    assert [path for path in files if wrong.search(path.read_text(encoding="utf-8"))] == []
+
+
+def test_the_readme_has_the_command() -> None:
+    assert install_command("digits", "fast", "plot") in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_errors_and_pages_name_extras_that_exist() -> None:
+    """The names are read from the source: the last arguments of `missing_extra` and `install`."""
+    named = set()
+    for path in committed(".py"):
+        if "src" not in path.parts:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "missing_extra":
+                named |= {one.value for one in node.args[1:] if isinstance(one, ast.Constant)}
+    for path in committed(".md"):
+        for found in re.findall(r"\{\{ install\((.+?)\) \}\}", path.read_text(encoding="utf-8")):
+            named |= set(re.findall(r'"(\w+)"', found))
+    assert {"plot", "fast", "dwave", "hub", "tensorboard"} <= named <= EXTRAS
+
+
+def test_a_hint_is_one_line_that_ends_in_the_command() -> None:
+    hint = install_hint("plot")
+    assert "\n" not in hint
+    assert hint.endswith(install_command("plot"))
+
+
+def test_the_address_is_that_of_the_package() -> None:
+    """An address is stated only if `pyproject.toml` has it too."""
+    assert PROJECT.get("urls", {}).get("Homepage") == HOME
