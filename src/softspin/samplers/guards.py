@@ -37,7 +37,7 @@ FEWER, FEWEST = 10, 16
 """The chains of the further annealings: this many times fewer, and at least so many."""
 BURN_IN = 20
 """Gibbs sweeps from a found state before reverse annealing."""
-SHARE = 0.005
+SHARE = 0.003
 """Ascents for each chain and temperature, so that the search takes about a tenth of the time of the sandwich."""
 
 
