@@ -37,6 +37,8 @@ FEWER, FEWEST = 10, 16
 """The chains of the further annealings: this many times fewer, and at least so many."""
 BURN_IN = 20
 """Gibbs sweeps from a found state before reverse annealing."""
+SMALL = 44
+"""Units from which on an ascent takes more sweeps' time the more there are."""
 SHARE = 0.003
 """Ascents for each chain and temperature, so that the search takes about a tenth of the time of the sandwich."""
 
@@ -71,9 +73,10 @@ class Hybrid(NamedTuple):
     standard_error: Tensor
 
 
-def ascents(temperatures: int, chains: int) -> int:
+def ascents(temperatures: int, chains: int, units: int) -> int:
     """Number of ascents that fits the time of an annealing."""
-    return min(max(round(SHARE * temperatures * chains), COUNTS[0]), COUNTS[1])
+    share = SHARE * min(1.0, SMALL / units)
+    return min(max(round(share * temperatures * chains), COUNTS[0]), COUNTS[1])
 
 
 def hybrid_estimate(boltzmann: Boltzmann, known: Known, chains: Chains) -> Hybrid:
@@ -128,7 +131,7 @@ def guard(
         The interval, with `flagged` set. Value and standard error change only where it is flagged.
     """
     chains = forward.log_weights.shape[-1]
-    count = ascents(len(path.schedule) - 1, chains)
+    count = ascents(len(path.schedule) - 1, chains, boltzmann.units)
     given = [evenly(one.to(boltzmann.bias), count) for one in (reverse.z, starts) if one is not None]
     rng_state = replica_rng_states(boltzmann, seed, KeyDomain.SEARCH)
     states = find_states(boltzmann, rng_state, count=count, starts=torch.cat(given, dim=-2))
