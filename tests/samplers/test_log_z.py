@@ -258,8 +258,8 @@ def crossing(forward: list[float], reverse: list[float], monkeypatch: pytest.Mon
         error = torch.full_like(value, 0.01)
         return LogZ(value, error, error, value - 0.0196, value + 0.0196, "", ""), None
 
-    monkeypatch.setattr(log_z, "forward_chains", lambda *a, **k: made_up(forward))
-    monkeypatch.setattr(log_z, "reverse_chains", lambda *a, **k: made_up(reverse))
+    monkeypatch.setattr(log_z, "_forward_chains", lambda *a, **k: made_up(forward))
+    monkeypatch.setattr(log_z, "_reverse_chains", lambda *a, **k: made_up(reverse))
     return sandwich(small_rbm(), torch.zeros(1, 5), seed=0, guarded=False)
 
 

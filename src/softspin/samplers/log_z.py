@@ -119,19 +119,27 @@ def ais(
         R. M. Neal, 2001, Annealed Importance Sampling, arXiv:physics/9803008.
         R. Salakhutdinov and I. Murray, 2008, On the Quantitative Analysis of Deep Belief Networks, ICML.
     """
-    path = Path(
-        base_biases(boltzmann, base),
-        check_schedule(linear_schedule(temperatures) if schedule is None else schedule),
-        implementation,
-    )
-    return forward_chains(boltzmann, path, chains, seed=seed)[0]
+    path = _path(boltzmann, temperatures, base, schedule, implementation)
+    return _forward_chains(boltzmann, path, chains, seed=seed)[0]
 
 
-def forward_chains(
+def _path(
+    boltzmann: Boltzmann,
+    temperatures: int,
+    base: str | Tensor,
+    schedule: Tensor | None,
+    implementation: Implementation,
+) -> Path:
+    """The annealing path of a Boltzmann machine, checked."""
+    check_boltzmann(boltzmann)
+    steps = check_schedule(linear_schedule(temperatures) if schedule is None else schedule)
+    return Path(base_biases(boltzmann, base), steps, implementation)
+
+
+def _forward_chains(
     boltzmann: Boltzmann, path: Path, chains: int, *, seed: int, domain: int = KeyDomain.FORWARD_AIS
 ) -> tuple[LogZ, Chains]:
     """The estimate of :func:`ais`, and its chains."""
-    check_boltzmann(boltzmann)
     check_count("chains", chains)
     rng_state = replica_rng_states(boltzmann, seed, domain)
     log_weights, z = anneal(boltzmann, path.base, path.schedule, chains, rng_state, implementation=path.implementation)
@@ -189,19 +197,14 @@ def reverse_ais(
         R. B. Grosse, Z. Ghahramani and R. P. Adams, 2015, Sandwiching the Marginal Likelihood Using Bidirectional Monte
         Carlo, arXiv:1511.02543.
     """
-    path = Path(
-        base_biases(boltzmann, base),
-        check_schedule(linear_schedule(temperatures) if schedule is None else schedule),
-        implementation,
-    )
-    return reverse_chains(boltzmann, samples, path, seed=seed, family_correlation=family_correlation)[0]
+    path = _path(boltzmann, temperatures, base, schedule, implementation)
+    return _reverse_chains(boltzmann, samples, path, seed=seed, family_correlation=family_correlation)[0]
 
 
-def reverse_chains(
+def _reverse_chains(
     boltzmann: Boltzmann, samples: Tensor, path: Path, *, seed: int, family_correlation: Tensor | float
 ) -> tuple[LogZ, Chains]:
     """The estimate of :func:`reverse_ais`, and its chains."""
-    check_boltzmann(boltzmann)
     samples = boltzmann.as_states("the samples", samples)
     check_chains(samples, boltzmann, what="the samples")
     rng_state = replica_rng_states(boltzmann, seed, KeyDomain.REVERSE_AIS)
@@ -282,22 +285,17 @@ def sandwich(
         R. B. Grosse, Z. Ghahramani and R. P. Adams, 2015, Sandwiching the Marginal Likelihood Using Bidirectional Monte
         Carlo, arXiv:1511.02543.
     """
-    check_boltzmann(boltzmann)
     check_count("chains", chains, minimum=2 if samples is None else 1)
-    path = Path(
-        base_biases(boltzmann, base),
-        check_schedule(linear_schedule(temperatures) if schedule is None else schedule),
-        implementation,
-    )
-    forward, ends = forward_chains(boltzmann, path, chains, seed=seed)
+    path = _path(boltzmann, temperatures, base, schedule, implementation)
+    forward, ends = _forward_chains(boltzmann, path, chains, seed=seed)
     family_correlation: Tensor | float = 1.0
     low, high = forward.lower, forward.value + NORMAL_95 * forward.standard_error
     if samples is None:
-        again, other_ends = forward_chains(boltzmann, path, chains, seed=seed, domain=KeyDomain.AIS_SAMPLES)
+        again, other_ends = _forward_chains(boltzmann, path, chains, seed=seed, domain=KeyDomain.AIS_SAMPLES)
         samples, family_correlation = _resampled(boltzmann, other_ends, seed)
         if guarded:
             low, high = _of_both(low, high, forward, again)
-    reverse, starts_of_reverse = reverse_chains(
+    reverse, starts_of_reverse = _reverse_chains(
         boltzmann, samples, path, seed=seed, family_correlation=family_correlation
     )
     crossed = reverse.upper < forward.lower - ROUNDING * (1 + forward.value.abs())
