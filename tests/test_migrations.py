@@ -203,10 +203,10 @@ def another_name(source: Path) -> None:
     """`norm_decay` is called `norm_memory`, with a migration."""
     edit(source / "config/settings.py", r"\bnorm_decay: BelowOne", "norm_memory: BelowOne")
     edit(source / "nets/mlp.py", r"config\.norm_decay", "config.norm_memory")
-    edit(source / "config/migrations.py", r"VERSION = 3", "VERSION = 4")
+    edit(source / "config/migrations.py", rf"VERSION = {VERSION}", f"VERSION = {VERSION + 1}")
     edit(
         source / "config/migrations.py",
-        r"(?<=_tensor_2_to_3\),\n)\)",
+        r"(?<=_config_3_to_4, lambda name: name, lambda name, settings: name\),\n)\)",
         "    Migration(lambda s: {_new(k): v for k, v in s.items()}, lambda k: _new(k), lambda k, s: k))",
     )
     with (source / "config/migrations.py").open("a") as file:

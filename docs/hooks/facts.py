@@ -15,7 +15,7 @@ from typing import Any
 from costs import cost_facts, cost_table
 from parts_tables import method_papers, methods_table, parts_table, structures_table
 from sphinx.application import Sphinx
-from tables import command_tables, settings_table
+from tables import command_tables, profile_table, settings_table
 
 from softspin import paper
 from softspin.experiments.cells import find_table, read_cells
@@ -121,6 +121,7 @@ FACTS: dict[str, Callable[..., str]] = {
         install,
         playground,
         command_tables,
+        profile_table,
         settings_table,
         source,
         structures_table,

@@ -24,6 +24,7 @@ TREE: dict[str, list[str]] = {
     ],
     "howto/index": [
         "own-data",
+        "train",
         "own-encoder",
         "own-loop",
         "conditional",

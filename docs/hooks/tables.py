@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import typer.main
 
 from softspin.cli.app import app
-from softspin.config import Config, setting_info
+from softspin.config import PROFILES, Config, setting_info
 from softspin.config.fields import SettingInfo
 from softspin.parts import LIKELIHOODS, METHODS, NETS, PRIORS, SAMPLERS
 from softspin.structures import Shape
@@ -69,6 +69,15 @@ def settings_table() -> str:
         for name, rows in sections.items()
         for line in ["", f"## {name.capitalize()}", "", *_stacked([*HEAD, *rows])]
     )
+
+
+def profile_table() -> str:
+    """The settings of the profile `quick`, next to those of the recipe."""
+    recipe = Config()
+    rows = [
+        f"| `{name}` | {_value(value)} | {_value(getattr(recipe, name))} |" for name, value in PROFILES["quick"].items()
+    ]
+    return "\n".join(["| setting | `quick` | `paper` |", "|---|---|---|", *rows])
 
 
 def _part_settings() -> list[str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,43 +13,64 @@ from typing import Any
 from torch import nn
 
 from softspin import data as datasets
-from softspin.config import CUSTOM, Config
+from softspin.config import Config
+from softspin.custom_nets import Encoder, with_nets
 from softspin.data import Dataset
-from softspin.data.dataset import DataSpec
 from softspin.deprecation import renamed_arguments
-from softspin.errors import ConfigError
-from softspin.evaluation.running import evaluating
+from softspin.errors import ConfigError, RunError
 from softspin.model import DiscreteVAE, build
-from softspin.nets.custom import check_net
 from softspin.parallel import world
 from softspin.records import DataRecord
+from softspin.run_config import check_config, with_epochs, with_profile, with_sampler
 from softspin.samplers import Sampler
+from softspin.sharing import files
 from softspin.sharing.metadata import describe_checkpoint
+from softspin.timing import Estimator, sizes_of
 from softspin.trained import Model, load
 from softspin.training import checkpoint
-from softspin.training.results import RUN, read_result, read_run
-from softspin.training.trainer import Callback, Trainer
+from softspin.training.callbacks import Callbacks, RunStart
+from softspin.training.display import Display
+from softspin.training.initial import copy_parameters, digest
+from softspin.training.loggers import Logger, make_loggers
+from softspin.training.plots import PlotCallback
+from softspin.training.results import RESULT, RUN, read_result, read_run
+from softspin.training.trainer import Trainer
 
 __all__ = ["Model", "fit", "load", "load_data", "with_nets"]
 
+LONG_SECONDS = 60.0
+"""Runs above this are worth a measurement of the machine, which takes seconds."""
 
-@renamed_arguments(watcher="callback")
+
+@renamed_arguments(watcher="callbacks", callback="callbacks")
 def fit(
     config: Config | None = None,
     data: Any = None,
     folder: str | os.PathLike[str] = "runs/model",
     *,
-    encoder: Sequence[nn.Module] | None = None,
+    profile: str | None = None,
+    epochs: int | None = None,
+    minutes: float | None = None,
+    init_from: str | os.PathLike[str] | None = None,
+    shape: tuple[int, ...] | None = None,
+    encoder: Encoder | None = None,
     decoder: nn.Module | None = None,
     sampler: Sampler | None = None,
     resume: bool = False,
-    callback: Callback | None = None,
+    callbacks: Any = None,
+    loggers: str | Logger | Sequence[str | Logger] = (),
+    progress: bool = True,
+    pictures: bool = True,
     tensorboard: bool = False,
 ) -> Model:
     """Train a model in a run directory and return the one with the lowest validation NLL.
 
     The directory gets `run.json` (config, data, provenance), `journal.jsonl` (metrics log), the checkpoints `last` and
-    `best`, and `result.json` (test NLL). :func:`softspin.load` reads it.
+    `best`, `result.json` (test NLL) and pictures. :func:`softspin.load` reads it.
+
+    Settings that the config does not give come from a profile: `paper`, the published recipe with 1,000,000 steps, or
+    `quick`, 2,000 steps with fewer chains. By default it is `paper` for mnist and omniglot, else `quick`; the first
+    lines of output say so.
 
     Custom networks replace those of the config. The encoder of group g maps the centered image and the bits of the
     groups before it, concatenated, to the logits of its group. The decoder maps all bits to the outputs of the
@@ -70,14 +93,23 @@ def fit(
             array, a list, a mapping such as `{"train": ..., "test": ...}`, a data set or a data loader of torch, see
             :func:`softspin.data.from_arrays`. By default the setting `data`.
         folder: Run directory, created if missing.
-        encoder: Custom encoder networks, one for each group of latent bits.
+        profile: `"quick"` or `"paper"`: defaults of the settings that the config does not give.
+        epochs: Passes over the training images, instead of the setting `steps`.
+        minutes: Stop after so many minutes, with a checkpoint, by an OutOfTimeError; `resume=True` continues.
+        init_from: Run directory or shared model whose best parameters are the initial ones.
+        shape: Shape of an image, for pictures; by default that of the data.
+        encoder: Custom encoder networks, one for each group of latent bits. One group takes the module itself.
         decoder: Custom decoder network.
         sampler: Custom sampler of the negative phase, such as :class:`softspin.dwave.DimodSampler`. The config then
             gets `sampler = custom`. On a GPU, its steps are captured in a CUDA graph only if it declares that they
             can be.
         resume: Resume the run in `folder` from its last checkpoint.
-        callback: Object whose `step` and `report` are called during training.
-        tensorboard: Whether the metrics also go to `folder/tensorboard`.
+        callbacks: A function that is called with each line of the metrics log, an object with some of the methods in
+            `softspin.training.callbacks.HOOKS`, or a list of these.
+        loggers: `"tensorboard"`, `"wandb"`, an object like :class:`softspin.training.Logger`, or a list of these.
+        progress: Whether to show the settings, a progress bar (lines if the output is no terminal) and the result.
+        pictures: Whether to draw pictures into the folder, if matplotlib is installed.
+        tensorboard: The same as `loggers="tensorboard"`.
 
     Returns:
         The model with the best parameters; :attr:`Model.result` has its test NLL.
@@ -85,17 +117,26 @@ def fit(
     Raises:
         ConfigError: Settings, networks and sampler do not fit together.
         DataError: The data cannot be found or read.
-        ShapeError: A custom network has the wrong input or output size.
+        ShapeError: A custom network, or the model to start from, has the wrong size.
         RunError: `folder` already holds a run and `resume` is false, or holds none and `resume` is true.
         TrainingError: A loss, gradient or NLL became non-finite.
+        OutOfTimeError: The minutes are over; a checkpoint was saved.
         PeerError: Another process of a data-parallel run has ended.
     """
-    config = config or Config()
-    if sampler is not None:
-        config = config.replace(sampler=CUSTOM)
-    is_run = resume and (Path(folder) / RUN).exists()
-    recorded = read_run(Path(folder)).data if is_run else None
-    dataset = world().in_turn(functools.partial(load_data, config, data, recorded=recorded))
+    began, path = time.monotonic(), Path(folder)
+    leads = world().leads  # only the first process of a data-parallel run shows and draws
+    own = [*_listed(callbacks), *([Display()] if progress else [])] if leads else []
+    all_loggers = make_loggers([*_listed(loggers), *(["tensorboard"] if tensorboard else [])])
+    if minutes is not None and not (isinstance(minutes, int | float) and 0 < minutes < math.inf):
+        raise ConfigError(f"minutes = {minutes!r} is not possible; it must be a number above 0")
+    if resume and init_from is not None:
+        raise ConfigError("init_from and resume exclude each other; a resumed run has its own parameters")
+    world().call(lambda: _check_folder(path, resume))
+    if config is None:
+        config = read_run(path).read_config() if resume else Config()
+    config = with_sampler(check_config(config), sampler)
+    recorded = read_run(path).data if resume else None
+    dataset = world().in_turn(functools.partial(load_data, config, data, recorded=recorded, shape=shape))
     if isinstance(data, str | os.PathLike):
         # An absolute path, so that the run can be resumed from any directory.
         name = Path(data).expanduser().resolve() if datasets.is_path(data) else data
@@ -103,14 +144,38 @@ def fit(
     # The default beta depends on the name of the data, so both must be of the same data set.
     elif {dataset.name, config.data} <= {*datasets.available()}:
         config = config.replace(data=dataset.name)
-    net = None if encoder is None and decoder is None else with_nets(config, dataset.spec, encoder, decoder)
-    trainer = Trainer(config, dataset, folder, net, sampler=sampler, callback=callback, tensorboard=tensorboard)
-    trainer.train(resume=resume)
-    path = Path(folder)
-    metadata = trainer.world.call(
-        lambda: describe_checkpoint(read_run(path), "best", checkpoint.load_meta(path, "best"), read_result(path))
-    )
-    return Model(trainer.engine.model, config, dataset.shape, path, metadata)
+    if epochs is not None:
+        config = with_epochs(config, dataset, epochs)
+    config, used_profile, profile_settings = with_profile(config, profile, dataset.name, path if resume else None)
+    is_custom = encoder is not None or decoder is not None
+    net = with_nets(config, dataset.spec, encoder, decoder) if is_custom else build(config, dataset.spec)
+    source = None if init_from is None else _start_from(net, Path(init_from))
+    trainer = Trainer(config, dataset, path, net, sampler=sampler, loggers=all_loggers, init_from=source)
+    trainer.deadline = math.inf if minutes is None else began + 60 * minutes
+    called = Callbacks(own)
+    plots = PlotCallback(trainer, called.warn) if pictures and leads else None
+    called = trainer.callback = Callbacks([*own, *([plots] if plots else [])])
+    try:
+        if called.listens("start"):
+            step = checkpoint.load_meta(path, "last")["step"] if checkpoint.exists(path, "last") else 0
+            about = RunStart(
+                folder=path, config=config, data=dataset, device=_where(trainer), step=step, profile=used_profile,
+                profile_settings=profile_settings, time=None if is_custom else _estimate(trainer, step),
+                init_from=source,
+            )  # fmt: skip
+            called.start(about)
+        rows = trainer.train(resume=resume)
+        metadata = trainer.world.call(
+            lambda: describe_checkpoint(read_run(path), "best", checkpoint.load_meta(path, "best"), read_result(path))
+        )
+        model = Model(trainer.engine.model, config, dataset.shape, path, metadata)
+        if plots is not None:
+            plots.draw_best(lambda n: model.sample_bits(n, replica=0, seed=0))  # pictures show the first replica
+        called.finish(rows, [path / RESULT, *(plots.paths if plots else [])])
+    finally:
+        called.close()
+    trainer.world.wait()
+    return model
 
 
 def load_data(
@@ -141,34 +206,46 @@ def load_data(
     return found if shape is None else found.with_shape(shape)
 
 
-def with_nets(
-    config: Config, data: DataSpec, encoder: Sequence[nn.Module] | None, decoder: nn.Module | None
-) -> DiscreteVAE:
-    """Build the model of a config with custom networks.
+def _listed(given: Any) -> list[Any]:
+    """None, one, or several as a list."""
+    return [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
 
-    Args:
-        config: Settings of the run; one replica.
-        data: Shape and mean of the images.
-        encoder: Custom encoder networks, one for each group; None for those of the config.
-        decoder: Custom decoder network; None for that of the config.
 
-    Returns:
-        The model, untrained.
+def _check_folder(folder: Path, resume: bool) -> None:
+    """Raise for a folder with a run that is not resumed, or the other way around, before any work is done."""
+    if resume and not (folder / RUN).exists():
+        raise RunError(f"no run in {folder} to resume; there is no {RUN}")
+    if not resume and (folder / RUN).exists():
+        raise RunError(f"{folder} already holds a run; resume it (resume=True), or give another folder")
 
-    Raises:
-        ConfigError: There are several replicas, or not one encoder for each group.
-        ShapeError: A network has the wrong input or output size.
+
+def _start_from(net: DiscreteVAE, path: Path) -> str:
+    """Copy the best parameters of another run or shared model; returns its name and a digest of them."""
+    if (path / RUN).exists():
+        tensors, _ = checkpoint.load(path, "best")
+    elif files.is_shared(path):
+        tensors, _, _ = files.read_tensors(path)
+    else:
+        raise RunError(f"no model in {path} to start from; give a run directory or a shared model")
+    copy_parameters(net, tensors, str(path))
+    return f"{path.resolve().name} (best checkpoint, sha256 {digest(tensors)})"
+
+
+def _where(trainer: Trainer) -> str:
+    """Device, and the number of processes if there are several."""
+    size = trainer.world.size
+    return str(trainer.device) + (f", {size} processes" if size > 1 else "")
+
+
+def _estimate(trainer: Trainer, step: int) -> dict[str, Any] | None:
+    """The time that is left. A machine that was never measured is measured first if the run is long.
+
+    There is no estimate for several processes; the first steps are measured instead.
     """
-    if len(config.replicas) != 1:
-        raise ConfigError("custom networks support one replica; give one seed and one beta")
-    model = build(config, data)
-    nets = list(model.encoder) if encoder is None else list(encoder)
-    if len(nets) != config.shape.groups:
-        raise ConfigError(f"{len(nets)} encoder networks for {config.shape.groups} groups; give one for each group")
-    own = DiscreteVAE(nets, decoder or model.decoder, model.prior_parameters, model.method, model.likelihood, data.mean)
-    outputs = own.bits_per_group * own.method.outputs_per_bit
-    with evaluating(own):
-        for group, net in enumerate(own.encoder):
-            check_net(f"the encoder of group {group + 1}", net, data.features + group * own.bits_per_group, outputs)
-        check_net("the decoder", own.decoder, own.units, own.likelihood.outputs)
-    return own
+    config, data = trainer.config, sizes_of(trainer.data)
+    estimator = Estimator(trainer.device)
+    left = estimator.run(config, data, step) if trainer.world.size == 1 else None
+    if left is not None and not estimator.is_measured and left.seconds > LONG_SECONDS:
+        estimator = Estimator(trainer.device, measure=True)
+        left = estimator.run(config, data, step)
+    return None if left is None else {**left.to_json(), "machine": estimator.machine}

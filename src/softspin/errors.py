@@ -149,7 +149,8 @@ def missing_extra(problem: str, *extras: str) -> MissingExtraError:
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
     """Create an error for an unknown name that suggests the closest known one, or lists them.
 
-    Up to eight known names are listed also if there is a close one, unless the line would be too long.
+    If several known names begin with the unknown one, these are listed. Otherwise up to eight known names are
+    listed also if there is a close one, unless the line would be too long.
 
     Args:
         kind: What the name stands for, such as "method".
@@ -164,8 +165,13 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError
         unknown method 'dvae#-pow'; did you mean 'dvae#-power'? known: dvae#-power, dvae++-exp
         >>> print(unknown_name("method", "zzz", ["dvae#-power", "dvae++-exp"]))
         unknown method 'zzz'; known: dvae#-power, dvae++-exp
+        >>> print(unknown_name("method", "dvae#", ["dvae#-power", "dvae#-exp", "dvae++-exp"]))
+        unknown method 'dvae#'; did you mean one of dvae#-exp, dvae#-power?
     """
     names = sorted(known)
+    family = [one for one in names if name and one.lower().startswith(name.lower())]
+    if len(family) > 1:
+        return UnknownNameError(f"unknown {kind} '{name}'; did you mean one of {', '.join(family)}?")
     lower = {known_name.lower(): known_name for known_name in names}
     near = difflib.get_close_matches(name.lower(), lower, n=1)
     problem, listed = f"unknown {kind} '{name}'", f"known: {', '.join(names)}"

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from softspin import paper
 from softspin.config import Config, migrate, plain
 from softspin.records import ResultRow
+from softspin.structures import STRUCTURES
 
 
 class Trained(Protocol):
@@ -233,6 +234,45 @@ def overrides_text(overrides: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} = {_short(value)}" for name, value in overrides.items()) or "no changes"
 
 
+def structure_text(config: Config) -> str:
+    """Name and sizes of a structure; only the sizes if no structure has them.
+
+    Args:
+        config: Settings of a run.
+
+    Returns:
+        The text.
+
+    Example:
+        >>> structure_text(Config(groups=1)), structure_text(Config(bits_per_group=32))
+        ('1-nonlinear: 1 x 200 bits, 2 layers of 200', '2 x 32 bits, 2 layers of 200')
+    """
+    named = config.structure_name in STRUCTURES
+    return f"{config.structure_name}: {config.shape}" if named else str(config.shape)
+
+
 def _short(value: Any) -> str:
     text = "none" if value is None else str(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def duration(seconds: float) -> str:
+    """Format seconds.
+
+    Args:
+        seconds: The time.
+
+    Returns:
+        The text.
+
+    Example:
+        >>> duration(7), duration(605), duration(7500), duration(10**7)
+        ('7 s', '10 min', '2 h 5 min', '2,778 h')
+    """
+    hours, rest = divmod(round(seconds), 3600)
+    minutes, rest = divmod(rest, 60)
+    if hours >= 24:
+        return f"{round(seconds / 3600):,} h"
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min" if minutes >= 10 else f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -278,20 +278,58 @@ def restore(config: Config, tensors: Mapping[str, Tensor], shape: tuple[int, ...
         SupportError: A tensor has another type or non-finite values, a variance is negative, or beta differs from the
             config.
     """
+    model = build_empty(config, tensors, shape)
+    fill(model, config, tensors)
+    return model
+
+
+def build_empty(
+    config: Config, tensors: Mapping[str, Tensor], shape: tuple[int, ...] | None = None, nets: int | None = None
+) -> DiscreteVAE:
+    """Build the model of a config without memory for its parameters, whatever sizes an untrusted config has.
+
+    Args:
+        config: Configuration of the run.
+        tensors: Tensors that will be its parameters; the sizes of the config are bounded by their number.
+        shape: Shape of an image; if None, the data are one row of features.
+        nets: Number of nets whose parameters are among the tensors; by default all.
+
+    Returns:
+        The model, on torch's meta device.
+
+    Raises:
+        ShapeError: There are too few tensors, or the model cannot be built.
+    """
     groups, fewest = config.shape.groups, NETS.get(config.net).fewest_tensors(config)
-    if (groups + 1) * fewest > len(tensors):
-        raise ShapeError(f"{groups + 1} nets of {fewest} tensors each need more than {len(tensors)} tensors")
+    nets = groups + 1 if nets is None else nets
+    if nets * fewest > len(tensors):
+        raise ShapeError(f"{nets} nets of {fewest} tensors each need more than {len(tensors)} tensors")
     mean = tensors.get("mean", torch.empty(0))
     if mean.ndim != 1 or not len(mean):
         raise ShapeError("tensor 'mean' is missing or has a wrong shape; it needs one number for each pixel")
     try:
         with torch.device("meta"):
-            model = build(config, DataSpec(shape or (len(mean),), mean.detach().cpu()))
+            return build(config, DataSpec(shape or (len(mean),), mean.detach().cpu()))
     except RuntimeError as error:  # such as sizes whose product is beyond 64 bits
         what = str(error).strip().splitlines()[0]
         raise ShapeError(
             f"a model of {groups} groups of {config.shape.bits_per_group} bits cannot be built: {what}"
         ) from None
+
+
+def fill(model: DiscreteVAE, config: Config, tensors: Mapping[str, Tensor]) -> None:
+    """Make copies of stored tensors the parameters and statistics of a model.
+
+    Args:
+        model: The model.
+        config: Configuration of the run.
+        tensors: Stored tensors by name.
+
+    Raises:
+        ShapeError: Names or shapes differ.
+        SupportError: A tensor has another type or non-finite values, a variance is negative, or beta differs from the
+            config.
+    """
     expected = model.state_dict()
     for name in sorted(expected.keys() | tensors.keys()):
         if name not in expected:
@@ -307,7 +345,6 @@ def restore(config: Config, tensors: Mapping[str, Tensor], shape: tuple[int, ...
     for name, buffer in model.named_buffers():
         if buffer.is_meta:
             raise ShapeError(f"buffer '{name}' is not saved; make it persistent, or create it with device='cpu'")
-    return model
 
 
 def _check_tensor(name: str, stored: Tensor, expected: Tensor) -> None:

@@ -6,6 +6,7 @@ Replicas are leading dimensions. A parameter of shape ``(*replicas, ...)`` acts 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from numbers import Integral
@@ -246,13 +247,20 @@ def broadcast_shape(*shapes: Sequence[int]) -> tuple[int, ...] | None:
         The shape, or None if they do not broadcast.
 
     Example:
-        >>> broadcast_shape((3, 1), (4,)), broadcast_shape((3,), (4,))
-        ((3, 4), None)
+        >>> broadcast_shape((3, 1), (4,)), broadcast_shape((3,), (4,)), broadcast_shape((2, 1, 1), (0,), ())
+        ((3, 4), None, (2, 1, 0))
     """
-    try:
-        return tuple(torch.broadcast_shapes(*shapes))
-    except RuntimeError:
-        return None
+    # torch.broadcast_shapes would import sympy, which takes seconds in every new process.
+    joined = []
+    for sizes in itertools.zip_longest(*(reversed(shape) for shape in shapes), fillvalue=1):
+        size = 1
+        for other in sizes:
+            if other != 1:
+                if size not in (1, other):
+                    return None
+                size = other
+        joined.append(size)
+    return tuple(reversed(joined))
 
 
 def replica_matmul(x: Tensor, weight: Tensor, product: Callable[[Tensor, Tensor], Tensor] = torch.matmul) -> Tensor:

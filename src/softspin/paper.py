@@ -39,7 +39,7 @@ LEARNING_RATE_SCHEDULE: tuple[tuple[float, float], ...] = (
 """Pairs of (fraction of the steps at which the phase ends, factor on the learning rate)."""
 
 RECIPE: Mapping[str, Any] = {
-    "version": 3,
+    "version": 4,
     "net": "mlp",
     "likelihood": "bernoulli",
     "prior": "rbm",
@@ -68,6 +68,7 @@ RECIPE: Mapping[str, Any] = {
     "chains": 1000,
     "sweeps": 40,
     "evaluate_every": None,
+    "patience": None,
     "validation_samples": 100,
     "validation_temperatures": 1000,
     "validation_chains": 1024,

@@ -232,6 +232,8 @@ class RunRecord(Record):
     data: DataRecord
     provenance: Provenance
     """Provenance at the start of training."""
+    init_from: str | None = field(default=None, metadata={"later": True})
+    """Run whose parameters were the initial ones; None if they were drawn."""
 
     def read_config(self) -> Config:
         """Build the config.

@@ -98,6 +98,8 @@ class Field(NamedTuple):
     hint: Any
     optional: bool
     """Whether it may be left out."""
+    later: bool
+    """Whether it was added later, so that complete files of the same version may lack it."""
 
 
 _SCHEMAS: dict[type[Any], dict[str, Field]] = {}
@@ -108,7 +110,10 @@ def _schema(cls: type[Any]) -> dict[str, Field]:
     if cls not in _SCHEMAS:
         hints = get_type_hints(cls, include_extras=True)
         stored = [one for one in dataclasses.fields(cls) if one.metadata.get("stored", True)]
-        _SCHEMAS[cls] = {one.name: Field(hints[one.name], one.default is not dataclasses.MISSING) for one in stored}
+        _SCHEMAS[cls] = {
+            one.name: Field(hints[one.name], one.default is not dataclasses.MISSING, one.metadata.get("later", False))
+            for one in stored
+        }
     return _SCHEMAS[cls]
 
 
@@ -123,9 +128,9 @@ def read_fields(
     if not isinstance(values, Mapping):
         raise ValueError("a JSON object")
     found = {}
-    for name, (hint, optional) in _schema(cls).items():
+    for name, (hint, optional, later) in _schema(cls).items():
         if name not in values:
-            if complete or not optional:
+            if (complete and not later) or not optional:
                 raise RecordError(f"has no '{prefix}{name}'")
             continue
         try:

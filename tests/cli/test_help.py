@@ -27,7 +27,7 @@ def test_help_texts_are_sentences(name: str) -> None:
 def test_the_help_of_each_setting_starts_with_a_verb() -> None:
     verbs = {
         "Add", "Choose", "Compile", "Compute", "Couple", "Decay", "Draw", "Increase", "Initialize", "Mix", "Multiply",
-        "Run", "Save", "Set", "Train", "Use", "Validate", "Write",
+        "Run", "Save", "Set", "Stop", "Train", "Use", "Validate", "Write",
     }  # fmt: skip
     for field in dataclasses.fields(Settings):
         info = setting_info(field.name)

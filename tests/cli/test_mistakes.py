@@ -22,6 +22,9 @@ from softspin.cli import main
         (["--structure", "2-nonlinaer"], "unknown structure '2-nonlinaer'; did you mean '2-nonlinear'?"),
         (["--data", "mnits"], "unknown data set 'mnits'; did you mean 'mnist'?"),
         (["--data", "no/file.npy"], "there is no file"),
+        (["--method", "dvae++"], "unknown method 'dvae++'; did you mean one of dvae++-exp, dvae++-power?"),
+        (["--profile", "quik"], "unknown profile 'quik'; did you mean 'quick'?"),
+        (["--set", "lr=0.1"], "unknown setting 'lr'; here it is called 'learning_rate'"),
         (["--set", "chainz=3"], "unknown setting 'chainz'; did you mean 'chains'?"),
         (["--set", "chains"], "setting 'chains' has no value; write chains=VALUE"),
         (["--steps", "0"], "steps = 0 is not possible; it must be an integer from 1"),
@@ -37,7 +40,8 @@ from softspin.cli import main
 )
 def test_wrong_settings(call: Call, tmp_path: Path, words: list[str], message: str) -> None:
     ended = call("train", tmp_path / "run", *words)
-    assert (ended.code, ended.out) == (1, "")
+    wrong_file = words[0] in ("--data", "--config")  # the options themselves are right
+    assert (ended.code, ended.out) == (1 if wrong_file else 2, "")
     assert ended.err.count("\n") == 1
     assert ended.err.startswith(f"error: {message}"), ended.err
     assert not (tmp_path / "run").exists()
@@ -125,6 +129,10 @@ def test_wrong_usage_exits_with_2_and_a_suggestion(call: Call) -> None:
         (["sample"], "RUN"),
         (["sample", "x", "-n", "0"], "-n"),
         (["train", "--resume"], "--resume"),
+        (["train", "--lr", "0.1"], "--learning-rate"),
+        (["train", "--minutes", "0"], "--minutes"),
+        (["train", "--epochs", "2", "--steps", "3"], "--epochs"),
+        (["runs", "--sort", "nlll"], "nll"),
     ):
         ended = call(*words)
         assert ended.code == 2

@@ -15,11 +15,12 @@ import pytest
 from cli.command import TINY, Call
 
 from softspin.cli import demo as demo_command
-from softspin.cli import progress
-from softspin.cli import train as train_command
-from softspin.cli.settings import QUICK, make_config
+from softspin.cli.settings import make_config
 from softspin.config import Config
 from softspin.project import install_hint
+from softspin.training import progress
+from softspin.training.callbacks import RunStart
+from softspin.training.display import Display, start_lines
 from softspin.training.process import STOPPING
 
 
@@ -35,7 +36,7 @@ def test_the_last_lines_are_the_result(call: Call, tmp_path: Path) -> None:
         pattern = rf"seed 0, beta {beta}: test NLL \d+\.\d\d \+- \d\.\d\d, log Z = .* independent pixels: 6\.24"
         assert re.fullmatch(pattern, line), line
     assert written.startswith(f"written: {tmp_path / 'run'}/ with result.json, samples.png")
-    assert "short   " in ended.out
+    assert "profile quick, 6 steps: " in ended.out
     assert "\x1b" not in ended.out
 
 
@@ -69,7 +70,7 @@ def test_the_estimated_time_is_printed(call: Call, tmp_path: Path, monkeypatch: 
     (time,) = (line for line in lines if line.startswith("time "))
     assert re.fullmatch(r"time    about \d+ s, \d+ s to \d+ s, on .+", time)
     assert not (tmp_path / "cache").exists()  # a run this short is not worth a measurement
-    monkeypatch.setattr(train_command, "LONG_SECONDS", 0.0)
+    monkeypatch.setattr("softspin.api.LONG_SECONDS", 0.0)
     start = json.loads(call("train", tmp_path / "b", *TINY, "--json").out.splitlines()[0])
     assert start["time"].keys() == {"seconds", "low", "high", "machine"}
     assert "thread" in start["time"]["machine"]
@@ -83,22 +84,51 @@ def test_parts_that_the_estimate_does_not_cover_are_timed(
     monkeypatch.setattr(progress, "WARM_UP_STEPS", 2)
     lines = call("train", tmp_path / "run", *TINY, "--sampler", "pt").out.splitlines()
     (time,) = (line for line in lines if line.startswith("time "))
-    assert re.fullmatch(r"time    about \d+ s left for the steps, by the last 1 of them", time)
+    assert re.fullmatch(r"time    about \d+ s left for the steps, by 1 of them", time)
 
 
 def test_settings_reach_the_config(tmp_path: Path) -> None:
-    config, quick = make_config({"data": "digits", "beta": "20,30", "seeds": "0-2"}, ["warmup=0.1"], None, False)
+    config = make_config({"data": "digits", "beta": "20,30", "seeds": "0-2"}, ["warmup=0.1"], None)
     assert (config.betas, config.beta, config.seeds, config.warmup) == ((20, 30), None, (0, 1, 2), 0.1)
-    assert config.steps == QUICK["steps"]
-    assert f"chains={QUICK['chains']}" in quick
-    config, quick = make_config({"data": "mnist", "beta": "20"}, [], None, False)
-    assert (config.beta, config.betas, config.steps, quick) == (20, (), 1_000_000, [])
-    assert make_config({"data": "digits"}, [], None, True)[0] == Config(data="digits")
+    config = make_config({"data": "mnist", "beta": "20"}, [], None)
+    assert (config.beta, config.betas) == (20, ())
+    assert make_config({"data": "digits"}, [], None, "paper") == Config(data="digits")
     file = tmp_path / "c.toml"
     file.write_text('method = "dvae++-exp"\nsteps = 7\nbetas = [5, 6]\n')
-    config, quick = make_config({"steps": "9", "beta": "8"}, ["chains=3"], file, False)
+    config = make_config({"steps": "9", "beta": "8"}, ["chains=3"], file)
     assert (config.method, config.steps, config.beta, config.betas, config.chains) == ("dvae++-exp", 9, 8, (), 3)
-    assert quick == []
+    assert config.given == {"method", "steps", "betas", "beta", "chains"}
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "profile"),
+    [
+        ("", ["--data", "bars-and-stripes-3x3"], "quick"),
+        ('data = "bars-and-stripes-3x3"\n', [], "quick"),
+        ('data = "bars-and-stripes-3x3"\nprofile = "paper"\n', [], "paper"),
+        ('data = "bars-and-stripes-3x3"\nprofile = "paper"\n', ["--profile", "quick"], "quick"),
+    ],
+)
+def test_one_rule_for_the_command_line_and_config_files(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, words: list[str], profile: str
+) -> None:
+    """The number of steps is printed, and the same whether the data are given by an option or in a file."""
+    file = tmp_path / "c.toml"
+    file.write_text(text)
+    seen: list[RunStart] = []
+
+    def stop(shown: object, run: RunStart) -> None:
+        seen.append(run)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Display, "start", stop)
+    monkeypatch.setattr("softspin.api._estimate", lambda *_: None)
+    assert call("train", tmp_path / "run", "--config", file, *words).code == 130
+    (run,) = seen
+    assert (run.profile, run.config.steps) == (profile, 2000 if profile == "quick" else 1_000_000)
+    (line,) = (line for line in start_lines(run) if line.startswith("profile"))
+    steps = "2,000 steps: steps=2000 chains=200" if profile == "quick" else "1,000,000 steps (the published settings)"
+    assert line.startswith(f"profile {profile}, {steps}")
 
 
 @pytest.mark.parametrize("how", ["--data", "--set", "--config"])
@@ -106,9 +136,9 @@ def test_own_data_are_found_from_any_directory(how: str, tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "c.toml"
     file.write_text('data = "own.npy"\n')
-    config, _ = make_config(
+    config = make_config(
         {"data": "own.npy" if how == "--data" else None}, ["data=own.npy"] if how == "--set" else [],
-        file if how == "--config" else None, False,
+        file if how == "--config" else None,
     )  # fmt: skip
     assert config.data == str(tmp_path / "own.npy")
 
@@ -167,9 +197,10 @@ def test_resume_needs_only_the_directory(call: Call, tmp_path: Path) -> None:
     refused = call("train", "--resume", folder, "--set", "width=9")
     assert refused.code == 1
     assert refused.err.startswith("error: width = 9 cannot be set in a resumed run, which has width = 8")
-    for words, flag in ((["--recipe"], "--recipe"), (["--config", "c.toml"], "--config")):
+    for words in (["--profile", "paper"], ["--config", "c.toml"], ["--epochs", "2"], ["--init-from", folder]):
         refused = call("train", "--resume", folder, *words)
-        assert refused.err == f"error: {flag} and --resume exclude each other; {folder} has its own config\n"
+        assert refused.code == 2
+        assert str(words[0]) in refused.err
 
 
 def test_the_demo(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ Change = Callable[[dict[str, Any]], object]
 def trained(folder: Path, **changes: Any) -> Model:
     """Two steps, on 3 x 3 bars and stripes."""
     values: dict[str, Any] = {"steps": 2, "report_every": 1, "evaluate_every": 1, "checkpoint_every": 1}
-    return softspin.fit(small(**(values | changes)), bars(), folder)
+    return softspin.fit(small(**(values | changes)), bars(), folder, progress=False, pictures=False)
 
 
 def header(file: Path) -> dict[str, Any]:

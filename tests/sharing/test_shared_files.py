@@ -14,8 +14,7 @@ import safetensors.torch
 import torch
 from evaluation.models import data_spec, smoothed_method
 from sharing.shared import described, header, trained
-from torch import nn
-from training.runs import bars, small
+from training.runs import bars
 
 import softspin
 from softspin.config import Config
@@ -218,10 +217,6 @@ def test_after_a_kill_between_two_files_the_model_is_the_old_or_the_new_one(
 
 
 def test_models_that_cannot_be_shared(two: Model, tmp_path: Path) -> None:
-    decoder = nn.Sequential(nn.Linear(6, 9))
-    made = softspin.fit(small(steps=1), bars(), tmp_path / "run", decoder=decoder)
-    with pytest.raises(SharingError, match="a model with custom networks cannot be shared as a file"):
-        made.save(tmp_path / "m")
     with pytest.raises(SharingError, match="this model has no metadata about its data and training"):
         Model(two.net, two.config, two.shape).save(tmp_path / "m")
     double = trained(tmp_path / "other")

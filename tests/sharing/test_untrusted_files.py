@@ -97,7 +97,7 @@ def names(record: type, *nested: str) -> list[str]:
 
 PARTS = [
     "version",
-    *names(ModelRecord, "data", "provenance", "result"),
+    *names(ModelRecord, "data", "provenance", "result", "init_from"),  # the last was added later
     *(f"data.{name}" for name in names(DataRecord)),
     *(f"provenance.{name}" for name in names(Provenance)),
 ]

@@ -10,8 +10,9 @@ import torch
 
 from softspin.config import Config
 from softspin.data import load
+from softspin.formatting import duration
 from softspin.timing import Estimate, Estimator, machine, probes, sizes_of
-from softspin.timing.estimate import PAPER_SIZES, SCALED_SPREAD, data_sizes, duration
+from softspin.timing.estimate import PAPER_SIZES, SCALED_SPREAD, data_sizes
 from softspin.timing.model import load_model
 from softspin.timing.probes import Probes
 from softspin.timing.work import DataSizes

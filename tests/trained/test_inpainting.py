@@ -134,7 +134,7 @@ def test_wrong_input_is_named() -> None:
         made.inpaint(x, torch.full((9,), 0.5))
     with pytest.raises(SupportError, match="the mask must be a tensor, an array or a list of numbers, not str"):
         made.inpaint(x, "top")
-    with pytest.raises(ShapeError, match=r"images have shape \(2, 8\); expected \(N, 9\)"):
+    with pytest.raises(ShapeError, match=r"images have shape \(2, 8\); expected \(N, 3, 3\) or \(N, 9\)"):
         made.inpaint(x[:, :8], mask())
     with pytest.raises(SupportError, match="0 steps; at least 1 is needed"):
         made.inpaint(x, mask(), steps=0)

@@ -45,7 +45,7 @@ def cases() -> dict[str, dict[str, Any]]:
 
 def fingerprint(config: softspin.Config, folder: Path) -> dict[str, Any]:
     """Train a config in a folder; returns a digest of the last state, and the test NLL of each replica."""
-    model = softspin.fit(config, folder=folder)
+    model = softspin.fit(config, folder=folder, progress=False, pictures=False)
     digests = state_digests(folder)
     return {
         "digest": joint_digest(digests),

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import errno
 import json
-import re
-import sys
-import types
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from softspin.errors import JournalError, MissingExtraError
-from softspin.project import install_hint
+from softspin.errors import JournalError
 from softspin.training.journal import NAME, Journal, read
 
 
@@ -132,56 +127,6 @@ class FullDisk:
     ("takes", "words"), [(None, "No space left on device"), (4, "only part of a line was written")]
 )
 def test_a_full_disk_is_an_error(tmp_path: Path, takes: int | None, words: str) -> None:
-    journal = Journal(tmp_path / NAME, FullDisk(takes), None)  # type: ignore[arg-type]
+    journal = Journal(tmp_path / NAME, FullDisk(takes))  # type: ignore[arg-type]
     with pytest.raises(JournalError, match=rf"journal\.jsonl cannot be written: {words}"):
         journal.write({"step": 1})
-
-
-def test_tensorboard_is_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path, None, 20)
-    before = (tmp_path / NAME).read_bytes()
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(MissingExtraError, match=re.escape(install_hint("tensorboard"))):
-        Journal.open(tmp_path, tensorboard=True)
-    assert (tmp_path / NAME).read_bytes() == before
-
-
-class Writer:
-    """Replaces TensorBoard's writer, so that this is tested without TensorBoard."""
-
-    def __init__(self, folder: str, purge_step: int) -> None:
-        self.calls: list[Any] = [(Path(folder).name, purge_step)]
-
-    def add_scalar(self, tag: str, value: float, step: int) -> None:
-        self.calls.append((tag, value, step))
-
-    def flush(self) -> None:
-        pass
-
-    def close(self) -> None:
-        self.calls.append("closed")
-
-
-def test_tensorboard_gets_every_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Writer] = []
-
-    def make(folder: str, purge_step: int) -> Writer:
-        made.append(Writer(folder, purge_step))
-        return made[-1]
-
-    stand_in = types.ModuleType("tensorboard")
-    stand_in.SummaryWriter = make  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", stand_in)
-    with Journal.open(tmp_path, 10, tensorboard=True) as journal:
-        journal.write({"step": 20, "bound": [1.0, float("nan")], "valid": {"nll": 2.5}, "kind": "report", "ok": True})
-    Journal.open(tmp_path, None, tensorboard=True).close()
-    assert made[0].calls == [("tensorboard", 11), ("bound/0", 1.0, 20), ("valid/nll", 2.5, 20), "closed"]
-    assert made[1].calls == [("tensorboard", 0), "closed"]
-    assert read(tmp_path) == []
-
-
-def test_tensorboard_itself_accepts_the_numbers(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    with Journal.open(tmp_path, tensorboard=True) as journal:
-        journal.write({"step": 1, "bound": [1.0, 2.0]})
-    assert len(list((tmp_path / "tensorboard").glob("events.out.tfevents.*"))) == 1

@@ -160,13 +160,13 @@ def test_fit_returns_the_model_on_every_process_and_errors_are_raised_on_all(tmp
     def fit() -> None:
         torch.manual_seed(world().rank)
         decoder = nn.Linear(6, 9)
-        model = softspin.fit(config, bars(), tmp_path / "run", decoder=decoder)
+        model = softspin.fit(config, bars(), tmp_path / "run", decoder=decoder, progress=False)
         flat = torch.cat([value.reshape(-1) for value in model.net.state_dict().values()])
         assert torch.equal(*world().gather(flat))
         assert [*(model.result or [])] == read_result(tmp_path / "run")
         with pytest.raises(RunError, match="already holds a run"):
-            softspin.fit(config, bars(), tmp_path / "run", decoder=decoder)
-        softspin.fit(config, bars(), tmp_path / "run", decoder=decoder, resume=True)
+            softspin.fit(config, bars(), tmp_path / "run", decoder=decoder, progress=False)
+        softspin.fit(config, bars(), tmp_path / "run", decoder=decoder, resume=True, progress=False)
 
     assert launch(fit, tmp_path) == [Ended(0, "", "")] * 2
 
@@ -194,7 +194,7 @@ def test_an_error_of_one_process_ends_the_other(tmp_path: Path) -> None:
     def fit() -> None:
         expected, text = (RuntimeError, "own error") if world().leads else (PeerError, "another process of this run")
         with pytest.raises(expected, match=text):
-            softspin.fit(small(), bars(), tmp_path / "run", callback=Stops())
+            softspin.fit(small(), bars(), tmp_path / "run", callbacks=Stops(), progress=False)
 
     assert launch(fit, tmp_path) == [Ended(0, "", "")] * 2
 

@@ -13,7 +13,6 @@ import os
 import random
 import signal
 import struct
-import sys
 import threading
 import time
 import traceback
@@ -35,7 +34,6 @@ from softspin.errors import (
     ConfigError,
     DeviceError,
     JournalError,
-    MissingExtraError,
     RunError,
     ShapeError,
     TrainingError,
@@ -636,13 +634,6 @@ def test_the_error_for_a_failed_compilation_names_the_setting(tmp_path: Path) ->
         made.train()
 
 
-def test_a_missing_tensorboard_creates_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(MissingExtraError, match=r"softspin\[tensorboard\]"):
-        trainer(small(), tmp_path / "run", tensorboard=True).train()
-    assert not (tmp_path / "run").exists()
-
-
 def test_is_training(tmp_path: Path) -> None:
     seen: list[bool] = [is_training(tmp_path)]
     trainer(small(), tmp_path, callback=Stop(2, lambda: seen.append(is_training(tmp_path)))).train()
@@ -690,7 +681,7 @@ def test_custom_networks_train_resume_and_keep_their_best(tmp_path: Path) -> Non
         assert torch.equal(value, last[f"model.{name}"]), name
     assert isinstance(model.nll(bars().test, samples=8).nll, float)
     with pytest.raises(Killed):
-        softspin.fit(config, bars(), tmp_path / "broken", callback=Stop(8, kill), **nets())
+        softspin.fit(config, bars(), tmp_path / "broken", callbacks=Stop(8, kill), **nets())
     softspin.fit(config, bars(), tmp_path / "broken", resume=True, **nets())
     assert_same_run(tmp_path / "whole", tmp_path / "broken")
 
@@ -719,7 +710,7 @@ def test_custom_networks_of_the_wrong_number_or_size_are_rejected(tmp_path: Path
 
 
 def test_load_reads_the_best_and_the_last(tmp_path: Path) -> None:
-    config = small(learning_rate=0.1, seeds=(0, 1))
+    config = small(learning_rate=0.1, seeds=(0, 1)).replace(profile="quick")
     fitted = softspin.fit(config, load("bars-and-stripes-3x3"), tmp_path)
     best = softspin.load(tmp_path, device="cpu")
     x = bars().test

@@ -11,6 +11,7 @@ import typer
 
 from softspin import __version__
 from softspin.cli import cache, data
+from softspin.cli.console import complain
 from softspin.cli.demo import demo
 from softspin.cli.encode import encode
 from softspin.cli.evaluate import evaluate
@@ -18,6 +19,7 @@ from softspin.cli.export import export
 from softspin.cli.figure import figure
 from softspin.cli.grid import grid
 from softspin.cli.info import info
+from softspin.cli.listing import runs
 from softspin.cli.logz import logz
 from softspin.cli.options import NOT_FINISHED
 from softspin.cli.playground import playground
@@ -47,7 +49,7 @@ app = typer.Typer(
 )
 for title, commands in {
     "Train": (demo, train),
-    "Inspect a run": (info, evaluate, logz),
+    "Inspect a run": (runs, info, evaluate, logz),
     "Use a run": (sample, reconstruct, encode, playground, export),
     "Reproduce the paper": (grid, figure, report),
 }.items():
@@ -89,7 +91,7 @@ def run() -> None:
         if isinstance(error, OutOfTimeError):
             world().announce(error, lambda: typer.echo(f"{line}; run the same command to resume", err=True))
             sys.exit(NOT_FINISHED)
-        world().announce(error, lambda: typer.secho(f"error: {line}", fg="red", err=True))
+        world().announce(error, lambda: complain(line))
         sys.exit(1)
 
 

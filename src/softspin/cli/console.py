@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import typer
@@ -11,6 +13,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from softspin.errors import ConfigError, UnknownNameError
+from softspin.parallel import world
 from softspin.provenance import commit
 from softspin.training.journal import plain
 
@@ -23,6 +27,22 @@ def say(text: str) -> None:
 def warn(text: str) -> None:
     """Print a line on stderr."""
     typer.echo(text, err=True)
+
+
+def complain(text: str) -> None:
+    """Print an error on stderr, in one line."""
+    typer.secho(f"error: {' '.join(text.split())}", fg="red", err=True)
+
+
+@contextlib.contextmanager
+def usage_errors() -> Iterator[None]:
+    """Errors of settings that were given as options are wrong usage, with exit code 2."""
+    try:
+        yield
+    except (ConfigError, UnknownNameError) as error:
+        text = str(error)
+        world().announce(error, lambda: complain(text))
+        sys.exit(2)
 
 
 def warn_of_rejection() -> None:

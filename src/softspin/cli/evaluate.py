@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from softspin.cli.console import say, say_json
 from softspin.cli.options import Chains, Data, Device, Json, Run, Split, Temperatures, Which
-from softspin.cli.progress import counting
 from softspin.cli.runs import SPLITS, check_split, mark_best, open_model, open_split
 from softspin.errors import ConfigError
 from softspin.evaluation import log_z_for
 from softspin.formatting import detail_lines, replica_name, result_line
+from softspin.training.bar import phases
 from softspin.training.results import check_result, exact_result_rows, result_rows
 
 
@@ -40,11 +40,12 @@ def evaluate(
     model = open_model(run, which, device)
     images = open_split(model, data, split)
     config = model.config.with_settings(f"test_{name}={value}" for name, value in given.items())
-    if exact:
-        log_z = log_z_for(model.net, temperatures=config.test_temperatures, chains=config.test_chains)
-        rows = exact_result_rows(model.net, images, config, log_z)
-    else:
-        with counting(len(images.test)) as progress:
+    with phases() as progress:
+        if exact:
+            path: dict[str, Any] = {"temperatures": config.test_temperatures, "chains": config.test_chains}
+            log_z = log_z_for(model.net, progress=progress, **path)
+            rows = exact_result_rows(model.net, images, config, log_z, progress)
+        else:
             rows = result_rows(model.net, images, config, progress)
     check_result(rows)
     if json:

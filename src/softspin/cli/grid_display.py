@@ -31,8 +31,7 @@ from softspin.experiments.scheduler import (
     RunResumed,
     RunStarted,
 )
-from softspin.formatting import result_line
-from softspin.timing.estimate import duration
+from softspin.formatting import duration, result_line
 
 MIN_SECONDS_PER_LINE = 2.0
 """Seconds between lines about validations, except for the last one of a run."""

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 from softspin.cli.console import say, say_json
 from softspin.cli.options import Json, Run
-from softspin.cli.progress import mean_text
 from softspin.cli.runs import check_run, mark_best
 from softspin.cli.train import resume_hint
 from softspin.config import Config
+from softspin.custom_nets import custom_parts
 from softspin.errors import CheckpointError, JournalError, RunError
 from softspin.evaluation.stored import check_stored
 from softspin.formatting import (
@@ -23,11 +23,13 @@ from softspin.formatting import (
     replica_name,
     result_line,
     result_sentence,
+    structure_text,
 )
 from softspin.records import ModelRecord, ResultRow, RunRecord
 from softspin.sharing import files
 from softspin.training import checkpoint, journal
 from softspin.training.process import is_training
+from softspin.training.progress import mean_text
 from softspin.training.results import RUN, read_result, read_run
 
 T = TypeVar("T")
@@ -120,9 +122,11 @@ def read_info(run: Path) -> Info:
 
 
 def _shared_info(path: Path) -> Info:
-    net, config, record = files.read(path)
-    if record.result is not None and len(record.result) == net.replicas:
-        record = dataclasses.replace(record, result=check_stored(net, record.result))
+    tensors, config, record = files.read_tensors(path)
+    if not custom_parts(tensors):
+        net, _, _ = files.read(path)  # whether the tensors fit the config
+        if record.result is not None and len(record.result) == net.replicas:
+            record = dataclasses.replace(record, result=check_stored(net, record.result))
     best = zip(record.steps, record.valid_nll, strict=True)
     return Info(
         folder=path,
@@ -147,7 +151,7 @@ def _show(found: Info) -> None:
 
 def _groups(found: Info) -> dict[str, list[tuple[str, str]]]:
     """Titles, and below each the lines with a name and a value."""
-    config, record, data, shape = found.config, found.record, found.record.data, found.config.shape
+    config, record, data = found.config, found.record, found.record.data
     origin = record.provenance
     rows = []
     for row in found.result or []:
@@ -158,7 +162,7 @@ def _groups(found: Info) -> dict[str, list[tuple[str, str]]]:
         "Result": rows,
         "Model": [
             ("method", config.method),
-            ("structure", f"{config.structure}: {shape}"),
+            ("structure", structure_text(config)),
         ],
         "Data": [
             ("name", data.name),
@@ -183,7 +187,10 @@ def _training(found: Info) -> list[tuple[str, str]]:
         lines += [("replicas", record.chosen or "all replicas of the run")]
     else:
         minutes, seconds = divmod(round(found.seconds), 60)
-        lines = [("steps", f"{found.checkpoint_step:,} of {config.steps:,} in {minutes} min {seconds} s")]
+        early = ", stopped early" if found.result and found.checkpoint_step < config.steps else ""
+        lines = [("steps", f"{found.checkpoint_step:,} of {config.steps:,} in {minutes} min {seconds} s{early}")]
+        if record.init_from is not None:
+            lines.append(("started", f"from the parameters of {record.init_from}"))
     valid = [None if best is None else best["nll"] for best in found.best or []]
     for number, (replica, best) in enumerate(zip(config.replicas, found.best or [], strict=False)):
         if best is not None:

@@ -11,6 +11,7 @@ from softspin.cli.runs import open_model
 from softspin.evaluation import log_z_for
 from softspin.evaluation.partition import check_log_z, method_text
 from softspin.formatting import log_z_interval, replica_name, with_error
+from softspin.training.bar import phases
 from softspin.training.results import finite
 
 
@@ -26,12 +27,14 @@ def logz(
     """Estimate log Z of a run's prior: exact for small priors, else by AIS in both directions."""
     model = open_model(run, which, device)
     config = model.config
-    found = log_z_for(
-        model.net,
-        temperatures=config.test_temperatures if temperatures is None else temperatures,
-        chains=config.test_chains if chains is None else chains,
-        seed=seed,
-    )
+    with phases() as progress:
+        found = log_z_for(
+            model.net,
+            temperatures=config.test_temperatures if temperatures is None else temperatures,
+            chains=config.test_chains if chains is None else chains,
+            seed=seed,
+            progress=progress,
+        )
     check_log_z(found)
     rows: list[dict[str, Any]] = [
         {

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from softspin.config import RENAMED_SETTINGS, SettingInfo, setting_infos
+from softspin.config import RENAMED_SETTINGS, SYNONYMS, SettingInfo, setting_infos
 from softspin.deprecation import warn_renamed
 
 WHERE = "Where to train"
@@ -112,6 +112,9 @@ Collect = Annotated[
 NOT_FINISHED = 75
 """Exit code for "try again later", EX_TEMPFAIL of sysexits.h."""
 
+FOREIGN = ("lr", "latent_dim", "hidden", "k", "dataset")
+"""Names of settings in other programs that are often tried. More would spoil suggestions for misspellings."""
+
 Flags = Mapping[str, str | None]
 """Settings given as options, as text."""
 NO_FLAGS: Flags = {}
@@ -120,12 +123,13 @@ NO_FLAGS: Flags = {}
 def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
     """Add an option for each setting, with its help text and section; the command gets those given as `flags`.
 
-    The help shows the common settings. Old names are hidden options that warn.
+    The help shows the common settings. Old names are hidden options that warn; names of other programs are hidden and
+    name ours.
     """
     signature = inspect.signature(command, eval_str=True)
     own = [one for one in signature.parameters.values() if one.name != "flags"]
     shown = {name: _option(name, info) for name, info in setting_infos().items()}
-    hidden = {old: typer.Option(hidden=True) for old in RENAMED_SETTINGS}
+    hidden = {old: typer.Option(hidden=True) for old in (*RENAMED_SETTINGS, *FOREIGN)}
     options = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, option])
         for name, option in (shown | hidden).items()
@@ -134,6 +138,9 @@ def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def with_flags(**given: Any) -> None:
         flags = {one.name: given.pop(one.name) for one in options}
+        for name in FOREIGN:
+            if flags.pop(name) is not None:
+                raise typer.BadParameter(f"here it is called {flag(SYNONYMS[name])}", param_hint=flag(name))
         for old, new in RENAMED_SETTINGS.items():
             if (text := flags.pop(old)) is not None:
                 if flags[new] is not None:

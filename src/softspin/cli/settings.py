@@ -1,13 +1,12 @@
-"""From command-line options to a config: the published recipe, or a quick version of it on other data."""
+"""From command-line options to a config."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from softspin import paper
+from softspin.cli.console import usage_errors
 from softspin.cli.options import flag
 from softspin.cli.runs import RUNS
 from softspin.config import RENAMED_SETTINGS, Config, differing_setting, is_neutral
@@ -16,47 +15,25 @@ from softspin.deprecation import warn_renamed
 from softspin.errors import ConfigError, RunError
 from softspin.training.results import read_run
 
-QUICK: dict[str, Any] = {
-    "steps": 2000,
-    "chains": 200,
-    "sweeps": 10,
-    "evaluate_every": 200,
-    "checkpoint_every": 200,
-    "validation_temperatures": 300,
-    "validation_chains": 200,
-    "test_samples": 1000,
-    "test_temperatures": 3000,
-}
-"""Defaults on other data than the paper's, unless --config or --recipe is given: minutes on a laptop, not days."""
-
 
 def make_config(
-    flags: Mapping[str, str | None], sets: Sequence[str], file: Path | None, recipe: bool
-) -> tuple[Config, list[str]]:
-    """The config of a new run, and its settings from `QUICK`. Options and --set take precedence over the file."""
-    settings = _settings(flags, sets)
-    base = Config() if file is None else Config.from_toml(file)
-    config = base.with_settings(settings)
-    if recipe or file is not None or config.data in paper.DATA:
-        return _found_from_anywhere(config), []
-    chosen = {setting.partition("=")[0].strip() for setting in settings}
-    quick = {name: value for name, value in QUICK.items() if name not in chosen}
-    if "steps" in chosen:  # as many validations and checkpoints as in a quick run of any length
-        for name in ("evaluate_every", "checkpoint_every"):
-            quick = quick | {name: max(1, config.steps // 10)} if name in quick else quick
-    config = Config(**quick).with_settings(settings)
-    return _found_from_anywhere(config), [f"{name}={value}" for name, value in quick.items()]
-
-
-def resumed_config(
-    folder: Path, flags: Mapping[str, str | None], sets: Sequence[str], file: Path | None, recipe: bool
+    flags: Mapping[str, str | None], sets: Sequence[str], file: Path | None, profile: str | None = None
 ) -> Config:
+    """The config of a new run. Options and --set take precedence over the file.
+
+    Its profile is that of the option or of the file. Without one, `softspin.fit` chooses it by the data.
+    """
+    base = Config() if file is None else Config.from_toml(file)
+    with usage_errors():
+        config = base.with_settings(_settings(flags, sets))
+        return _found_from_anywhere(config if profile is None else config.replace(profile=profile))
+
+
+def resumed_config(folder: Path, flags: Mapping[str, str | None], sets: Sequence[str]) -> Config:
     """The config that a run started with; only settings that leave the result unchanged may differ."""
-    if file is not None or recipe:
-        name = "--recipe" if file is None else "--config"
-        raise ConfigError(f"{name} and --resume exclude each other; {folder} has its own config")
     config = read_run(folder).read_config()
-    changed = _found_from_anywhere(config.with_settings(_settings(flags, sets)))
+    with usage_errors():
+        changed = _found_from_anywhere(config.with_settings(_settings(flags, sets)))
     if other := differing_setting(config, changed):
         before, after = config.settings(), changed.settings()
         neutral = ", ".join(name for name in before if is_neutral(name))

@@ -4,31 +4,25 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from softspin import api
 from softspin.cli.console import say, say_json
-from softspin.cli.options import NO_FLAGS, Flags, Json, takes_settings
-from softspin.cli.plots import PlotCallback
-from softspin.cli.progress import Bar, Callbacks, FirstSteps, JsonLines, Lines
+from softspin.cli.options import NO_FLAGS, NOT_FINISHED, Flags, Json, takes_settings
+from softspin.cli.progress import JsonLines
 from softspin.cli.runs import RUNS, check_run, free_folder
 from softspin.cli.settings import default_folder, make_config, resumed_config
 from softspin.config import Config
 from softspin.data import parse_shape
-from softspin.errors import RunError
-from softspin.formatting import replica_name, result_line
+from softspin.deprecation import warn_renamed
+from softspin.errors import OutOfTimeError, RunError, TerminatedError
 from softspin.parallel import world
 from softspin.records import ResultRow
-from softspin.timing import Estimate, Estimator, sizes_of
 from softspin.training import checkpoint
-from softspin.training.results import RESULT, RUN, read_run
-from softspin.training.trainer import Callback, Trainer
-
-LONG_SECONDS = 60.0
-"""Runs above this are worth a measurement of the machine, which takes seconds."""
+from softspin.training.display import Display
+from softspin.training.results import RUN
 
 
 @takes_settings
@@ -46,8 +40,32 @@ def train(
         typer.Option("--set", metavar="KEY=VALUE", help="Override any setting; repeatable.", show_default=False),
     ] = None,
     config: Annotated[Path | None, typer.Option(help="Read settings from a TOML file.", show_default=False)] = None,
-    recipe: Annotated[bool, typer.Option("--recipe", help="Use the full published recipe on any data set.")] = False,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            help="Choose the defaults: quick (minutes on a CPU) or paper (the published recipe).",
+            show_default="paper on mnist and omniglot, else quick",
+        ),
+    ] = None,
+    recipe: Annotated[bool, typer.Option("--recipe", hidden=True)] = False,
+    epochs: Annotated[
+        int | None, typer.Option(help="Set the number of passes over the data, instead of --steps.", min=1)
+    ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(help="Stop after so many minutes with a checkpoint and exit code 75.", show_default="no limit"),
+    ] = None,
+    init_from: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN", help="Start from the best parameters of another run or shared model.", show_default=False
+        ),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run in FOLDER with its own settings.")] = False,
+    loggers: Annotated[
+        list[str] | None,
+        typer.Option("--logger", help="Log to tensorboard or wandb (offline) too; repeatable.", show_default=False),
+    ] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard event files.")] = False,
     shape: Annotated[
         str | None,
@@ -62,25 +80,44 @@ def train(
 ) -> None:
     """Train a model, evaluate it, and write a run directory with checkpoints, metrics, plots and the result.
 
-    On mnist and omniglot the defaults are the published recipe. On other data they are a short version of it that takes
-    minutes; with --config, settings that the file leaves out keep the recipe. All settings are options, such as
-    --learning-rate 0.01; the common ones are listed below, all of them in the reference.
+    Settings that are not given come from a profile. On mnist and omniglot it is the published recipe. On other data it
+    is a short version that takes minutes. All settings are options, such as --learning-rate 0.01; the common ones are
+    listed below, all of them in the reference.
     """
-    quick: list[str] = []
+    if recipe:
+        warn_renamed("--recipe", "--profile paper")
+        profile = profile or "paper"
+    if minutes is not None and minutes <= 0:
+        raise typer.BadParameter("it must be above 0", param_hint="--minutes")
     if resume:
         if folder is None:
             raise typer.BadParameter(f"it needs a run directory; {known_runs()}", param_hint="--resume")
+        for option, given in (
+            ("--config", config),
+            ("--profile", profile),
+            ("--epochs", epochs),
+            ("--init-from", init_from),
+        ):
+            if given is not None:
+                raise typer.BadParameter(
+                    f"{folder} has its own settings; leave out --resume or {option}", param_hint=option
+                )
         run = folder
-        chosen = world().call(lambda: _config_of(run, flags, sets or [], config, recipe))
+        chosen = world().call(lambda: _config_of(run, flags, sets or []))
     else:
-        chosen, quick = make_config(flags, sets or [], config, recipe)
+        chosen = make_config(flags, sets or [], config, profile)
+        if epochs is not None and "steps" in chosen.given:
+            raise typer.BadParameter(f"steps = {chosen.steps} is given too; give one of them", param_hint="--epochs")
         run = world().call(lambda: new_folder(folder, chosen))
-    run_training(chosen, run, quick=quick, resume=resume, tensorboard=tensorboard, json=json, shape=shape)
+    options: dict[str, Any] = {"epochs": epochs, "minutes": minutes, "init_from": init_from, "resume": resume}
+    names = [*(loggers or []), *(["tensorboard"] if tensorboard else [])]
+    options["shape"] = None if shape is None else parse_shape(shape)
+    run_training(chosen, run, loggers=list(dict.fromkeys(names)), json=json, **options)
 
 
-def _config_of(run: Path, flags: Flags, sets: list[str], config: Path | None, recipe: bool) -> Config:
+def _config_of(run: Path, flags: Flags, sets: list[str]) -> Config:
     check_run(run)
-    return resumed_config(run, flags, sets, config, recipe)
+    return resumed_config(run, flags, sets)
 
 
 def new_folder(folder: Path | None, config: Config) -> Path:
@@ -94,60 +131,23 @@ def new_folder(folder: Path | None, config: Config) -> Path:
     return folder
 
 
-def run_training(
-    config: Config,
-    folder: Path,
-    *,
-    quick: list[str] | None = None,
-    resume: bool = False,
-    tensorboard: bool = False,
-    json: bool = False,
-    shape: str | None = None,
-) -> list[ResultRow]:
-    """Train in a directory, show progress, return the result rows. Ctrl-C saves a checkpoint and exits with 130."""
-    recorded = read_run(folder).data if resume else None
-    drawn = None if shape is None else parse_shape(shape)
-    dataset = world().in_turn(lambda: api.load_data(config, recorded=recorded, shape=drawn))
-    trainer = Trainer(config, dataset, folder, tensorboard=tensorboard)
-    if not trainer.world.leads:
-        rows = trainer.train(resume=resume)
-        trainer.world.wait()
-        return rows
-    start = _saved_step(folder) if resume else 0
-    estimator, time = _estimate(trainer, start)
-    if json:
-        told = None if time is None else time.to_json() | {"machine": estimator.machine}
-        say_json({"kind": "start", "folder": folder, "step": start, "config": config.to_dict(), "time": told})
-    else:
-        _introduce(trainer, quick or [], start)
-        if time is not None:
-            say(f"time    {time}, on {estimator.machine}")
-    plots = PlotCallback(trainer)
-    console = Console(highlight=False)
-    bar = Bar(console, config.steps) if console.is_terminal and not json else None
-    shown: list[Callback] = [JsonLines() if json else bar or Lines(config.steps)]
-    if time is None and not json:
-        shown.append(FirstSteps(config.steps))
-    trainer.callback = Callbacks([*shown, plots])
+def run_training(config: Config, folder: Path, *, json: bool = False, **options: Any) -> list[ResultRow]:
+    """Train in a directory, show progress, return the result rows.
+
+    Ctrl-C saves a checkpoint and exits with 130, the end of the minutes with 75.
+    """
+    shown = JsonLines() if json else Display(stderr=False)
     try:
-        try:
-            rows = trainer.train(resume=resume)
-        finally:
-            if bar is not None:
-                bar.stop()
-        plots.finish(api.Model(trainer.engine.model, config, dataset.shape, folder))
+        model = api.fit(config, folder=folder, callbacks=shown, progress=False, **options)
     except KeyboardInterrupt:
-        _interrupted(folder, json)
+        _stopped("interrupted", "stopped", folder, json)
         raise typer.Exit(130) from None
-    written = [folder / RESULT, *plots.paths]
-    if json:
-        say_json({"kind": "result", "rows": [row.to_json() for row in rows], "written": written})
-    else:
-        for row in rows:
-            say((f"{replica_name(row)}: " if len(rows) > 1 else "") + result_line(row))
-        say(f"written: {folder}/ with {', '.join(path.name for path in written)}")
-    trainer.world.wait()
-    return rows
+    except TerminatedError:  # SIGTERM, as for all commands
+        raise
+    except OutOfTimeError as error:
+        _stopped("out of time", str(error), folder, json)
+        raise typer.Exit(NOT_FINISHED) from None
+    return list(model.result or ())
 
 
 def known_runs() -> str:
@@ -161,48 +161,12 @@ def resume_hint(folder: Path) -> str:
     return f"resume with: softspin train --resume {shlex.quote(str(folder))}"
 
 
-def _introduce(trainer: Trainer, quick: list[str], start: int) -> None:
-    config, data = trainer.config, trainer.data
-    sizes = " + ".join(f"{len(part):,}" for part in (data.train, data.valid, data.test))
-    replicas = config.replicas
-    processes = f", {trainer.world.size} processes" if trainer.world.size > 1 else ""
-    names = f"{len(replicas)} models" if len(replicas) > 1 else replica_name(replicas[0])
-    prior = "" if config.edges is None else f", a prior with {len(config.edges):,} couplings"
-    say(f"data    {data.name}: {sizes} images of {' x '.join(map(str, data.shape))} (train + valid + test)")
-    say(f"model   {config.method}, {config.structure}: {config.shape}{prior}; {names}")
-    say(
-        f"run     {config.steps:,} steps, K = {config.importance_samples}, {config.sampler} with "
-        f"{config.chains:,} chains x {config.sweeps} sweeps, on {trainer.device}{processes}"
-    )
-    if config.batch_size > len(data.train):
-        say(f"batch   all {len(data.train):,} training images; batch_size = {config.batch_size} is larger")
-    if quick:
-        say(f"short   {' '.join(quick)} (--recipe uses the published settings)")
-    say(f"folder  {trainer.folder}" + (f", from step {start:,}" if start else ""))
-
-
-def _estimate(trainer: Trainer, start: int) -> tuple[Estimator, Estimate | None]:
-    """The time that is left. A machine that was never measured is measured first if the run is long.
-
-    There is no estimate for several processes; the first steps are measured instead.
-    """
-    config, data = trainer.config, sizes_of(trainer.data)
-    estimator = Estimator(trainer.device)
-    time = estimator.run(config, data, start) if trainer.world.size == 1 else None
-    if time is not None and not estimator.is_measured and time.seconds > LONG_SECONDS:
-        estimator = Estimator(trainer.device, measure=True)
-        time = estimator.run(config, data, start)
-    return estimator, time
-
-
-def _saved_step(folder: Path) -> int:
-    return int(checkpoint.load_meta(folder, "last")["step"]) if checkpoint.exists(folder, "last") else 0
-
-
-def _interrupted(folder: Path, json: bool) -> None:
-    step = _saved_step(folder)
+def _stopped(kind: str, reason: str, folder: Path, json: bool) -> None:
+    if not world().leads:
+        return
+    step = int(checkpoint.load_meta(folder, "last")["step"]) if checkpoint.exists(folder, "last") else 0
     if json:
-        say_json({"kind": "interrupted", "folder": folder, "step": step})
+        say_json({"kind": kind, "folder": folder, "step": step})
     else:
-        say(f"stopped; the checkpoint is of step {step:,}")
+        say(f"{reason}; the checkpoint is of step {step:,}")
         say(resume_hint(folder))

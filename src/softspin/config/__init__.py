@@ -3,11 +3,14 @@
 from softspin.config.config import CUSTOM, Config, Intervals, Replica, differing_setting
 from softspin.config.fields import Count, Natural, Positive, SettingInfo
 from softspin.config.migrations import RENAMED_SETTINGS, VERSION, migrate, migrate_tensors, migrate_variant, version_of
-from softspin.config.values import is_neutral, plain, setting_info, setting_infos
+from softspin.config.profiles import PROFILES, default_profile
+from softspin.config.values import SYNONYMS, is_neutral, plain, setting_info, setting_infos
 
 __all__ = [
     "CUSTOM",
+    "PROFILES",
     "RENAMED_SETTINGS",
+    "SYNONYMS",
     "VERSION",
     "Config",
     "Count",
@@ -16,6 +19,7 @@ __all__ = [
     "Positive",
     "Replica",
     "SettingInfo",
+    "default_profile",
     "differing_setting",
     "is_neutral",
     "migrate",

@@ -7,12 +7,13 @@ import functools
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from softspin.config.fields import Pairs
 from softspin.config.migrations import RENAMED_SETTINGS, VERSION, migrate
+from softspin.config.profiles import profile_values
 from softspin.config.settings import Settings
 from softspin.config.values import (
     PartSettings,
@@ -62,7 +63,9 @@ class Config(Settings):
     """The configuration of a run. Defaults are the published recipe.
 
     Fields are those of :class:`softspin.config.settings.Settings`. `beta` is resolved at construction: the published
-    value for this data set, structure and method, or else the method's default.
+    value for this data set, structure and method, or else the method's default. `profile="quick"` or `"paper"` replaces
+    the defaults of settings that are not given. Without it, :func:`softspin.fit` and `softspin train` choose a profile
+    by the data.
 
     Raises:
         ConfigError: A value is outside its limits, or two settings contradict each other.
@@ -73,6 +76,8 @@ class Config(Settings):
     (Replica(seed=0, beta=20.0), Replica(seed=0, beta=30.0), Replica(seed=1, beta=20.0))
     >>> config.shape.units, config.intervals.evaluate
     (400, 200)
+    >>> Config(profile="quick", chains=50).steps
+    2000
     >>> Config(chains=0)
     Traceback (most recent call last):
     softspin.errors.ConfigError: chains = 0 is not possible; it must be an integer from 1 to 2147483647
@@ -80,8 +85,10 @@ class Config(Settings):
 
     part_settings: PartSettings = ()
     """Settings declared by the chosen parts, as pairs (name, value)."""
+    profile: InitVar[str | None] = None
+    """Profile that replaces the defaults of settings that are not given."""
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, profile: str | None) -> None:
         # Whether beta was given, for :meth:`replace`. Not a field, so that equal configs compare equal.
         object.__setattr__(self, "_beta_given", self.beta is not None or bool(self.betas))
         for name, hint in setting_hints().items():
@@ -170,6 +177,18 @@ class Config(Settings):
         return checked_edges(pairs, units)
 
     @property
+    def given(self) -> frozenset[str]:
+        """Names of the settings that were given explicitly. A profile sets none of them."""
+        names: frozenset[str] = self._given  # type: ignore[attr-defined]
+        return names
+
+    @property
+    def chosen_profile(self) -> str | None:
+        """The profile that was chosen, or None. It is not stored: its settings are."""
+        name: str | None = self.__dict__["profile"]
+        return name
+
+    @property
     def options(self) -> dict[str, Any]:
         """Settings declared by the parts, by name."""
         return dict(self.part_settings)
@@ -179,6 +198,19 @@ class Config(Settings):
         """Sizes of the model: those of the structure, unless overridden."""
         own = {name: getattr(self, name) for name in Shape._fields if getattr(self, name) is not None}
         return STRUCTURES[self.structure]._replace(**own)
+
+    @property
+    def structure_name(self) -> str:
+        """Name of the structure with the sizes of this config, or the sizes if there is none.
+
+        >>> Config(groups=1).structure_name, Config(bits_per_group=32).structure_name
+        ('1-nonlinear', '2x32 bits, 2x200')
+        """
+        shape = self.shape
+        if not shape.layers:  # then the width has no meaning
+            shape = shape._replace(width=STRUCTURES["1-linear"].width)
+        found = next((name for name, one in STRUCTURES.items() if one == shape), None)
+        return found or f"{shape.groups}x{shape.bits_per_group} bits, {shape.layers}x{shape.width}"
 
     @property
     def edges(self) -> Edges | None:
@@ -217,6 +249,7 @@ class Config(Settings):
     def from_toml(cls, path: str | os.PathLike[str]) -> Config:
         """Create a config from a TOML file of `key = value` lines; other settings keep their defaults.
 
+        The line `profile = "quick"` chooses a profile.
         Values are TOML values, or strings as in :meth:`with_settings`: `seeds = [0, 1, 2]` or `seeds = "0-2"`.
 
         Args:
@@ -274,24 +307,32 @@ class Config(Settings):
         return {name: found[name] for name in self.settings()}
 
     def replace(self, **changes: Any) -> Config:
-        """Copy with other settings. Unlike `dataclasses.replace`, this resolves a default beta again.
+        """Copy with other settings. Unlike `dataclasses.replace`, this resolves beta and the profile again.
 
         Args:
-            **changes: New values by name.
+            **changes: New values by name; also `profile`.
 
         Returns:
             The new config.
         """
         values = {name: getattr(self, name) for name in setting_hints()}
-        given: bool = self._beta_given  # type: ignore[attr-defined]
-        if not given:
+        beta_given: bool = self._beta_given  # type: ignore[attr-defined]
+        if not beta_given:
             values["beta"] = None
         if "graph" in changes and "prior" not in changes:
             values["prior"] = None
-        new = config_arguments(values | current_names(changes, RENAMED_SETTINGS, error=ConfigError))
+        changes = current_names(changes, RENAMED_SETTINGS, error=ConfigError)
+        profile = changes.pop("profile", self.chosen_profile)
+        values |= changes
+        given = self.given | changes.keys()
+        if profile is not None:
+            values |= profile_values(profile, {name: value for name, value in values.items() if name in given})
+        new = config_arguments(values)
         declared = declared_settings(new)  # a replaced part takes its settings with it
         kept = {name: value for name, value in self.part_settings if name in declared}
-        return Config(**new | {"part_settings": tuple((kept | dict(new["part_settings"])).items())})
+        made = Config(**new | {"part_settings": tuple((kept | dict(new["part_settings"])).items())})
+        _remember(made, given, profile)
+        return made
 
     def with_settings(self, settings: Iterable[str]) -> Config:
         """Copy with settings given as text, as on the command line.
@@ -323,12 +364,23 @@ class Config(Settings):
             return getattr(self, RENAMED_SETTINGS[name])
 
 
+def _remember(config: Config, given: frozenset[str], profile: str | None) -> None:
+    """Set what is not a setting. Not fields, so that equal configs compare equal."""
+    object.__setattr__(config, "_given", given)
+    object.__setattr__(config, "profile", profile)
+
+
 _init_by_current_names = Config.__init__
 
 
 @functools.wraps(_init_by_current_names)
 def _init(self: Config, **settings: Any) -> None:
-    _init_by_current_names(self, **current_names(settings, RENAMED_SETTINGS, error=ConfigError))
+    settings = current_names(settings, RENAMED_SETTINGS, error=ConfigError)
+    profile = settings.pop("profile", None)
+    _remember(self, frozenset(settings) - {"part_settings"}, profile)
+    if profile is not None:
+        settings |= profile_values(profile, settings)
+    _init_by_current_names(self, **config_arguments(settings))
 
 
 Config.__init__ = _init  # type: ignore[method-assign]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from softspin.errors import ConfigError
 from softspin.paper import published_beta
 
-VERSION = 3
+VERSION = 4
 
 Settings = dict[str, Any]
 T = TypeVar("T")
@@ -188,8 +188,17 @@ def _tensor_2_to_3(name: str, settings: Settings) -> str:
     return _V2_TENSORS.get(name, name)
 
 
+# Version 3 to 4: there is the setting `patience`. ------------------------------------------------------------------
+
+
+def _config_3_to_4(settings: Settings) -> Settings:
+    """Earlier runs were not stopped early, which is the default."""
+    return dict(settings)
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(_config_1_to_2, lambda name: name, _tensor_1_to_2),
     Migration(_config_2_to_3, _setting_2_to_3, _tensor_2_to_3),
+    Migration(_config_3_to_4, lambda name: name, lambda name, settings: name),
 )
 """The first takes version 1 to 2, and so on."""

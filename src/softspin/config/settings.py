@@ -144,7 +144,7 @@ class Settings:
         "Set the number of training steps.",
         section="optimizer",
         in_grid="use --steps",
-        option="1000000 on mnist and omniglot, else 2000",
+        option="2000; 1000000 in the profile paper",
     )
     batch_size: Count = setting(100, "Set the number of data points in a batch.", section="optimizer")
     learning_rate: Positive = setting(3e-3, "Set Adam's learning rate, before the schedule.", section="optimizer")
@@ -196,6 +196,13 @@ class Settings:
         None,
         "Validate every so many steps, and keep the model with the lowest validation NLL; by default 2% of the steps.",
         section="intervals",
+    )
+
+    patience: Count | None = setting(
+        None,
+        "Stop early after this many validations in a row without a lower validation NLL of any replica.",
+        section="intervals",
+        option="never",
     )
 
     validation_samples: Count = setting(

@@ -3,18 +3,41 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, get_type_hints
 
 from softspin.config.fields import SettingInfo
 from softspin.config.migrations import RENAMED_SETTINGS
 from softspin.config.settings import Settings
-from softspin.errors import ConfigError, unknown_name
+from softspin.errors import ConfigError, UnknownNameError, unknown_name
 from softspin.parts import LIKELIHOODS, METHODS, NETS, PRIORS, SAMPLERS, Part, PartSetting
 from softspin.typed import convert, parse
 
 PartSettings = tuple[tuple[str, Any], ...]
+
+SYNONYMS = {
+    **dict.fromkeys(("lr", "learningrate", "step_size"), "learning_rate"),
+    **dict.fromkeys(("bs", "batchsize", "minibatch", "minibatch_size"), "batch_size"),
+    **dict.fromkeys(("iterations", "iters", "num_steps", "n_steps", "max_steps", "train_steps"), "steps"),
+    **dict.fromkeys(
+        ("latent_dim", "latent_size", "latents", "n_latent", "z_dim", "num_bits", "n_bits"), "bits_per_group"
+    ),
+    **dict.fromkeys(("hidden", "hidden_dim", "hidden_size", "hidden_units", "n_hidden"), "width"),
+    **dict.fromkeys(("n_layers", "num_layers", "depth", "hidden_layers"), "layers"),
+    **dict.fromkeys(("k", "num_samples", "n_samples", "iwae_samples", "num_importance_samples"), "importance_samples"),
+    **dict.fromkeys(("l2", "wd"), "weight_decay"),
+    **dict.fromkeys(("seed", "random_state"), "seeds"),
+    **dict.fromkeys(("dataset", "data_set"), "data"),
+    **dict.fromkeys(("model", "objective", "loss"), "method"),
+    **dict.fromkeys(("tau", "inverse_temperature"), "beta"),
+    **dict.fromkeys(("gpu", "cuda"), "device"),
+    **dict.fromkeys(("warm_up", "kl_warmup", "warmup_fraction"), "warmup"),
+    **dict.fromkeys(("num_chains", "n_chains", "particles"), "chains"),
+    **dict.fromkeys(("gibbs_steps", "n_sweeps", "cd_k"), "sweeps"),
+    "early_stopping": "patience",
+}
+"""Settings by names that they have elsewhere, in lower case."""
 
 
 @cache
@@ -69,7 +92,7 @@ def is_neutral(name: str) -> bool:
 
 def config_arguments(values: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of `Config`: its own fields, and all other settings as `part_settings`."""
-    fields = {*setting_hints(), "part_settings"}
+    fields = {*setting_hints(), "part_settings", "profile"}
     own = {name: value for name, value in values.items() if name in fields}
     extra = {name: value for name, value in values.items() if name not in fields}
     given = own.get("part_settings", ())
@@ -99,7 +122,7 @@ def complete_part_settings(given: Any, parts: Mapping[str, type[Part]]) -> PartS
     values = dict(given)
     for name in values:
         if name not in declared:
-            raise unknown_name("setting", name, {**setting_hints(), **declared})
+            raise unknown_setting(name, {**setting_hints(), **declared})
     converted = {}
     for name, one in declared.items():
         try:
@@ -119,8 +142,11 @@ def parse_settings(texts: Mapping[str, str], others: Mapping[str, Any]) -> dict[
     hints = setting_hints() | {name: one.hint for name, one in declared_settings({**others, **texts}).items()}
     found: dict[str, Any] = {}
     for name, text in texts.items():
+        if name == "profile":  # not a setting, but a set of defaults
+            found[name] = text.strip()
+            continue
         if name not in hints:
-            raise unknown_name("setting", name, hints)
+            raise unknown_setting(name, hints)
         if name == "graph":
             found[name] = None if text.strip().lower() == "none" else text
             continue
@@ -129,6 +155,17 @@ def parse_settings(texts: Mapping[str, str], others: Mapping[str, Any]) -> dict[
         except ValueError as error:
             raise invalid_value(name, text, str(error)) from None
     return found
+
+
+def unknown_setting(name: str, known: Iterable[str]) -> UnknownNameError:
+    """The error for an unknown setting; it names ours if it has another name elsewhere."""
+    if name.lower() == "epochs":
+        return UnknownNameError(
+            "unknown setting 'epochs'; set steps, or give the argument: softspin.fit(..., epochs=10), train --epochs 10"
+        )
+    if (ours := SYNONYMS.get(name.lower())) is not None:
+        return UnknownNameError(f"unknown setting '{name}'; here it is called '{ours}'")
+    return unknown_name("setting", name, known)
 
 
 def invalid_value(name: str, value: object, right: str) -> ConfigError:

@@ -42,7 +42,7 @@ def as_images(x: Any, shape: tuple[int, ...], check: Callable[[Tensor], None] | 
         SupportError: Values are outside [0, 1], or not numbers.
     """
     array = as_array("images", x).array
-    _check_shape(array.shape, shape)
+    check_shape(array.shape, shape)
     levels = find_levels({"images": array})
     rows = array.reshape(len(array), -1)
     if levels.binary:
@@ -59,7 +59,7 @@ def as_images(x: Any, shape: tuple[int, ...], check: Callable[[Tensor], None] | 
     return torch.from_numpy(binarize_once(gray, TEST))
 
 
-def _check_shape(found: tuple[int, ...], shape: tuple[int, ...]) -> None:
+def check_shape(found: tuple[int, ...], shape: tuple[int, ...]) -> None:
     """Raise unless an array of a shape holds images of the model's shape, or flat ones."""
     pixels = math.prod(shape)
     expected = f"expected (N, {pixels}) with N >= 1"

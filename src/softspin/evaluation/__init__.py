@@ -4,12 +4,13 @@ from softspin.evaluation.baseline import bernoulli_nll, pixel_probabilities
 from softspin.evaluation.exact import exact_log_likelihood, exact_nll
 from softspin.evaluation.importance import likely_states
 from softspin.evaluation.likelihood import Likelihood, evaluate
-from softspin.evaluation.partition import log_z_for
+from softspin.evaluation.partition import Progress, log_z_for
 from softspin.evaluation.running import MeanNLL
 
 __all__ = [
     "Likelihood",
     "MeanNLL",
+    "Progress",
     "bernoulli_nll",
     "evaluate",
     "exact_log_likelihood",

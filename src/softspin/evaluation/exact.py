@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -15,12 +17,13 @@ LARGEST = 20
 """Largest number of bits. Each state is decoded once, so every further bit doubles the time."""
 
 
-def exact_nll(model: DiscreteVAE, images: Table) -> MeanNLL:
+def exact_nll(model: DiscreteVAE, images: Table, *, progress: Callable[[int, int], None] | None = None) -> MeanNLL:
     """Exact -log p(x), averaged over binary images.
 
     Args:
         model: Model with at most 20 latent bits.
         images: Binary images, `(N, pixels)`.
+        progress: Called with the number of latent states that are done, and their total number.
 
     Returns:
         Mean NLL and its standard error over images, `(R,)` each.
@@ -29,12 +32,17 @@ def exact_nll(model: DiscreteVAE, images: Table) -> MeanNLL:
         TooLargeError: The model has more latent bits.
     """
     seen = Running()
-    seen.add(-exact_log_likelihood(model, images))
+    seen.add(-exact_log_likelihood(model, images, progress=progress))
     return MeanNLL(seen.mean, seen.standard_error)
 
 
 def exact_log_likelihood(
-    model: DiscreteVAE, images: Table, *, image_batch: int = 1024, state_chunk: int = 1024
+    model: DiscreteVAE,
+    images: Table,
+    *,
+    image_batch: int = 1024,
+    state_chunk: int = 1024,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Tensor:
     """Exact log p(x) = log sum_z p(z) p(x|z) of binary images.
 
@@ -45,6 +53,7 @@ def exact_log_likelihood(
         images: Binary images, `(N, pixels)`.
         image_batch: Number of images at a time.
         state_chunk: Number of latent states at a time.
+        progress: Called with the number of latent states that are done, and their total number.
 
     Returns:
         log p(x), `(R, N)`, float64.
@@ -58,6 +67,7 @@ def exact_log_likelihood(
         )
     check_images(images, len(model.mean))
     total = torch.full((model.replicas, len(images)), -torch.inf, dtype=torch.float64, device=model.mean.device)
+    done = 0
     with evaluating(model):
         boltzmann = model.prior(validate=False)
         prior = boltzmann.with_parameters(
@@ -71,4 +81,7 @@ def exact_log_likelihood(
                 log_joint = model.likelihood.log_prob_pairs(x, parameters) + log_prior[:, None]
                 part = total[:, start : start + len(x)]
                 torch.logaddexp(part, log_joint.logsumexp(-1), out=part)
+            done += len(states)
+            if progress is not None:
+                progress(done, 2**model.units)
     return total

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,9 +14,12 @@ from softspin.errors import SupportError
 from softspin.evaluation.draws import replica_seeds
 from softspin.model import DiscreteVAE
 from softspin.samplers import LogZ
-from softspin.samplers.log_z import ais, exact
+from softspin.samplers.log_z import SANDWICH_RUNS, ais, exact
 from softspin.samplers.log_z import sandwich as sandwich_ais
 from softspin.samplers.primitives import split_replicas
+
+Progress = Callable[[str, int, int], None]
+"""Called with the name of a phase, the number of its parts that are done, and their total number."""
 
 EXACT = 20
 """Largest number of units to enumerate in every validation, of an RBM's smaller side: 2 seconds on two cores."""
@@ -29,6 +33,7 @@ def log_z_for(
     seed: int | Sequence[int] = 0,
     sandwich: bool = True,
     states: Tensor | None = None,
+    progress: Progress | None = None,
 ) -> LogZ:
     """log Z of the prior of every replica.
 
@@ -44,24 +49,40 @@ def log_z_for(
         seed: One seed for all replicas, or one per replica.
         sandwich: Whether to anneal in both directions.
         states: States from which to search for those that annealing misses, such as codes of images, `(R, N, D)`.
+        progress: Called before each annealing run with its name, the number of runs done and their total number.
 
     Returns:
         log Z, tensors `(R,)`.
     """
     results: list[LogZ] = []
     each = zip(split_replicas(model.prior(validate=False)), replica_seeds(seed, model.replicas), strict=True)
-    for number, (boltzmann, own) in enumerate(each):
+    path: dict[str, Any] = {"temperatures": temperatures, "chains": chains}
+    for replica, (boltzmann, own) in enumerate(each):
         if boltzmann.enumerated_units <= (LARGEST if sandwich else EXACT):
+            _tell(progress, ("enumeration",), replica, model.replicas)("enumeration")
             results.append(exact(boltzmann))
         elif sandwich:
-            starts = None if states is None else states[number]
-            results.append(sandwich_ais(boltzmann, seed=own, temperatures=temperatures, chains=chains, starts=starts))
+            starts = None if states is None else states[replica]
+            tell = _tell(progress, SANDWICH_RUNS, replica, model.replicas)
+            results.append(sandwich_ais(boltzmann, seed=own, progress=tell, starts=starts, **path))
         else:
-            results.append(ais(boltzmann, seed=own, temperatures=temperatures, chains=chains))
+            _tell(progress, SANDWICH_RUNS[:1], replica, model.replicas)(SANDWICH_RUNS[0])
+            results.append(ais(boltzmann, seed=own, **path))
     numbers = zip(*(result[:5] for result in results), strict=True)
     flagged = [torch.as_tensor(bool(one.flagged)) for one in results]
     first = results[0]
     return LogZ._make((*(torch.stack(each) for each in numbers), first.method, first.kind, torch.stack(flagged)))
+
+
+def _tell(progress: Progress | None, runs: Sequence[str], replica: int, replicas: int) -> Callable[[str], None]:
+    """Report the runs of one replica as a part of those of all."""
+
+    def tell(name: str) -> None:
+        if progress is not None:
+            which = f", replica {replica + 1} of {replicas}" if replicas > 1 else ""
+            progress(f"log Z, {name}{which}", replica * len(runs) + runs.index(name), replicas * len(runs))
+
+    return tell
 
 
 def check_log_z(log_z: LogZ) -> None:

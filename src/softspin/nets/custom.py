@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from softspin.errors import ShapeError
 from softspin.nets.base import Net
+from softspin.numerics import broadcast_shape
 
 
 class CustomNet(Net):
@@ -30,7 +31,9 @@ class CustomNet(Net):
 
     def forward(self, *parts: Tensor) -> Tensor:
         """Concatenate the inputs, and pass them to the module as rows."""
-        lead = torch.broadcast_shapes(*(part.shape[:-1] for part in parts))
+        lead = broadcast_shape(*(part.shape[:-1] for part in parts))
+        if lead is None:
+            raise ShapeError(f"inputs of shapes {', '.join(str(tuple(part.shape)) for part in parts)} do not broadcast")
         if lead[0] != 1:
             raise ShapeError(f"a custom module supports one replica, not {lead[0]}; train the seeds one after another")
         joined = torch.cat([part.expand(*lead, part.shape[-1]) for part in parts], dim=-1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -39,6 +40,8 @@ from softspin.samplers.result import NORMAL_95, LogZ, log_mean_error, log_mean_e
 from softspin.samplers.schedules import check_schedule, linear_schedule
 
 METHODS = ("auto", "exact", "ais", "sandwich", "population")
+SANDWICH_RUNS = ("forward AIS", "samples for reverse AIS", "reverse AIS")
+"""The annealing runs of :func:`sandwich`, in order; given samples replace the second."""
 
 ROUNDING = 1e-6
 """Relative rounding error of a log Z by float32 sweeps: the spread of weights that are equal in exact arithmetic."""
@@ -241,6 +244,7 @@ def sandwich(
     implementation: Implementation = "auto",
     guarded: bool = True,
     starts: Tensor | None = None,
+    progress: Callable[[str], None] | None = None,
 ) -> LogZ:
     """AIS in both directions: value and standard error of the forward run, `upper` from the reverse run.
 
@@ -273,6 +277,7 @@ def sandwich(
         guarded: Whether to extend the interval to that of both forward runs together, and to search for states that
             annealing misses, see :func:`softspin.samplers.guards.guard`.
         starts: States to start this search from, such as codes of data, `(*replicas, N, D)`.
+        progress: Called with the name of each annealing run, one of `SANDWICH_RUNS`, before it starts.
 
     Returns:
         The estimate, of kind "estimate", with limits on both sides.
@@ -286,15 +291,19 @@ def sandwich(
         Carlo, arXiv:1511.02543.
     """
     check_count("chains", chains, minimum=2 if samples is None else 1)
+    tell = progress or (lambda name: None)
+    tell(SANDWICH_RUNS[0])
     path = _path(boltzmann, temperatures, base, schedule, implementation)
     forward, ends = _forward_chains(boltzmann, path, chains, seed=seed)
     family_correlation: Tensor | float = 1.0
     low, high = forward.lower, forward.value + NORMAL_95 * forward.standard_error
     if samples is None:
+        tell(SANDWICH_RUNS[1])
         again, other_ends = _forward_chains(boltzmann, path, chains, seed=seed, domain=KeyDomain.AIS_SAMPLES)
         samples, family_correlation = _resampled(boltzmann, other_ends, seed)
         if guarded:
             low, high = _of_both(low, high, forward, again)
+    tell(SANDWICH_RUNS[2])
     reverse, starts_of_reverse = _reverse_chains(
         boltzmann, samples, path, seed=seed, family_correlation=family_correlation
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from softspin import __version__
 from softspin.config import Config
@@ -32,16 +32,24 @@ RELAXATIONS = {
 TAGS = ("softspin", "variational-autoencoder", "discrete-latent-variables", "boltzmann-machine")
 
 
-def card(record: ModelRecord) -> str:
-    """README.md of a shared model, with the front matter that the Hugging Face Hub reads."""
+def card(record: ModelRecord, custom: Sequence[str] = ()) -> str:
+    """README.md of a shared model, with the front matter that the Hugging Face Hub reads.
+
+    Args:
+        record: Metadata.
+        custom: Parts whose networks are custom, `encoder` or `decoder`, so that they must be given to load the model.
+
+    Returns:
+        Markdown.
+    """
     config = record.read_config()
     sections = {
         "Result": _result(record, config),
-        "Model": _table(_model(config)),
+        "Model": _table(_model(config, custom)),
         "Data": _table(_data(record.data)),
         "Training": _table(_training(record, config)),
         "Provenance": _table(_provenance(record)),
-        "Use": _use(),
+        "Use": _use(custom),
         "Citation": _citation(config),
     }
     title = f"# {_text(config.method)}, {config.structure}, on {_text(record.data.name)}"
@@ -110,8 +118,9 @@ def _result(record: ModelRecord, config: Config) -> str:
     return "\n\n".join([*parts, "\n".join(lines), note])
 
 
-def _model(config: Config) -> dict[str, str]:
+def _model(config: Config, custom: Sequence[str]) -> dict[str, str]:
     shape = config.shape
+    nets = {"custom networks": f"{' and '.join(custom)}; the file holds their parameters, not their code"}
     betas = dict.fromkeys(replica.beta for replica in config.replicas if replica.beta is not None)
     half, edges = shape.units // 2, config.edges
     return {
@@ -119,6 +128,7 @@ def _model(config: Config) -> dict[str, str]:
         "structure": f"{config.structure}: {shape}",
         "prior": f"RBM, {half} x {half} units" if edges is None else f"{shape.units} units, {len(edges):,} couplings",
         "beta of the smoothing": ", ".join(f"{beta:g}" for beta in betas) or "none",
+        **(nets if custom else {}),
     }
 
 
@@ -126,12 +136,18 @@ def _training(record: ModelRecord, config: Config) -> dict[str, str]:
     rule = {"best": "lowest validation NLL", "last": "end of the checkpoint"}[record.which]
     return {
         "importance samples (K)": f"{config.importance_samples}",
-        "training steps": f"{config.steps:,}",
+        "training steps": f"{config.steps:,}" + _stopped(record, config),
         "parameters from step": f"{', '.join(f'{step:,}' for step in record.steps)} ({rule})",
         "sampler": f"{config.sampler}, {config.chains:,} chains x {config.sweeps} sweeps",
         "replicas": f"{len(config.replicas)} (seeds {', '.join(str(seed) for seed in config.seeds)})",
         "settings that differ from the paper": overrides_text(config_overrides(config)),
     }
+
+
+def _stopped(record: ModelRecord, config: Config) -> str:
+    """The number of steps that an early stop has left."""
+    made = record.result[0].steps if record.result else config.steps
+    return f", stopped early at {made:,}" if made < config.steps else ""
 
 
 def _data(data: DataRecord) -> dict[str, str]:
@@ -153,13 +169,14 @@ def _provenance(record: ModelRecord) -> dict[str, str]:
     return {**{what: str(origin) for what, origin in makers.items()}, "card written by": f"softspin {__version__}"}
 
 
-def _use() -> str:
+def _use(custom: Sequence[str]) -> str:
+    nets = "".join(f", {part}={part}" for part in custom)
     name = "softspin" if HOME is None else f"[softspin]({HOME})"
     return (
         f"To install {name}, {install_hint()}.\n\n"
         "```python\nimport softspin\n\n"
-        'model = softspin.load("PATH")  # this folder or model.safetensors; runs no code from it\n'
-        '# model = softspin.Model.from_pretrained("OWNER/NAME")  # from the Hugging Face Hub\n'
+        f'model = softspin.load("PATH"{nets})  # this folder or model.safetensors; runs no code from it\n'
+        f'# model = softspin.Model.from_pretrained("OWNER/NAME"{nets})  # from the Hugging Face Hub\n'
         "images = model.sample(16)  # pixel probabilities\n```\n\n"
         "`softspin playground PATH` writes a page that runs the model in a browser: draw, flip bits, sample."
     )

@@ -39,8 +39,6 @@ def one_replica(
     seed, beta = config.replicas[number]
     grid = bool(config.betas)
     alone = config.replace(seeds=(seed,), betas=(), beta=beta if grid else config.beta)
-    state = net.state_dict()
-    rows = {name: value[number : number + 1] if net.is_replicated(name) else value for name, value in state.items()}
     own = dataclasses.replace(
         record,
         config=alone.to_dict(),
@@ -49,6 +47,10 @@ def one_replica(
         result=None if record.result is None else (record.result[number],),
         chosen=f"replica {number} of 0 to {net.replicas - 1}, {why}" if net.replicas > 1 else record.chosen,
     )
+    if not all(part.rebuildable for part in net.nets):  # custom networks, so this is the only replica
+        return net, alone, own
+    state = net.state_dict()
+    rows = {name: value[number : number + 1] if net.is_replicated(name) else value for name, value in state.items()}
     return restore(alone, rows, record.data.shape), alone, own
 
 

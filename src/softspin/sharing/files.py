@@ -2,7 +2,7 @@
 
 A shared model is one safetensors file with the tensors, and with the metadata as strict JSON in its header. A shared
 folder holds that file as `model.safetensors`, the same JSON as `config.json`, and a model card, `README.md`. Reading
-runs no code from the file and opens no path that it names.
+runs no code from the file and opens no path that it names. Custom networks are code: the reader gives them.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from pathlib import Path
 
 import safetensors.torch
 from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
 
 from softspin.config import Config, migrate_tensors
-from softspin.errors import ShapeError, SharingError, SupportError
+from softspin.custom_nets import Encoder, restore_with_nets
+from softspin.errors import ConfigError, ShapeError, SharingError, SupportError
 from softspin.files import temporary_path, write_synced
 from softspin.model import DiscreteVAE, restore
 from softspin.records import ModelRecord
@@ -37,14 +39,41 @@ def is_shared(path: Path) -> bool:
     return path.is_file() or (path / TENSORS).is_file()
 
 
-def read(path: Path) -> tuple[DiscreteVAE, Config, ModelRecord]:
+def read(
+    path: Path, encoder: Encoder | None = None, decoder: nn.Module | None = None
+) -> tuple[DiscreteVAE, Config, ModelRecord]:
     """Read a shared model.
+
+    Args:
+        path: File or folder.
+        encoder: Custom encoder networks, if the model has them.
+        decoder: Custom decoder network, if the model has one.
+
+    Returns:
+        Networks on the CPU, config and metadata.
+
+    Raises:
+        SharingError: The file is missing, damaged or inconsistent, or the networks do not fit; one line.
+    """
+    file = path / TENSORS if path.is_dir() else path
+    tensors, config, record = read_tensors(path)
+    try:
+        net = restore_with_nets(config, tensors, record.data.shape, encoder, decoder)
+    except (ShapeError, SupportError, ConfigError) as error:
+        raise SharingError(f"{file} does not fit {_owner(encoder, decoder)}: {error}") from None
+    if len(net.mean) != math.prod(record.data.shape):
+        raise SharingError(f"{file} has {len(net.mean)} pixels, but images of shape {list(record.data.shape)}")
+    return net, config, record
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], Config, ModelRecord]:
+    """Read a shared model without its networks.
 
     Args:
         path: File or folder.
 
     Returns:
-        Networks on the CPU, config and metadata.
+        Tensors by name on the CPU, config and metadata.
 
     Raises:
         SharingError: The file is missing, damaged or inconsistent; one line.
@@ -63,15 +92,14 @@ def read(path: Path) -> tuple[DiscreteVAE, Config, ModelRecord]:
         if isinstance(error, SafetensorError) and file.suffix != ".safetensors":
             raise SharingError(f"{file} is neither a run directory nor a .safetensors file") from None
         raise SharingError(f"{file} is damaged, or not a safetensors file: {_line(error)}") from None
-    try:
-        net = restore(config, migrate_tensors(tensors, record.config), record.data.shape)
-    except (ShapeError, SupportError) as error:
-        raise SharingError(f"{file} does not fit its own config: {error}") from None
-    if len(net.mean) != math.prod(record.data.shape):
-        raise SharingError(f"{file} has {len(net.mean)} pixels, but images of shape {list(record.data.shape)}")
     if path.is_dir():
         _check_copy(path / DESCRIPTION, text)
-    return net, config, dataclasses.replace(record, config=config.to_dict())
+    current = dataclasses.replace(record, config=config.to_dict())
+    return migrate_tensors(tensors, record.config), config, current
+
+
+def _owner(encoder: Encoder | None, decoder: nn.Module | None) -> str:
+    return "its own config" if encoder is None and decoder is None else "these networks"
 
 
 def write(path: Path, net: DiscreteVAE, record: ModelRecord, *, overwrite: bool = False) -> list[Path]:
@@ -92,25 +120,32 @@ def write(path: Path, net: DiscreteVAE, record: ModelRecord, *, overwrite: bool 
     Raises:
         SharingError: The model cannot be shared, or the files exist or cannot be written.
     """
-    if not all(part.rebuildable for part in net.nets):
-        raise SharingError(
-            "a model with custom networks cannot be shared as a file, because files hold no code; share the code, and "
-            "save model.net.state_dict() by safetensors.torch.save_file"
-        )
     text = to_text(record)
-    tensors = {name: value.detach().cpu().contiguous() for name, value in net.state_dict().items()}
-    try:
-        restore(record.read_config(), tensors, record.data.shape)  # never write what could not be read
-    except (ShapeError, SupportError) as error:
-        raise SharingError(f"this model does not fit its config: {error}") from None
+    tensors = {name: value.detach().cpu().contiguous().clone() for name, value in net.state_dict().items()}
+    if all(part.rebuildable for part in net.nets):
+        try:
+            restore(record.read_config(), tensors, record.data.shape)  # never write what could not be read
+        except (ShapeError, SupportError) as error:
+            raise SharingError(f"this model does not fit its config: {error}") from None
     content = safetensors.torch.save(tensors, {"format": "pt", KEY: text})
     if path.suffix == ".safetensors":
         files = {path: content}
     else:
-        files = {path / CARD: card(record).encode(), path / DESCRIPTION: text.encode(), path / TENSORS: content}
+        files = {
+            path / CARD: card(record, custom=custom_nets(net)).encode(),
+            path / DESCRIPTION: text.encode(),
+            path / TENSORS: content,
+        }
     _check_place(path, overwrite)
     _replace(path, files)
     return list(files)
+
+
+def custom_nets(net: DiscreteVAE) -> list[str]:
+    """Parts with custom networks, in which only the parameters are shared: `encoder`, `decoder`."""
+    *encoder, decoder = net.nets
+    custom = {"encoder": not all(one.rebuildable for one in encoder), "decoder": not decoder.rebuildable}
+    return [part for part, is_custom in custom.items() if is_custom]
 
 
 def _check_place(path: Path, overwrite: bool) -> None:

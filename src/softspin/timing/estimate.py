@@ -12,6 +12,7 @@ from softspin import data as datasets
 from softspin.config import Config
 from softspin.errors import SoftspinError
 from softspin.evaluation.partition import EXACT
+from softspin.formatting import duration
 from softspin.timing.machine import known_machine, machine_name, measure_machine
 from softspin.timing.model import load_model
 from softspin.timing.work import DataSizes, anneal_work, evaluation_work, is_modelled, start_work, step_work
@@ -131,18 +132,3 @@ def data_sizes(name: str) -> DataSizes | None:
 def sizes_of(data: datasets.Dataset) -> DataSizes:
     """Sizes of a loaded data set."""
     return DataSizes(data.pixels, len(data.train), len(data.valid), len(data.test))
-
-
-def duration(seconds: float) -> str:
-    """Seconds as text.
-
-    >>> duration(7), duration(605), duration(7500), duration(10**7)
-    ('7 s', '10 min', '2 h 5 min', '2,778 h')
-    """
-    hours, rest = divmod(round(seconds), 3600)
-    minutes, rest = divmod(rest, 60)
-    if hours >= 24:
-        return f"{round(seconds / 3600):,} h"
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min" if minutes >= 10 else f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from softspin.data import as_images
+from softspin.data.images import check_shape
 from softspin.data.inputs import as_array
 from softspin.distributions import Boltzmann
 from softspin.evaluation import Likelihood, evaluate, log_z_for
@@ -107,7 +108,8 @@ class Evaluable(Shareable):
         """Images of a user as `(N, pixels)`, checked; values of missing pixels are replaced by 0 and not checked."""
         if missing is not None:
             given = torch.from_numpy(as_array("images", x).array)
-            rows = given.flatten(1) if given.ndim > 1 else given[None]
+            check_shape(tuple(given.shape), self.shape)
+            rows = given.flatten(1)
             x = rows.masked_fill(read_mask(missing, len(rows), self.shape), 0).reshape(given.shape)
         rows = as_images(x, self.shape, self.net.likelihood.check_data)
         self.net.likelihood.check_data(rows)

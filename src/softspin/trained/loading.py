@@ -7,10 +7,12 @@ import dataclasses
 import os
 from pathlib import Path
 
+from torch import nn
+
 from softspin.config import Config
+from softspin.custom_nets import Encoder, restore_with_nets
 from softspin.errors import ConfigError, RunError, ShapeError, SupportError
 from softspin.evaluation.stored import check_stored
-from softspin.model import restore
 from softspin.provenance import find_device
 from softspin.sharing import files
 from softspin.sharing.metadata import describe_checkpoint
@@ -19,11 +21,18 @@ from softspin.training import checkpoint
 from softspin.training.results import RUN, check_checkpoint, read_result, read_run
 
 
-def load(path: str | os.PathLike[str], which: str = "best", *, device: str = "auto") -> Model:
+def load(
+    path: str | os.PathLike[str],
+    which: str = "best",
+    *,
+    device: str = "auto",
+    encoder: Encoder | None = None,
+    decoder: nn.Module | None = None,
+) -> Model:
     """Load a model from a run directory, or from a shared folder or file. Runs no code from it.
 
-    A run with custom networks cannot be loaded this way: build the networks yourself and read their parameters by
-    :func:`softspin.training.checkpoint.load`.
+    Files hold no code, so custom networks must be given again, as to :func:`softspin.fit`. They get the stored
+    parameters.
 
     Example:
         >>> import softspin
@@ -34,13 +43,16 @@ def load(path: str | os.PathLike[str], which: str = "best", *, device: str = "au
         path: Run directory, or what :meth:`Model.save` wrote.
         which: Checkpoint: `"best"` by validation NLL, or `"last"`.
         device: `"auto"`, `"cpu"` or `"cuda"`.
+        encoder: Custom encoder networks, one for each group, if the model was trained with them.
+        decoder: Custom decoder network, if the model was trained with one.
 
     Returns:
         The model, with the metadata of its run.
 
     Raises:
-        ConfigError: `which` is not a checkpoint, or a shared model does not hold it.
-        RunError: There is no model at `path`, or it does not fit its config.
+        ConfigError: `which` is not a checkpoint, a shared model does not hold it, or there is not one encoder for each
+            group.
+        RunError: There is no model at `path`, or it does not fit its config or the networks.
         CheckpointError: The checkpoint is damaged, or of another format.
         SharingError: The shared model cannot be read.
     """
@@ -50,7 +62,7 @@ def load(path: str | os.PathLike[str], which: str = "best", *, device: str = "au
     if which not in ("best", "last"):
         raise ConfigError(f"'{which}' is not a checkpoint; it must be best or last")
     if not (path / RUN).exists() and files.is_shared(path):
-        net, config, metadata = files.read(path)
+        net, config, metadata = files.read(path, encoder, decoder)
         if which == "last" != metadata.which:
             raise ConfigError(f"{path} is a shared model with the 'best' parameters, not 'last'; use which='best'")
         if metadata.result is not None and len(metadata.result) == net.replicas:
@@ -73,10 +85,9 @@ def load(path: str | os.PathLike[str], which: str = "best", *, device: str = "au
     if which == "last":
         tensors = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
     try:
-        net = restore(config, tensors, run.data.shape)
+        net = restore_with_nets(config, tensors, run.data.shape, encoder, decoder)
     except (ShapeError, SupportError) as error:
-        raise RunError(
-            f"the checkpoint in {path} does not fit its config (was it made with custom networks?): {error}"
-        ) from None
+        fit = "its config" if encoder is None and decoder is None else "these networks"
+        raise RunError(f"the checkpoint in {path} does not fit {fit}: {error}") from None
     metadata = describe_checkpoint(run, which, meta, rows)
     return Model(net.to(find_device(device)), config, run.data.shape, path, metadata)

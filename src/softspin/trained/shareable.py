@@ -12,6 +12,7 @@ from typing import Any, Literal, Self
 from torch import nn
 
 from softspin.config import Config
+from softspin.custom_nets import Encoder
 from softspin.errors import ConfigError, DeviceError, SharingError, SupportError
 from softspin.formatting import replica_name
 from softspin.model import DiscreteVAE
@@ -210,6 +211,8 @@ class Shareable(nn.Module):
         revision: str | None = None,
         token: str | None = None,
         device: str = "auto",
+        encoder: Encoder | None = None,
+        decoder: nn.Module | None = None,
     ) -> Self:
         """Load a model from a local path or from the Hugging Face Hub. Runs no code from it.
 
@@ -218,6 +221,8 @@ class Shareable(nn.Module):
             revision: Branch, tag or commit of a repository.
             token: Access token for the Hub.
             device: `"auto"`, `"cpu"` or `"cuda"`.
+            encoder: Custom encoder networks, as for :func:`softspin.load`.
+            decoder: Custom decoder network.
 
         Returns:
             The model.
@@ -233,16 +238,14 @@ class Shareable(nn.Module):
                 raise ConfigError(
                     f"{path} is a local path and has no revision '{revision}'; only models of the Hub have revisions"
                 )
-            return cls._load(path, device)
-        return cls._load(hub.fetch(os.fspath(name_or_path), revision=revision, token=token), device)
+        else:
+            path = hub.fetch(os.fspath(name_or_path), revision=revision, token=token)
+        # Imported here: loading creates models, so it is above them.
+        loading = importlib.import_module("softspin.trained.loading")
+        model: Self = loading.load(path, device=device, encoder=encoder, decoder=decoder)
+        return model
 
     def _known(self) -> ModelRecord:
         if self.metadata is None:
             raise SharingError("this model has no metadata about its data and training; load it from its run directory")
         return self.metadata
-
-    @classmethod
-    def _load(cls, path: Path, device: str) -> Self:
-        # Imported here: loading creates models, so it is above them.
-        model: Self = importlib.import_module("softspin.trained.loading").load(path, device=device)
-        return model

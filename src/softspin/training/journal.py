@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
-from softspin.errors import DamagedError, JournalError, missing_extra
+from softspin.errors import DamagedError, JournalError
+from softspin.training.loggers import Logger, scalars
 
 NAME = "journal.jsonl"
 
@@ -25,22 +26,22 @@ class Journal:
     Args:
         path: The file.
         file: The open file.
-        board: TensorBoard's writer, or None.
+        loggers: They get the numbers too.
     """
 
-    def __init__(self, path: Path, file: BinaryIO, board: Any) -> None:
+    def __init__(self, path: Path, file: BinaryIO, loggers: Sequence[Logger] = ()) -> None:
         self.path = path
         self._file = file
-        self._board = board
+        self._loggers = loggers
 
     @classmethod
-    def open(cls, folder: str | os.PathLike[str], step: int | None = None, tensorboard: bool = False) -> Journal:
+    def open(cls, folder: str | os.PathLike[str], step: int | None = None, loggers: Sequence[Logger] = ()) -> Journal:
         """Open the metrics log of a run. Lines of later steps and a truncated last line are removed.
 
         Args:
             folder: Run directory, created if missing.
             step: Step after which to append; None starts an empty log.
-            tensorboard: Whether numbers also go to `folder/tensorboard`.
+            loggers: They get the numbers of every line too; they are already started.
 
         Returns:
             The open log.
@@ -48,7 +49,6 @@ class Journal:
         Raises:
             JournalError: The file cannot be written.
             DamagedError: A line is not an object with a step.
-            MissingExtraError: TensorBoard is not installed.
         """
         path = Path(folder) / NAME
         try:
@@ -56,10 +56,9 @@ class Journal:
             # Lines are in the order of their steps, so one truncation, which needs no disk space, removes later ones.
             lines = [] if step is None or not path.exists() else _lines(path, path.read_bytes())
             keep = sum(len(raw) for raw, line in lines if step is not None and line["step"] <= step)
-            board = _board(path.parent / "tensorboard", step) if tensorboard else None
             file = path.open("ab", buffering=0)
             file.truncate(keep)
-            return cls(path, file, board)
+            return cls(path, file, loggers)
         except OSError as error:
             raise _unwritable(path, error) from error
 
@@ -82,16 +81,14 @@ class Journal:
                 raise JournalError(f"metrics log {self.path} cannot be written: only part of a line was written")
         except OSError as error:
             raise _unwritable(self.path, error) from error
-        if self._board is not None:
-            for tag, value in _scalars(entry):
-                self._board.add_scalar(tag, value, entry["step"])
-            self._board.flush()
+        if self._loggers:
+            numbers = scalars(entry)
+            for logger in self._loggers:
+                logger.log(numbers, entry["step"])
 
     def close(self) -> None:
-        """Close the files. Every line was already written."""
+        """Close the file. Every line was already written."""
         self._file.close()
-        if self._board is not None:
-            self._board.close()
 
     def __enter__(self) -> Journal:
         return self
@@ -152,28 +149,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): plain(one) for key, one in value.items()}
     return [plain(one) for one in value] if isinstance(value, (list, tuple)) else value
-
-
-def _scalars(value: Any, tag: str = "") -> list[tuple[str, float]]:
-    """Numbers with their path, such as `bound/0` for the first replica; strings and null are left out."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return [(tag, value)] if tag != "step" else []
-    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [scalar for key, one in pairs for scalar in _scalars(one, f"{tag}/{key}" if tag else str(key))]
-
-
-def summary_writer() -> Any:
-    """TensorBoard's SummaryWriter; raises MissingExtraError if it is not installed."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise missing_extra("TensorBoard logs need the package tensorboard", "tensorboard") from None
-    return SummaryWriter
-
-
-def _board(folder: Path, step: int | None) -> Any:
-    # Hide later values that an earlier run, or this one before it was resumed, wrote.
-    return summary_writer()(str(folder), purge_step=0 if step is None else step + 1)
 
 
 def _unwritable(path: Path, error: OSError) -> JournalError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,7 @@ from softspin import __version__, files
 from softspin.config import Config, differing_setting, version_of
 from softspin.data import Dataset
 from softspin.errors import ConfigError, RecordError, RunError, UnknownNameError
-from softspin.evaluation import MeanNLL, bernoulli_nll, evaluate, exact_nll, likely_states, log_z_for
+from softspin.evaluation import MeanNLL, Progress, bernoulli_nll, evaluate, exact_nll, likely_states, log_z_for
 from softspin.evaluation.partition import method_text
 from softspin.model import DiscreteVAE
 from softspin.provenance import provenance
@@ -24,29 +25,24 @@ from softspin.samplers import LogZ
 RUN, RESULT = "run.json", "result.json"
 
 
-def result_rows(
-    model: DiscreteVAE, data: Dataset, config: Config, progress: Callable[[int], None] | None = None
-) -> list[ResultRow]:
+def result_rows(model: DiscreteVAE, data: Dataset, config: Config, progress: Progress | None = None) -> list[ResultRow]:
     """Evaluate a model on the test set.
 
     Args:
         model: The model.
         data: Data set with test images.
         config: Settings of the evaluation and of the run.
-        progress: Called with the number of images that were evaluated.
+        progress: Called with the name of each phase, the number of its parts that are done, and their total number.
 
     Returns:
         A row for each replica: its NLL with error bars.
     """
     seeds = [replica.seed for replica in config.replicas]
     states = likely_states(model, (data.train, data.valid, data.test))
-    log_z = log_z_for(
-        model, temperatures=config.test_temperatures, chains=config.test_chains, seed=seeds, states=states
-    )
-    checks: dict[str, Any] = {"diagnose": True, "states": states}
-    found = evaluate(
-        model, data.test, log_z=log_z, samples=config.test_samples, seed=seeds, progress=progress, **checks
-    )
+    path: dict[str, Any] = {"temperatures": config.test_temperatures, "chains": config.test_chains}
+    log_z = log_z_for(model, **path, seed=seeds, states=states, progress=progress)
+    checks: dict[str, Any] = {"diagnose": True, "states": states, "progress": image_counter(progress, len(data.test))}
+    found = evaluate(model, data.test, log_z=log_z, samples=config.test_samples, seed=seeds, **checks)
     numbers = [
         {
             "nll_low": finite(found.lower[i]),
@@ -68,7 +64,17 @@ def result_rows(
     return _rows(model, data, config, MeanNLL(found.nll, found.standard_error), log_z, numbers)
 
 
-def exact_result_rows(model: DiscreteVAE, data: Dataset, config: Config, log_z: LogZ) -> list[ResultRow]:
+def image_counter(progress: Progress | None, images: int) -> Callable[[int], None] | None:
+    """The progress of an evaluation over images, as the phase "images"."""
+    if progress is None:
+        return None
+    progress("images", 0, images)
+    return lambda done: progress("images", done, images)
+
+
+def exact_result_rows(
+    model: DiscreteVAE, data: Dataset, config: Config, log_z: LogZ, progress: Progress | None = None
+) -> list[ResultRow]:
     """Exact NLL on the test set, by a sum over all states; the standard error is over images.
 
     Args:
@@ -76,11 +82,14 @@ def exact_result_rows(model: DiscreteVAE, data: Dataset, config: Config, log_z: 
         data: Data set with test images.
         config: Settings of the run.
         log_z: log Z of the prior.
+        progress: Called with the name of each phase, the number of its parts that are done, and their total number.
 
     Returns:
         A row for each replica.
     """
-    return _rows(model, data, config, exact_nll(model, data.test), log_z, [{}] * model.replicas)
+    count = None if progress is None else functools.partial(progress, "latent states")
+    found = exact_nll(model, data.test, progress=count)
+    return _rows(model, data, config, found, log_z, [{}] * model.replicas)
 
 
 def _rows(
@@ -104,7 +113,7 @@ def _rows(
             variant={},
             data=data.name,
             method=config.method,
-            structure=config.structure,
+            structure=config.structure_name,
             importance_samples=config.importance_samples,
             sampler=config.sampler,
             nll=found.nll[i].item(),

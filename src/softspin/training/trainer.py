@@ -15,9 +15,9 @@ import dataclasses
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,47 +27,42 @@ from softspin.data import Dataset
 from softspin.data.notices import notice
 from softspin.deprecation import renamed_arguments, renamed_members
 from softspin.errors import CheckpointError, OutOfTimeError, RunError, SupportError, TrainingError
-from softspin.evaluation import Likelihood, evaluate, log_z_for
+from softspin.evaluation import Likelihood, Progress, evaluate, log_z_for
 from softspin.model import DiscreteVAE, build
 from softspin.parallel import world
 from softspin.provenance import find_device, provenance
-from softspin.records import EVALUATED, ResultRow, RunRecord
+from softspin.records import EVALUATED, FULL_STEPS, ResultRow, RunRecord
 from softspin.samplers import LogZ, Sampler
 from softspin.training import checkpoint
 from softspin.training.best import Best
+from softspin.training.callbacks import Callback
 from softspin.training.capture import compile_errors
 from softspin.training.engine import Engine
-from softspin.training.journal import NAME, Journal, summary_writer
+from softspin.training.journal import NAME, Journal, plain
+from softspin.training.loggers import Logger, scalars, started
 from softspin.training.process import interrupts_wait, locked, noted_by_any, stop_error, termination_raises
 from softspin.training.record import TERMS
-from softspin.training.results import RESULT, RUN, check_same, describe, read_run, result_rows, write_json
+from softspin.training.results import (
+    RESULT,
+    RUN,
+    check_same,
+    describe,
+    image_counter,
+    read_run,
+    result_rows,
+    write_json,
+)
 from softspin.training.resume import Saved, read_saved
 from softspin.training.shards import check_same_run
 from softspin.training.writer import CheckpointWriter
+
+__all__ = ["AIS_REPORT_INTERVAL", "REPORT_AIS", "Callback", "Trainer"]
 
 AIS_REPORT_INTERVAL = 100
 """Minimum report interval that triggers AIS; below it the drift of log Z is negligible."""
 REPORT_AIS = {"temperatures": 200, "chains": 256}
 """Settings of that AIS run: it underestimates log Z by half a nat for trained priors of 400 bits, and costs as much as
 one or two updates."""
-
-
-class Callback(Protocol):
-    """Object that is called during training."""
-
-    def report(self, line: Mapping[str, Any]) -> None:
-        """Called after a line was written to the metrics log.
-
-        Args:
-            line: The line: `step`, `kind` (`"train"` or `"valid"`), and metrics by name.
-        """
-
-    def step(self, step: int) -> None:
-        """Called after every step.
-
-        Args:
-            step: Number of steps made so far.
-        """
 
 
 class Trainer:
@@ -80,7 +75,8 @@ class Trainer:
         model: The model to train; None builds that of the config.
         sampler: Custom sampler of the negative phase; the config then has `sampler = custom`.
         callback: Called during training.
-        tensorboard: Whether the metrics also go to `folder/tensorboard`.
+        loggers: Programs that get the metrics too; :func:`softspin.training.loggers.make_loggers` makes them.
+        init_from: Run that the initial parameters of `model` come from, for the record of the run.
     """
 
     @renamed_arguments(watcher="callback")
@@ -93,12 +89,11 @@ class Trainer:
         *,
         sampler: Sampler | None = None,
         callback: Callback | None = None,
-        tensorboard: bool = False,
+        loggers: Sequence[Logger] = (),
+        init_from: str | None = None,
     ) -> None:
         self.config, self.data, self.folder = config, data, Path(folder)
-        self.callback, self.tensorboard = callback, tensorboard
-        if tensorboard:
-            summary_writer()  # a missing extra is an error before the run is created
+        self.callback, self.loggers, self.init_from = callback, loggers, init_from
         self.world = world()
         self.device = self.world.device(find_device(config.device))
         provenance(self.device)  # caches the commit now: the working tree may change during training
@@ -140,11 +135,16 @@ class Trainer:
         with self.world.quiet(), termination_raises(), self.world.guard(), contextlib.ExitStack() as held:
             check_same_run(self.world, self.config, self.data)
             self._load(self.world.call(lambda: self._open(resume, held)))
+            if self.init_from is not None and not resume:  # the prior is not uniform, so its log Z is not known
+                path = self.config.validation_temperatures, self.config.validation_chains
+                self.engine.update.log_z.copy_(self.world.call(lambda: self._log_z(*path).value))
+            step = self.engine.steps if resume else None
+            if self.world.leads:
+                held.enter_context(started(self.loggers, self.folder, self.config.to_dict(), step))
             with contextlib.ExitStack() as files:
                 journal = None
                 if self.world.leads:
-                    start = self.engine.steps if resume else None
-                    journal = files.enter_context(Journal.open(self.folder, start, self.tensorboard))
+                    journal = files.enter_context(Journal.open(self.folder, step, self.loggers))
                     files.enter_context(self._writer)
                 self._loop(journal)
             return self._finish()
@@ -169,7 +169,12 @@ class Trainer:
         for name in (NAME, RESULT, "last.json", "best.json"):
             if (self.folder / name).exists():
                 raise RunError(f"{self.folder} holds a {name}, but no {RUN}; give another folder")
-        run = RunRecord(config=self.config.to_dict(), data=describe(self.data), provenance=provenance(self.device))
+        run = RunRecord(
+            config=self.config.to_dict(),
+            data=describe(self.data),
+            provenance=provenance(self.device),
+            init_from=self.init_from,
+        )
         write_json(self.folder / RUN, run.to_json())
         return None
 
@@ -177,7 +182,7 @@ class Trainer:
         every, last = self.config.intervals, self.config.steps
         started = time.monotonic() - self.seconds
         with interrupts_wait() as waiting:
-            while self.engine.steps < last:
+            while self.engine.steps < last and not self._has_stalled:
                 self._step()
                 step = self.engine.steps
                 self.seconds = time.monotonic() - started
@@ -187,11 +192,12 @@ class Trainer:
                     self._write(journal, self._report())
                 if step % every.evaluate == 0 or step == last:
                     self._write(journal, self._validate())
-                late = step < last and time.monotonic() >= self.deadline
+                ended = step == last or self._has_stalled
+                late = not ended and time.monotonic() >= self.deadline
                 stop, late = noted_by_any(self.world, waiting, late)
-                if step % every.checkpoint == 0 or step == last or stop or late:
+                if step % every.checkpoint == 0 or ended or stop or late:
                     self._save()
-                if step == last or stop or late:
+                if ended or stop or late:
                     self._writer.wait()
                 if stop:
                     raise self.world.shared(stop_error(stop, f"at step {step:,} of {last:,}"))
@@ -201,6 +207,19 @@ class Trainer:
             stop, _ = noted_by_any(self.world, waiting)
             if stop:  # a signal after the last step
                 raise self.world.shared(stop_error(stop, "after the last step"))
+
+    @property
+    def _has_stalled(self) -> bool:
+        """Whether no replica has improved for so many validations that training stops early.
+
+        It follows from the step and the best validations, which are in every checkpoint, so a resumed run stops at the
+        same step.
+        """
+        patience, every, best = self.config.patience, self.config.intervals.evaluate, self.best.found
+        validated = self.engine.steps // every * every
+        return patience is not None and all(
+            one is not None and validated - one["step"] >= patience * every for one in best
+        )
 
     def _step(self) -> None:
         try:
@@ -220,8 +239,8 @@ class Trainer:
     def _report(self) -> dict[str, Any]:
         self._check(self.engine.record.first_nonfinite.cpu())
         if self.config.intervals.report >= AIS_REPORT_INTERVAL:
-            log_z = self.world.call(lambda: self._log_z(**REPORT_AIS).value)
-            self.engine.correct_log_z(log_z, self._log_z_set)
+            ais = REPORT_AIS["temperatures"], REPORT_AIS["chains"]
+            self.engine.correct_log_z(self.world.call(lambda: self._log_z(*ais).value), self._log_z_set)
         means = {name: values.tolist() for name, values in self.engine.report().items()}
         return {"step": self.engine.steps, "kind": "train", "seconds": round(self.seconds, 3), **means}
 
@@ -252,10 +271,15 @@ class Trainer:
         times = [every.evaluate, *([every.report] if every.report >= AIS_REPORT_INTERVAL else [])]
         return max((step - 1) // time * time for time in times)
 
-    def _log_z(self, temperatures: int, chains: int) -> LogZ:
+    def _log_z(self, temperatures: int, chains: int, progress: Progress | None = None) -> LogZ:
         """log Z at the current parameters, by forward AIS, or exact if that is possible."""
-        model, own = self.engine.model, self.seeds
-        return log_z_for(model, temperatures=temperatures, chains=chains, seed=own, sandwich=False)
+        path: dict[str, Any] = {"temperatures": temperatures, "chains": chains, "sandwich": False}
+        return log_z_for(self.engine.model, seed=self.seeds, progress=progress, **path)
+
+    def _progress(self, what: str) -> Progress | None:
+        """Tells the callback about the phases of a validation or of the test, if it has a method for them."""
+        tell: Progress | None = getattr(self.callback, "phase", None)
+        return None if tell is None else lambda name, done, total: tell(f"{what}: {name}", done, total)
 
     # Validation and the result ------------------------------------------------------------------------
 
@@ -269,6 +293,10 @@ class Trainer:
             if not math.isfinite(value):
                 raise self.world.shared(self._broke(self.engine.steps, "the validation NLL", seed))
         self.best.update(self.engine.model, self.engine.steps, nll)
+        stopped = {}
+        if self.engine.steps < self.config.steps and self._has_stalled:
+            times = "validation" if self.config.patience == 1 else f"{self.config.patience} validations"
+            stopped = {"stopped": f"no lower validation NLL in the last {times}"}
         return {
             "step": self.engine.steps,
             "kind": "valid",
@@ -277,15 +305,18 @@ class Trainer:
             "standard_error": found.standard_error.tolist(),
             "log_z": log_z.value.tolist(),
             "log_z_standard_error": log_z.standard_error.tolist(),
+            **stopped,
         }
 
     def _evaluate(self) -> Likelihood:
         """The likelihood of the validation images at the current parameters."""
         config, model = self.config, self.engine.model
-        log_z = self._log_z(config.validation_temperatures, config.validation_chains)
+        progress = self._progress("validation")
+        log_z = self._log_z(config.validation_temperatures, config.validation_chains, progress)
+        count = image_counter(progress, len(self.data.valid))
         options: dict[str, Any] = {"samples": config.validation_samples, "compiled": self.engine.compiled}
         with compile_errors("the validation"):
-            return evaluate(model, self.data.valid, log_z=log_z, seed=self.seeds, **options)
+            return evaluate(model, self.data.valid, log_z=log_z, seed=self.seeds, progress=count, **options)
 
     def _finish(self) -> list[ResultRow]:
         """Evaluate the best model on the test set and write `result.json`."""
@@ -294,13 +325,16 @@ class Trainer:
 
     def _test(self) -> list[ResultRow]:
         config, model = self.config, self.engine.model
-        start_commit, rows = read_run(self.folder).provenance.commit, []
-        for row, best in zip(result_rows(model, self.data, config), self.best.found, strict=True):
+        start_commit, rows, steps = read_run(self.folder).provenance.commit, [], self.engine.steps
+        evaluated = result_rows(model, self.data, config, self._progress("test"))
+        for row, best in zip(evaluated, self.best.found, strict=True):
             for name in EVALUATED:
                 if (value := getattr(row, name)) is None or not math.isfinite(value):
                     raise self._broke(config.steps, f"'{name}' on the test set", row.seed)
             found = dataclasses.replace(
                 row,
+                steps=steps,
+                short=steps != FULL_STEPS,
                 best_step=None if best is None else best["step"],
                 valid_nll=None if best is None else best["nll"],
                 training_seconds=round(self.seconds, 3),
@@ -308,6 +342,9 @@ class Trainer:
             )
             rows.append(found)
         write_json(self.folder / RESULT, [row.to_json() for row in rows])
+        tested = [{name: getattr(row, name) for name in ("nll", "standard_error", "log_z")} for row in rows]
+        for logger in self.loggers:
+            logger.log(scalars(plain({"test": tested})), steps)
         return rows
 
     # Checkpoints --------------------------------------------------------------------------------------

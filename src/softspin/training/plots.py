@@ -1,4 +1,4 @@
-"""Plots of a run, drawn into its directory during training without touching its random state."""
+"""Pictures of a run, drawn into its directory during training without touching its random state."""
 
 from __future__ import annotations
 
@@ -9,25 +9,30 @@ from typing import Any
 
 from torch import Tensor
 
-from softspin.cli.console import warn
 from softspin.evaluation import pictures
 from softspin.formatting import replica_name
-from softspin.trained import Model
 from softspin.training import journal
 from softspin.training.trainer import Trainer
 
 CURVES = ("step", "kind", "bound", "nll", "reconstruction", "kl", "log_z", "sampler")
 SHARE = 0.05
-"""Largest share of the time spent on plots before the end of training."""
+"""Largest share of the time spent on pictures before the end of training."""
 SAMPLES, IMAGES = 64, 20
 
 
 class PlotCallback:
-    """A callback that plots the first replica after each validation, and all replicas at the end."""
+    """A callback that draws the first replica after each validation, and all replicas at the end.
 
-    def __init__(self, trainer: Trainer) -> None:
+    Args:
+        trainer: Trainer of the run.
+        warn: Called with the reason why a picture cannot be drawn.
+    """
+
+    def __init__(self, trainer: Trainer, warn: Callable[[str], None]) -> None:
         self.trainer = trainer
         self.paths: list[Path] = []
+        """The pictures that were drawn last."""
+        self._warn = warn
         self._warned: set[str] = set()
         self._rested, self._cost = time.monotonic(), 0.0
 
@@ -38,17 +43,18 @@ class PlotCallback:
             z = update.sampler.samples(update.sampler_state)
             self._draw(z[:, :: max(1, z.shape[1] // SAMPLES)][:, :SAMPLES])
 
-    def step(self, step: int) -> None:
-        pass
+    def draw_best(self, sample_bits: Callable[[int], Tensor]) -> None:
+        """Draw the best parameters.
 
-    def finish(self, model: Model) -> None:
-        """Plot the best model, with fresh samples by annealing."""
+        Args:
+            sample_bits: Draws so many samples `(n, D)` of the prior.
+        """
         try:
-            z = model.sample_bits(SAMPLES, replica=0, seed=0)  # plots show the first replica
+            z = sample_bits(SAMPLES)
         except Exception as error:
             self._complain(error)
         else:
-            self._draw(z.expand(model.net.replicas, *z.shape))
+            self._draw(z.expand(self.trainer.engine.model.replicas, *z.shape))
 
     def _draw(self, z: Tensor) -> None:
         started = time.monotonic()
@@ -67,7 +73,7 @@ class PlotCallback:
         for draw in drawings:
             try:
                 self.paths.append(draw())
-            except Exception as error:  # a failed plot must never end a run
+            except Exception as error:  # a failed picture must never end a run
                 self._complain(error)
         self._rested = time.monotonic()
         self._cost = self._rested - started
@@ -77,9 +83,9 @@ class PlotCallback:
         text = " ".join(str(error).split()) or type(error).__name__
         if text not in self._warned:
             self._warned.add(text)
-            warn(f"no picture: {text}")
+            self._warn(f"no picture: {text}")
 
 
 def _curves(folder: Path) -> list[dict[str, Any]]:
-    """The lines of the journal, and of those what has a curve."""
+    """The lines of the metrics log, and of those what has a curve."""
     return [{name: row[name] for name in CURVES if name in row} for row in journal.read(folder)]

@@ -1,0 +1,67 @@
+"""Profiles: named sets of defaults. Settings that are given explicitly take precedence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from softspin import paper
+from softspin.config.settings import Settings
+from softspin.errors import unknown_name
+
+QUICK: Mapping[str, Any] = {
+    "steps": 2000,
+    "chains": 200,
+    "sweeps": 10,
+    "evaluate_every": 200,
+    "checkpoint_every": 200,
+    "validation_temperatures": 300,
+    "validation_chains": 200,
+    "test_samples": 1000,
+    "test_temperatures": 3000,
+}
+"""Minutes on a laptop, not days."""
+PROFILES: Mapping[str, Mapping[str, Any]] = {"quick": QUICK, "paper": {}}
+"""Settings that differ from the defaults of a config, which are the published recipe, by name of the profile."""
+QUICK_VALIDATIONS = 10
+"""Validations and checkpoints of a quick run of any length."""
+
+
+def default_profile(data: str) -> str:
+    """The profile of a run for which none is chosen.
+
+    >>> default_profile("mnist"), default_profile("digits")
+    ('paper', 'quick')
+
+    Args:
+        data: Name or path of the data.
+
+    Returns:
+        `paper` for the data sets of the paper, else `quick`.
+    """
+    return "paper" if data in paper.DATA else "quick"
+
+
+def profile_values(profile: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of a profile.
+
+    >>> profile_values("quick", {"steps": 50, "chains": 3})["evaluate_every"]
+    5
+
+    Args:
+        profile: Name of the profile.
+        given: Settings that were given explicitly, by name.
+
+    Returns:
+        Values by name, of all settings that a profile can set and that are not given.
+
+    Raises:
+        UnknownNameError: There is no such profile.
+    """
+    if profile not in PROFILES:
+        raise unknown_name("profile", str(profile), PROFILES)
+    values = {name: PROFILES[profile].get(name, getattr(Settings, name)) for name in QUICK}
+    steps = given.get("steps")
+    if profile == "quick" and type(steps) is int:
+        values |= dict.fromkeys(("evaluate_every", "checkpoint_every"), max(1, steps // QUICK_VALIDATIONS))
+    return {name: value for name, value in values.items() if name not in given}

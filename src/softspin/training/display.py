@@ -1,0 +1,111 @@
+"""What a run shows: its settings and expected time at the start, its progress, its result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from softspin.formatting import duration, replica_name, result_line, structure_text
+from softspin.records import ResultRow
+from softspin.training.callbacks import RunStart
+from softspin.training.progress import FirstSteps, Lines, to_stderr, to_stdout
+
+if TYPE_CHECKING:
+    from softspin.training.bar import Bar
+
+
+class Display:
+    """A callback that shows a run: a bar on a terminal or in a notebook, else lines of text.
+
+    Args:
+        stderr: Whether to use stderr, so that stdout is that of the caller's program. A notebook shows both alike.
+    """
+
+    def __init__(self, *, stderr: bool = True) -> None:
+        from rich.console import Console
+
+        self._console = Console(highlight=False, stderr=stderr)
+        if stderr and self._console.is_jupyter:  # which shows stderr as an error
+            self._console, stderr = Console(highlight=False), False
+        self._write = to_stderr if stderr else to_stdout
+        self._steps: Bar | Lines | None = None
+        self._first: FirstSteps | None = None
+        self._folder, self._last = Path(), 0
+
+    def start(self, run: RunStart) -> None:
+        """Write what is trained, and how long it will take."""
+        for line in start_lines(run):
+            self._write(line)
+        from softspin.training.bar import Bar, shows_bars
+
+        self._folder, self._last = run.folder, run.config.steps
+        if shows_bars(self._console):
+            self._steps = Bar(self._console, self._last)
+        else:
+            self._steps = Lines(self._last, self._write)
+            self._steps.start()
+        longest = None if run.time is None else run.time["high"]
+        self._first = FirstSteps(self._last, self._write, longest)
+
+    def step(self, step: int) -> None:
+        assert self._steps is not None
+        assert self._first is not None
+        self._steps.step(step)
+        self._first.step(step)
+
+    def report(self, line: Mapping[str, Any]) -> None:
+        assert self._steps is not None
+        assert self._first is not None
+        self._steps.report(line)
+        if line["kind"] == "valid":
+            self._first.pause()
+        if "stopped" in line:
+            self._write(f"stopped early at step {line['step']:,} of {self._last:,}: {line['stopped']}")
+
+    def phase(self, name: str, done: int, total: int) -> None:
+        assert self._steps is not None
+        self._steps.phase(name, done, total)
+
+    def warn(self, text: str) -> None:
+        to_stderr(text)
+
+    def finish(self, rows: Sequence[ResultRow], files: Sequence[Path]) -> None:
+        """Write the result, below the bar."""
+        self.close()
+        for row in rows:
+            self._write((f"{replica_name(row)}: " if len(rows) > 1 else "") + result_line(row))
+        self._write(f"written: {self._folder}/ with {', '.join(path.name for path in files)}")
+
+    def close(self) -> None:
+        """Stop the bar or the lines."""
+        if self._steps is not None:
+            self._steps.stop()
+
+
+def start_lines(run: RunStart) -> list[str]:
+    """Data, model, length, profile, folder and expected time of a run, one line each."""
+    config, data = run.config, run.data
+    sizes = " + ".join(f"{len(part):,}" for part in (data.train, data.valid, data.test))
+    replicas = config.replicas
+    names = f"{len(replicas)} models" if len(replicas) > 1 else replica_name(replicas[0])
+    prior = "" if config.edges is None else f", a prior with {len(config.edges):,} couplings"
+    lines = [
+        f"data    {data.name}: {sizes} images of {' x '.join(map(str, data.shape))} (train + valid + test)",
+        f"model   {config.method}, {structure_text(config)}{prior}; {names}",
+        f"run     {config.steps:,} steps, K = {config.importance_samples}, {config.sampler} with "
+        f"{config.chains:,} chains x {config.sweeps} sweeps, on {run.device}",
+    ]
+    if run.profile is not None:
+        settings = " ".join(f"{name}={value}" for name, value in run.profile_settings.items())
+        other = "profile paper has the published settings" if run.profile == "quick" else "the published settings"
+        lines.append(
+            f"profile {run.profile}, {config.steps:,} steps" + (f": {settings}" if settings else "") + f" ({other})"
+        )
+    lines.append(f"folder  {run.folder}" + (f", from step {run.step:,}" if run.step else ""))
+    if run.init_from is not None:
+        lines.append(f"start   from the parameters of {run.init_from}")
+    if run.time is not None:
+        limits = f"{duration(run.time['low'])} to {duration(run.time['high'])}"
+        lines.append(f"time    about {duration(run.time['seconds'])}, {limits}, on {run.time['machine']}")
+    return lines

@@ -1,0 +1,64 @@
+"""`softspin runs`: every run of a folder, sorted by NLL, with the settings in which they differ."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cli.command import Call
+from training.runs import bars, small
+
+import softspin
+from softspin.training.results import read_result
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three finished runs, one of them of two replicas and in a folder of its own, and one without a checkpoint."""
+    top = tmp_path_factory.mktemp("runs")
+    early = {"patience": 1, "learning_rate": 0.3, "steps": 90}
+    for name, settings in (("wide", {"width": 8}), ("deep/two", {"seeds": (0, 1)}), ("early", early)):
+        softspin.fit(small(**settings), bars(), top / name, progress=False, pictures=False)
+
+    def stop(line: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        softspin.fit(small(), bars(), top / "begun", callbacks=stop, progress=False, pictures=False)
+    return top
+
+
+def test_the_best_is_first(call: Call, folder: Path) -> None:
+    rows = call("runs", folder, "--json").json
+    nll = [row["nll"] for row in rows if row["nll"] is not None]
+    results = [read_result(folder / name) or [] for name in ("wide", "deep/two", "early")]
+    assert nll == sorted(row.test_nll for rows in results for row in rows)
+    assert len(rows) == 5
+    assert rows[-1]["folder"] == str(folder / "begun")
+    assert (rows[-1]["state"], rows[-1]["nll"], rows[-1]["valid_nll"]) == ("not finished", None, None)
+    states = {Path(row["folder"]).name: row["state"] for row in rows}
+    assert states == {"wide": "finished", "two": "finished", "early": "stopped early", "begun": "not finished"}
+
+
+def test_the_table_shows_what_differs(call: Call, folder: Path) -> None:
+    ended = call("runs", folder, "--sort", "name")
+    assert (ended.code, ended.err) == (0, "")
+    title, *lines = ended.out.splitlines()
+    assert [line.split()[0] for line in lines] == ["begun", "deep/two", "deep/two", "early", "wide"]
+    assert title.split("  ")[-1].strip() == "differs by" or "differs by" in title
+    wide = lines[-1]
+    assert "width = 8, learning_rate = 0.003, patience = none" in wide
+    assert "of 90" in lines[3]
+    assert "patience = 1" in lines[3]
+    assert "seed 1, beta 30" in lines[2]
+
+
+def test_damaged_runs_and_empty_folders(call: Call, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "run.json").write_text("{")
+    ended = call("runs", tmp_path)
+    assert ended.code == 0
+    assert ended.err.startswith(f"left out: {tmp_path / 'bad' / 'run.json'} cannot be read")
+    assert ended.out == f"no runs in {tmp_path}; train one with: softspin train\n"
+    ended = call("runs", tmp_path / "nowhere")
+    assert (ended.code, ended.err.startswith("error: no folder")) == (1, True)
