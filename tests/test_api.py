@@ -186,7 +186,7 @@ def test_loading_a_folder_without_a_checkpoint_is_an_error(tmp_path: Path) -> No
     for wrong, message in (
         (5, "is not a JSON object"),
         ([], "is not a JSON object"),
-        (about | {"version": 4}, "has version 4; softspin .* reads versions 1 to 3"),
+        (about | {"version": 5}, "has version 5; softspin .* reads versions 1 to 4"),
         ({name: value for name, value in about.items() if name != "config"}, "has no 'config'"),
         (about | {"config": 3}, "has 'config' = 3; it must be a JSON object"),
         (about | {"provenance": None}, "has 'provenance' = None; it must be a JSON object"),

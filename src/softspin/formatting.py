@@ -57,7 +57,8 @@ def result_line(row: ResultRow, part: str = "test") -> str:
         'test NLL 84.20 +- 0.05, log Z in [29.90, 30.10]; independent pixels: 206.10'
     """
     nll = f"{number(row.nll)} +- {error_text(row)}"
-    return f"{part} NLL {nll}, {log_z_text(row)}; independent pixels: {number(row.baseline_nll)}"
+    found = f"{part} NLL {nll}, {log_z_text(row)}; independent pixels: {number(row.baseline_nll)}"
+    return found if row.warning is None else f"{found}; WARNING: {row.warning}"
 
 
 def error_text(row: ResultRow) -> str:
@@ -90,6 +91,8 @@ def result_sentence(rows: Sequence[ResultRow] | None) -> str:
     else:
         ends = [f"{end(row.test_nll for row in rows):.2f}" for end in (min, max)]
         text = f"Test NLL {nll:.2f} nats, mean of {len(rows)} replicas ({' to '.join(ends)})"
+    if warned := [row.warning for row in rows if row.warning is not None]:
+        text += f"; WARNING: {warned[0]}"
     if first.baseline_nll is None:
         return f"{text}."
     gain = first.baseline_nll - nll
@@ -116,9 +119,13 @@ def log_z_interval(value: float | None, low: float | None, high: float | None) -
     Example:
         >>> log_z_interval(2.0, 2.0, 2.0), log_z_interval(2.0, None, 2.5)
         ('log Z = 2.00 (exact)', 'log Z in [-inf, 2.50]')
+        >>> log_z_interval(2.0, 1.5, None)
+        'log Z >= 1.50 (upper end unknown)'
     """
     if low is not None and low == high:
         return f"log Z = {number(value)} (exact)"
+    if low is not None and high is None:
+        return f"log Z >= {low:.2f} (upper end unknown)"
     return f"log Z in {interval_text(-math.inf if low is None else low, math.inf if high is None else high)}"
 
 
@@ -163,11 +170,29 @@ def detail_lines(row: ResultRow) -> list[str]:
     lines, low, high = [], row.nll_low, row.nll_high
     if low is not None and high is not None and "exact" not in log_z_text(row):
         lines.append(f"NLL over the interval of log Z: {low:.2f} to {high:.2f}")
+    elif low is not None and "exact" not in log_z_text(row):
+        lines.append(f"NLL over the interval of log Z: at least {low:.2f}")
     lines.append(f"ELBO {number(row.elbo)} = reconstruction {number(row.reconstruction)} - KL {number(row.kl)}")
     active, size = number(row.active_bits, ".0f"), number(row.effective_sample_size, ".1f")
     samples, images = number(row.test_samples, ","), number(row.images, ",")
     lines.append(f"{active} active bits; effective sample size {size} of {samples}; {images} images")
-    return lines
+    return lines + importance_lines(row)
+
+
+def importance_lines(row: ResultRow) -> list[str]:
+    """Format the diagnostics of the importance weights; no line if there are none, as in older results.
+
+    >>> row = ResultRow(status="ok", seed=0, steps=10, short=True, variant={}, nll=84.2, pareto_k=0.41,
+    ...                 unreliable_images=0.021, importance_bias=0.004, importance_missed=0.0)
+    >>> print(importance_lines(row)[0])
+    importance weights: Pareto k 0.41, above 0.7 for 2.1% of the images; NLL too high by about 0.004
+    """
+    if row.importance_bias is None:
+        return []
+    shape = "" if row.pareto_k is None else f"Pareto k {row.pareto_k:.2f}, "
+    shape += "" if row.unreliable_images is None else f"above 0.7 for {row.unreliable_images:.1%} of the images; "
+    missed = f", and by {row.importance_missed:.3f} or more for states missed" if row.importance_missed else ""
+    return [f"importance weights: {shape}NLL too high by about {row.importance_bias:.3f}{missed}"]
 
 
 def number(value: float | None, form: str = ".2f") -> str:

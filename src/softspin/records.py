@@ -98,6 +98,16 @@ class ResultRow(Record):
     reconstruction: float | None = None
     effective_sample_size: float | None = None
     active_bits: float | None = None
+    pareto_k: float | None = None
+    """Shape of the tail of the importance weights, mean over images; up to 0.7 they are reliable."""
+    unreliable_images: float | None = None
+    """Fraction of the images with a shape above 0.7."""
+    importance_bias: float | None = None
+    """Nats by which the NLL is expected to be too high, because the importance samples are finite."""
+    importance_missed: float | None = None
+    """Nats by which the NLL is too high at least, because the posterior misses states that were found elsewhere."""
+    warning: str | None = None
+    """Reason why numbers of this row cannot be trusted; None if none was found."""
     images: Count | None = None
     test_samples: Count | None = None
     """Importance samples of each image, for the NLL."""
@@ -172,6 +182,10 @@ class ResultRow(Record):
     @classmethod
     def _from_version_2(cls, values: Mapping[str, Any]) -> dict[str, Any]:
         return {_VERSION_2_RENAMED.get(name, name): value for name, value in values.items()}
+
+    @classmethod
+    def _from_version_3(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        return dict.fromkeys(_VERSION_3_LACKS) | dict(values)
 
     @property
     def ok(self) -> bool:
@@ -291,3 +305,8 @@ def _row_from_version_1(values: Mapping[str, Any]) -> dict[str, Any]:
 
 _VERSION_2_RENAMED = {"samples": "importance_samples", "importance_samples": "test_samples"}
 """Fields of a row: K is named as in a config, and so is the number of samples in the test."""
+
+# Version 3 --------------------------------------------------------------------------------------------
+
+_VERSION_3_LACKS = "pareto_k", "unreliable_images", "importance_bias", "importance_missed", "warning"
+"""Diagnostics of importance sampling and of log Z, which a row of version 3 does not have."""

@@ -16,7 +16,7 @@ from softspin import __version__
 from softspin.errors import RecordError
 from softspin.typed import convert
 
-VERSION = 3
+VERSION = 4
 """Version of the written files. Increase it when a field is renamed or changes its meaning, and add a migration."""
 R = TypeVar("R")
 
@@ -60,7 +60,9 @@ class Record:
         found = dict(values)
         if version < 2:
             found = cls._from_version_1(found)
-        return cls._from_version_2(found) if version < 3 else found
+        if version < 3:
+            found = cls._from_version_2(found)
+        return cls._from_version_3(found) if version < 4 else found
 
     @classmethod
     def _from_version_1(cls, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,6 +70,10 @@ class Record:
 
     @classmethod
     def _from_version_2(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        return dict(values)
+
+    @classmethod
+    def _from_version_3(cls, values: Mapping[str, Any]) -> dict[str, Any]:
         return dict(values)
 
 

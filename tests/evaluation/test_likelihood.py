@@ -102,7 +102,9 @@ def test_all_numbers_match_their_formulas() -> None:
 def same(a: Likelihood, b: Likelihood, replicas: slice = slice(None)) -> None:
     for name, value in a._asdict().items():
         if isinstance(value, Tensor):
-            torch.testing.assert_close(value[replicas], getattr(b, name), rtol=1e-11, atol=1e-11, msg=name)
+            torch.testing.assert_close(
+                value[replicas], getattr(b, name), rtol=1e-11, atol=1e-11, equal_nan=True, msg=name
+            )
 
 
 @with_torch_warnings
@@ -126,8 +128,9 @@ def test_one_graph_is_compiled_for_all_full_batches(monkeypatch: pytest.MonkeyPa
 def test_batches_and_chunks_change_nothing(image_batch: int | None, sample_chunk: int | None) -> None:
     model, images = small_model(), some_images(10)
     log_z = exact_log_z(model)
-    usual = evaluate(model, images, samples=40, log_z=log_z, per_image=True)
-    sizes: dict[str, Any] = {"image_batch": image_batch, "sample_chunk": sample_chunk}
+    usual = evaluate(model, images, samples=40, log_z=log_z, per_image=True, diagnose=True)
+    assert bool(usual.pareto_k.isfinite().all())
+    sizes: dict[str, Any] = {"image_batch": image_batch, "sample_chunk": sample_chunk, "diagnose": True}
     same(usual, evaluate(model, images, samples=40, log_z=log_z, per_image=True, **sizes))
 
 

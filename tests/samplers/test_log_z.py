@@ -34,6 +34,7 @@ from softspin.samplers import (
     SandwichWarning,
     anneal_population,
     gibbs,
+    guards,
     linear_schedule,
     log_z,
     population,
@@ -252,14 +253,14 @@ def test_samples_that_miss_a_mode_are_detected_if_annealing_prefers_theirs() -> 
 def crossing(forward: list[float], reverse: list[float], monkeypatch: pytest.MonkeyPatch) -> LogZ:
     """A sandwich of made-up estimates `(*replicas,)` with standard errors of 0.01."""
 
-    def made_up(values: list[float]) -> LogZ:
+    def made_up(values: list[float]) -> tuple[LogZ, None]:
         value = torch.tensor(values, dtype=torch.float64)
         error = torch.full_like(value, 0.01)
-        return LogZ(value, error, error, value - 0.0196, value + 0.0196, "", "")
+        return LogZ(value, error, error, value - 0.0196, value + 0.0196, "", ""), None
 
-    monkeypatch.setattr(log_z, "ais", lambda *a, **k: made_up(forward))
-    monkeypatch.setattr(log_z, "reverse_ais", lambda *a, **k: made_up(reverse))
-    return sandwich(small_rbm(), torch.zeros(1, 5), seed=0)
+    monkeypatch.setattr(log_z, "_forward_chains", lambda *a, **k: made_up(forward))
+    monkeypatch.setattr(log_z, "_reverse_chains", lambda *a, **k: made_up(reverse))
+    return sandwich(small_rbm(), torch.zeros(1, 5), seed=0, guarded=False)
 
 
 @pytest.mark.filterwarnings("error")
@@ -380,9 +381,10 @@ def test_all_estimators_use_different_random_keys(monkeypatch: pytest.MonkeyPatc
         return anneal(*args, **keywords)
 
     monkeypatch.setattr(log_z, "anneal", record)
+    monkeypatch.setattr(guards, "anneal", record)
     sandwich(small_rbm(), seed=0, temperatures=2, chains=3)
-    assert len(keys) == 6
-    assert len(set(keys)) == 6
+    assert len(keys) == 8
+    assert len(set(keys)) == 8
 
 
 # One result type -------------------------------------------------------------------------------------------------

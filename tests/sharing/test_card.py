@@ -43,7 +43,7 @@ def test_it_repeats_the_rows_as_the_command_line_prints_them(
     with pytest.raises(SystemExit):
         run()
     printed = [line.strip() for line in capsys.readouterr().out.splitlines()]
-    assert len(printed) == 6, "two replicas: a result, the ELBO, bits and sample sizes"
+    assert len(printed) == 8, "two replicas: a result, the ELBO, bits and sample sizes, the weights"
     for line in printed:
         assert f"- {line}\n" in text
 
@@ -57,7 +57,7 @@ def test_an_annealed_log_z_has_its_interval_and_its_ends(made: Model) -> None:
     rows = replace(first, nll_high=84.35, log_z_high=30.15), replace(second, nll_high=None, log_z_high=None)
     text = card(replace(made.metadata, result=rows))
     assert "test NLL 84.20 +- 0.05, log Z in [29.90, 30.15]; independent pixels: 206.10\n" in text
-    assert "test NLL 84.20 +- 0.05, log Z in [29.90, inf]; independent pixels: 206.10\n" in text
+    assert "test NLL 84.20 +- 0.05, log Z >= 29.90 (upper end unknown); independent pixels: 206.10\n" in text
     assert text.count("- NLL over the interval of log Z: 84.10 to 84.35\n") == 1
 
 

@@ -81,7 +81,7 @@ def test_the_file_holds_the_metadata_of_the_run(two: Model, tmp_path: Path) -> N
     assert about["result"] == rows
     assert about["steps"] == [row["best_step"] for row in rows]
     assert about["valid_nll"] == [row["valid_nll"] for row in rows]
-    assert (about["version"], about["license"], about["which"], about["chosen"]) == (3, "mit", "best", None)
+    assert (about["version"], about["license"], about["which"], about["chosen"]) == (4, "mit", "best", None)
     assert header(tmp_path / "m" / files.TENSORS)["__metadata__"]["format"] == "pt", "other readers require this"
 
 

@@ -126,8 +126,8 @@ def test_each_field_of_the_metadata_is_required_and_type_checked(name: str, file
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda a: a.update(version=4, softspin="9.1"), "written by softspin 9.1, has version 4; softspin "),
-        (lambda a: a["result"][1].update(version=4), "has a 'result[1]' that has version 4; softspin "),
+        (lambda a: a.update(version=5, softspin="9.1"), "written by softspin 9.1, has version 5; softspin "),
+        (lambda a: a["result"][1].update(version=5), "has a 'result[1]' that has version 5; softspin "),
         (lambda a: a["result"][1].update(elbo=None), "has a result row without 'elbo'"),
         (lambda a: a["result"][1]["provenance"].update(torch=None), "a result row without 'provenance.torch'"),
         (lambda a: a["provenance"].update(device=None), "has no 'provenance.device'"),

@@ -13,7 +13,7 @@ from softspin.errors import ConfigError
 from softspin.evaluation import log_z_for
 from softspin.formatting import detail_lines, replica_name, result_line
 from softspin.training.bar import phases
-from softspin.training.results import exact_result_rows, result_rows
+from softspin.training.results import check_result, exact_result_rows, result_rows
 
 
 def evaluate(
@@ -47,6 +47,7 @@ def evaluate(
             rows = exact_result_rows(model.net, images, config, log_z, progress)
         else:
             rows = result_rows(model.net, images, config, progress)
+    check_result(rows)
     if json:
         how = {"split": split, "checkpoint": which, "exact": exact}
         say_json([{**how, **row.to_json()} for row in rows])

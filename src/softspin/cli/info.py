@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,8 +15,10 @@ from softspin.cli.train import resume_hint
 from softspin.config import Config
 from softspin.custom_nets import custom_parts
 from softspin.errors import CheckpointError, JournalError, RunError
+from softspin.evaluation.stored import check_stored
 from softspin.formatting import (
     config_overrides,
+    importance_lines,
     overrides_text,
     replica_name,
     result_line,
@@ -121,7 +124,9 @@ def read_info(run: Path) -> Info:
 def _shared_info(path: Path) -> Info:
     tensors, config, record = files.read_tensors(path)
     if not custom_parts(tensors):
-        files.read(path)  # whether the tensors fit the config
+        net, _, _ = files.read(path)  # whether the tensors fit the config
+        if record.result is not None and len(record.result) == net.replicas:
+            record = dataclasses.replace(record, result=check_stored(net, record.result))
     best = zip(record.steps, record.valid_nll, strict=True)
     return Info(
         folder=path,
@@ -148,7 +153,10 @@ def _groups(found: Info) -> dict[str, list[tuple[str, str]]]:
     """Titles, and below each the lines with a name and a value."""
     config, record, data = found.config, found.record, found.record.data
     origin = record.provenance
-    rows = [("replica", f"{replica_name(row)}: {result_line(row)}") for row in found.result or []]
+    rows = []
+    for row in found.result or []:
+        rows.append(("replica", f"{replica_name(row)}: {result_line(row)}"))
+        rows += [("", line) for line in importance_lines(row)]
     return {
         "Damaged": [("file", damage) for damage in found.damage],
         "Result": rows,

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from softspin.cli.console import say, say_json
 from softspin.cli.options import Chains, Device, Json, Run, Seed, Temperatures, Which
 from softspin.cli.runs import open_model
 from softspin.evaluation import log_z_for
+from softspin.evaluation.partition import check_log_z, method_text
 from softspin.formatting import log_z_interval, replica_name, with_error
 from softspin.training.bar import phases
+from softspin.training.results import finite
 
 
 def logz(
@@ -32,15 +35,16 @@ def logz(
             seed=seed,
             progress=progress,
         )
+    check_log_z(found)
     rows: list[dict[str, Any]] = [
         {
             **replica._asdict(),
             "log_z": float(found.value[i]),
-            "standard_error": float(found.standard_error[i]),
-            "log_z_low": float(found.lower[i]),
-            "log_z_high": float(found.upper[i]),
+            "standard_error": finite(found.standard_error[i]),
+            "log_z_low": finite(found.lower[i]),
+            "log_z_high": finite(found.upper[i]),
             "effective_sample_size": float(found.effective_sample_size[i]),
-            "method": found.method,
+            "method": method_text(found, i),
             "kind": found.kind,
         }
         for i, replica in enumerate(config.replicas)
@@ -52,5 +56,6 @@ def logz(
         name = f"{replica_name(replica)}: " if len(rows) > 1 else ""
         interval = log_z_interval(row["log_z"], row["log_z_low"], row["log_z_high"])
         exact = "exact" in interval
-        value = "" if exact else f"log Z {with_error(row['log_z'], row['standard_error'])}, "
+        error = math.nan if row["standard_error"] is None else row["standard_error"]
+        value = "" if exact else f"log Z {with_error(row['log_z'], error)}, "
         say(f"{name}{value}{interval}" + ("" if exact else f", by {row['method']}"))

@@ -2,6 +2,7 @@
 
 from softspin.evaluation.baseline import bernoulli_nll, pixel_probabilities
 from softspin.evaluation.exact import exact_log_likelihood, exact_nll
+from softspin.evaluation.importance import likely_states
 from softspin.evaluation.likelihood import Likelihood, evaluate
 from softspin.evaluation.partition import Progress, log_z_for
 from softspin.evaluation.running import MeanNLL
@@ -14,6 +15,7 @@ __all__ = [
     "evaluate",
     "exact_log_likelihood",
     "exact_nll",
+    "likely_states",
     "log_z_for",
     "pixel_probabilities",
 ]

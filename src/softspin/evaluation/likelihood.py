@@ -20,6 +20,7 @@ from softspin.data.mapped import Table
 from softspin.distributions import Boltzmann
 from softspin.errors import ShapeError
 from softspin.evaluation.draws import check_room, replica_keys, uniforms, word_offsets
+from softspin.evaluation.importance import PARETO_K, log_joint_of_states, pareto_k, tail_length
 from softspin.evaluation.running import Running, check_images, evaluating, image_batches
 from softspin.formatting import with_error
 from softspin.model import DiscreteVAE
@@ -27,6 +28,10 @@ from softspin.samplers import LogZ
 from softspin.samplers.primitives import check_count
 from softspin.samplers.result import Number
 
+SMALL = 0.01
+"""Nats of bias that deserve a warning."""
+MOST = 0.5
+"""Fraction of images with heavy-tailed weights that deserves a warning."""
 ACTIVE = 0.01
 """A bit is active if the variance of its posterior mean over images is above this."""
 
@@ -39,7 +44,7 @@ class Likelihood(NamedTuple, Generic[Number]):
     standard_error: Number
     """Standard error of `nll` over images; NaN for a single image. The error of log Z is not included."""
     lower: Number
-    """`nll` with `log_z.lower`."""
+    """`nll` with `log_z.lower`, less `missed`."""
     upper: Number
     """`nll` with `log_z.upper`: infinite if that is, as for forward AIS alone."""
     elbo: Number
@@ -57,6 +62,18 @@ class Likelihood(NamedTuple, Generic[Number]):
 
     The means are estimated from the samples; the variance that this sampling adds is estimated and subtracted. NaN for
     a single image or a single sample.
+    """
+    pareto_k: Number
+    """Shape of the tail of the importance weights, averaged over images; NaN if it was not computed."""
+    unreliable_images: Number
+    """Fraction of the images with a shape above 0.7, whose estimates are unreliable."""
+    bias: Number
+    """Nats by which `nll` is expected to be too high because the samples are finite, by the delta method."""
+    missed: Number
+    """Nats by which `nll` is too high at least, because q(z|x) misses states that were found elsewhere.
+
+    It is the mean over images of the excess of a bound on log p(x), where this exceeds the estimate by more than three
+    standard errors. `lower` takes it into account.
     """
     images: int
     samples: int
@@ -78,6 +95,28 @@ class Likelihood(NamedTuple, Generic[Number]):
         return (
             f"Likelihood(NLL {shown} nats, {self.images:,} images, {self.samples:,} importance samples, {self.log_z})"
         )
+
+    def warning(self, replica: int) -> str | None:
+        """Reason why the numbers of a replica cannot be trusted, in one line.
+
+        Args:
+            replica: Number of the replica, counted from 0.
+
+        Returns:
+            The reason; None if nothing was found.
+        """
+        found = []
+        if self.log_z.flagged is not None and bool(torch.as_tensor(self.log_z.flagged).flatten()[replica]):
+            found.append("annealing misses states of the prior that were found otherwise, so log Z has bounds only")
+        each = (self.bias, self.missed, self.unreliable_images, self.standard_error)
+        bias, missed, heavy, error = (float(torch.as_tensor(x).flatten()[replica]) for x in each)
+        if missed > SMALL:
+            found.append(f"the posterior misses states, so the NLL is too high by {missed:.2f} or more")
+        if bias > SMALL and not bias < error:
+            found.append(f"importance samples are too few, so the NLL is too high by about {bias:.2f}")
+        elif heavy > MOST and bias > SMALL:
+            found.append(f"the importance weights of {heavy:.0%} of the images have a tail too heavy for their mean")
+        return "; ".join(found) or None
 
 
 class _Sums(NamedTuple):
@@ -106,6 +145,8 @@ def evaluate(
     per_image: bool = False,
     progress: Callable[[int], None] | None = None,
     compiled: bool = False,
+    diagnose: bool = False,
+    states: Tensor | None = None,
 ) -> Likelihood:
     """Estimate the likelihood of the discrete model on binary images by importance sampling.
 
@@ -125,6 +166,9 @@ def evaluate(
         per_image: Whether to return log p(x) of every image.
         progress: Called with the number of images done.
         compiled: Fuse the operations on a chunk by torch.compile; worth it if the same model is evaluated many times.
+        diagnose: Whether to fit the tails of the importance weights, which keeps 3 sqrt(S) of them for each image;
+            not possible with `compiled`.
+        states: States that may have been missed, such as codes of other images, `(R, M, D)`.
 
     Returns:
         Likelihood, bounds and diagnostics.
@@ -150,8 +194,11 @@ def evaluate(
         boltzmann = model.prior(validate=False)
         for start, x in image_batches(images, batch, model.mean, model.likelihood.check_data):
             index = torch.arange(start, start + len(x), device=keys.device)
-            sums = _importance(model, boltzmann, x, keys, index, samples, chunk, compiled and len(x) == batch)
-            totals.add(sums, per_image)
+            fused = compiled and len(x) == batch
+            kept = tail_length(samples) + 1 if diagnose and not compiled else 0
+            sums, tail = _importance(model, boltzmann, x, keys, index, samples, chunk, fused, kept)
+            known = None if states is None else log_joint_of_states(model, boltzmann, x, states)
+            totals.add(sums, tail, known, per_image)
             if progress is not None:
                 progress(start + len(x))
     return totals.result(log_z)
@@ -166,20 +213,55 @@ def _importance(
     samples: int,
     chunk: int,
     compiled: bool,
-) -> _Sums:
-    """Sum over all importance samples of one batch of images, a chunk at a time."""
+    kept: int,
+) -> tuple[_Sums, Tensor]:
+    """Sum over all importance samples of one batch of images, a chunk at a time; and the `kept` largest log weights."""
     x = x.expand(model.replicas, *x.shape)
     words = word_offsets(model.units, keys.device)
     nothing = torch.full(x.shape[:2], -torch.inf, dtype=torch.float64, device=x.device)
     zero = torch.zeros_like(nothing)
     # Separate tensors, as after the first chunk: compiled code depends on which of them are the same.
     sums = _Sums(nothing, nothing.clone(), zero, zero.clone(), x.new_zeros(*x.shape[:2], model.units))
+    tail = nothing[..., None][..., :0]
     for start in range(0, samples, chunk):
         which = torch.arange(start, min(start + chunk, samples), device=x.device)
         # Other shapes, of the last batch or chunk, would be compiled once more.
-        add = _compiled_add() if compiled and len(which) == min(chunk, samples) else _add
-        sums = add(sums, model, boltzmann, x, keys, index, which, words)
-    return sums
+        if compiled and len(which) == min(chunk, samples):
+            sums = _compiled_add()(sums, model, boltzmann, x, keys, index, which, words)
+            continue
+        terms = _terms(model, boltzmann, x, keys, index, which, words)
+        sums = _accumulate(sums, *terms)
+        if kept:
+            tail = torch.cat([tail, (terms[0] - terms[1]).movedim(1, -1)], dim=-1)
+            tail = tail.topk(min(kept, tail.shape[-1])).values
+    return sums, tail
+
+
+def _terms(
+    model: DiscreteVAE,
+    boltzmann: Boltzmann,
+    x: Tensor,
+    keys: Tensor,
+    index: Tensor,
+    which: Tensor,
+    words: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """log p(x|z) and log q(z|x) + E(z), `(R, K, batch)`, and z, for samples `which` of the images `index`."""
+    z, log_q = model.sample_posterior(x, uniforms(keys, index, which, model.units, words))
+    # The sums over pixels and bits are in the precision of the model, everything after them in float64.
+    log_likelihood = model.log_likelihood(x, model.decode(z)).to(torch.float64)
+    return log_likelihood, log_q.to(torch.float64) + boltzmann.energy(z).to(torch.float64), z
+
+
+def _accumulate(sums: _Sums, log_likelihood: Tensor, divergence: Tensor, z: Tensor) -> _Sums:
+    log_w = log_likelihood - divergence
+    return _Sums(
+        torch.logaddexp(sums.log_sum, log_w.logsumexp(1)),
+        torch.logaddexp(sums.log_squares, (2 * log_w).logsumexp(1)),
+        sums.reconstruction + log_likelihood.sum(1),
+        sums.divergence + divergence.sum(1),
+        sums.on + z.sum(1),
+    )
 
 
 def _add(
@@ -193,18 +275,7 @@ def _add(
     words: Tensor,
 ) -> _Sums:
     """Add a chunk of samples, with indices `which`, of the images with indices `index`."""
-    z, log_q = model.sample_posterior(x, uniforms(keys, index, which, model.units, words))
-    # The sums over pixels and bits are in the precision of the model, everything after them in float64.
-    log_likelihood = model.log_likelihood(x, model.decode(z)).to(torch.float64)
-    divergence = log_q.to(torch.float64) + boltzmann.energy(z).to(torch.float64)
-    log_w = log_likelihood - divergence
-    return _Sums(
-        torch.logaddexp(sums.log_sum, log_w.logsumexp(1)),
-        torch.logaddexp(sums.log_squares, (2 * log_w).logsumexp(1)),
-        sums.reconstruction + log_likelihood.sum(1),
-        sums.divergence + divergence.sum(1),
-        sums.on + z.sum(1),
-    )
+    return _accumulate(sums, *_terms(model, boltzmann, x, keys, index, which, words))
 
 
 @functools.cache
@@ -220,10 +291,11 @@ class _Totals:
         self.samples = samples
         self.log_weight, self.reconstruction, self.divergence = Running(), Running(), Running()
         self.size, self.posterior, self.noise = Running(), Running(), Running()
+        self.shape, self.unreliable, self.bias, self.missed = Running(), Running(), Running(), Running()
         self.smallest: Tensor | None = None
         self.each: list[Tensor] = []
 
-    def add(self, sums: _Sums, keep: bool) -> None:
+    def add(self, sums: _Sums, tail: Tensor, known: Tensor | None, keep: bool) -> None:
         log_mean = sums.log_sum - math.log(self.samples)
         self.log_weight.add(log_mean)
         self.reconstruction.add(sums.reconstruction / self.samples)
@@ -235,6 +307,14 @@ class _Totals:
         mean = sums.on.to(torch.float64) / self.samples
         self.posterior.add(mean)
         self.noise.add(mean * (1 - mean) / (self.samples - 1) if self.samples > 1 else torch.full_like(mean, torch.nan))
+        shape = pareto_k(tail)
+        self.shape.add(shape)
+        self.unreliable.add(torch.where(shape.isnan(), shape, (shape > PARETO_K).to(shape)))
+        variance_of_log = (1 / size - 1 / self.samples).clamp(min=0)
+        self.bias.add(variance_of_log / 2)
+        # A sum over states is compared with an estimate; within its error it is no evidence.
+        excess = torch.zeros_like(log_mean) if known is None else known - log_mean
+        self.missed.add(torch.where(excess > 3 * variance_of_log.sqrt() + 1e-6 * (1 + log_mean.abs()), excess, 0.0))
         if keep:
             self.each.append(log_mean)
 
@@ -246,7 +326,7 @@ class _Totals:
         return Likelihood(
             nll=value - self.log_weight.mean,
             standard_error=self.log_weight.standard_error,
-            lower=lower - self.log_weight.mean,
+            lower=lower - self.log_weight.mean - self.missed.mean,
             upper=upper - self.log_weight.mean,
             elbo=self.reconstruction.mean - self.divergence.mean - value,
             kl=self.divergence.mean + value,
@@ -254,6 +334,10 @@ class _Totals:
             effective_sample_size=self.size.mean,
             smallest_effective_sample_size=self.smallest,
             active_bits=active,
+            pareto_k=self.shape.mean,
+            unreliable_images=self.unreliable.mean,
+            bias=self.bias.mean,
+            missed=self.missed.mean,
             images=self.size.count,
             samples=self.samples,
             log_z=log_z,

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from softspin.distributions.enumeration import LARGEST
+from softspin.errors import SupportError
 from softspin.evaluation.draws import replica_seeds
 from softspin.model import DiscreteVAE
 from softspin.samplers import LogZ
@@ -18,7 +22,7 @@ Progress = Callable[[str, int, int], None]
 """Called with the name of a phase, the number of its parts that are done, and their total number."""
 
 EXACT = 20
-"""Largest number of units to enumerate, of an RBM's smaller side: 2 seconds on two cores, less on a GPU."""
+"""Largest number of units to enumerate in every validation, of an RBM's smaller side: 2 seconds on two cores."""
 
 
 def log_z_for(
@@ -28,14 +32,15 @@ def log_z_for(
     chains: int,
     seed: int | Sequence[int] = 0,
     sandwich: bool = True,
+    states: Tensor | None = None,
     progress: Progress | None = None,
 ) -> LogZ:
     """log Z of the prior of every replica.
 
-    Exact if at most 20 units must be enumerated: the smaller side of an RBM, or on another graph all color classes but
-    the largest. Otherwise by forward AIS (a lower bound, used for model selection during training), or with `sandwich`
-    by AIS in both directions, for final results. Replicas are annealed one after another, so that no result depends on
-    the other replicas.
+    Exact if at most 24 units must be enumerated, or 20 without `sandwich`: the smaller side of an RBM, or on another
+    graph all color classes but the largest. Otherwise by forward AIS (a lower bound, used for model selection during
+    training), or with `sandwich` by AIS in both directions with its guards, for final results. Replicas are annealed
+    one after another, so that no result depends on the other replicas.
 
     Args:
         model: Trained model.
@@ -43,6 +48,7 @@ def log_z_for(
         chains: Number of annealing chains.
         seed: One seed for all replicas, or one per replica.
         sandwich: Whether to anneal in both directions.
+        states: States from which to search for those that annealing misses, such as codes of images, `(R, N, D)`.
         progress: Called before each annealing run with its name, the number of runs done and their total number.
 
     Returns:
@@ -52,17 +58,20 @@ def log_z_for(
     each = zip(split_replicas(model.prior(validate=False)), replica_seeds(seed, model.replicas), strict=True)
     path: dict[str, Any] = {"temperatures": temperatures, "chains": chains}
     for replica, (boltzmann, own) in enumerate(each):
-        if boltzmann.enumerated_units <= EXACT:
+        if boltzmann.enumerated_units <= (LARGEST if sandwich else EXACT):
             _tell(progress, ("enumeration",), replica, model.replicas)("enumeration")
             results.append(exact(boltzmann))
         elif sandwich:
+            starts = None if states is None else states[replica]
             tell = _tell(progress, SANDWICH_RUNS, replica, model.replicas)
-            results.append(sandwich_ais(boltzmann, seed=own, progress=tell, **path))
+            results.append(sandwich_ais(boltzmann, seed=own, progress=tell, starts=starts, **path))
         else:
             _tell(progress, SANDWICH_RUNS[:1], replica, model.replicas)(SANDWICH_RUNS[0])
             results.append(ais(boltzmann, seed=own, **path))
     numbers = zip(*(result[:5] for result in results), strict=True)
-    return LogZ._make((*(torch.stack(each) for each in numbers), results[0].method, results[0].kind))
+    flagged = [torch.as_tensor(bool(one.flagged)) for one in results]
+    first = results[0]
+    return LogZ._make((*(torch.stack(each) for each in numbers), first.method, first.kind, torch.stack(flagged)))
 
 
 def _tell(progress: Progress | None, runs: Sequence[str], replica: int, replicas: int) -> Callable[[str], None]:
@@ -74,3 +83,20 @@ def _tell(progress: Progress | None, runs: Sequence[str], replica: int, replicas
             progress(f"log Z, {name}{which}", replica * len(runs) + runs.index(name), replicas * len(runs))
 
     return tell
+
+
+def check_log_z(log_z: LogZ) -> None:
+    """Raise SupportError unless log Z of all replicas is finite: parameters may be too large to add up."""
+    for number, value in enumerate(log_z.value.tolist()):
+        if not math.isfinite(value):
+            raise SupportError(
+                f"log Z of replica {number} is {value}: its parameters are too large for floating point; "
+                "use another checkpoint, or train with a smaller learning_rate"
+            )
+
+
+def method_text(log_z: LogZ, replica: int) -> str:
+    """How log Z of a replica was computed, for a result row."""
+    if log_z.flagged is not None and bool(torch.as_tensor(log_z.flagged).flatten()[replica]):
+        return f"bounds (states were found that the {log_z.method} misses)"
+    return log_z.method

@@ -31,6 +31,12 @@ class KeyDomain:
     DIMOD: Final = 6
     AIS_SAMPLES: Final = 7
     """The second forward run of sandwich AIS, which draws the samples for its reverse run."""
+    SEARCH: Final = 8
+    """The search for states that annealing may miss."""
+    GUARD_FORWARD: Final = 9
+    """Annealing from another base, as a check."""
+    GUARD_REVERSE: Final = 10
+    """Reverse annealing from found states, as a check."""
     TRAINING: Final = 101
     """One key for all draws of a training step, which a :class:`DrawDomain` separates."""
     EVALUATION: Final = 111

@@ -105,6 +105,11 @@ class Group:
         return ", ".join(dict.fromkeys(row.log_z_method or "unknown" for row in self.rows))
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """Reasons why numbers of the rows cannot be trusted, without repetitions."""
+        return tuple(dict.fromkeys(row.warning for row in self.rows if row.warning is not None))
+
+    @property
     def data_flag(self) -> str | None:
         """A remark on the data. MNIST needs none: its files have known digests."""
         source = self.first.source or ""

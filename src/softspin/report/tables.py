@@ -175,6 +175,7 @@ def difference_text(entry: Entry) -> str:
 def interval_text(group: Group) -> str:
     """Interval of the NLL due to log Z, its width, and the method of log Z."""
     low, high, method = group.low, group.high, group.log_z_method
+    method += "".join(f"; WARNING: {text}" for text in group.warnings)
     if low is None or high is None:
         return f"{'−∞' if low is None else f'{low:.2f}'} to {'∞' if high is None else f'{high:.2f}'}; {method}"
     return f"{low:.2f} to {high:.2f}; width {high - low:.2f}, {method}"

@@ -5,9 +5,10 @@
 :mod:`diagnostics` measures how well chains have mixed.
 """
 
-from softspin.samplers import diagnostics, gibbs, log_z, population, tempering
+from softspin.samplers import bounds, diagnostics, gibbs, guards, log_z, population, search, tempering
 from softspin.samplers.base import Sampler
 from softspin.samplers.gibbs import Gibbs, GibbsInfo, GibbsState
+from softspin.samplers.guards import LogZWarning
 from softspin.samplers.log_z import SandwichWarning
 from softspin.samplers.negative_phase import NegativePhase, log_z_with_gradient, negative_phase, with_negative_phase
 from softspin.samplers.population import PopulationAnnealing
@@ -23,6 +24,7 @@ __all__ = [
     "GibbsInfo",
     "GibbsState",
     "LogZ",
+    "LogZWarning",
     "NegativePhase",
     "ParallelTempering",
     "PopulationAnnealing",
@@ -33,13 +35,16 @@ __all__ = [
     "TemperingInfo",
     "TemperingState",
     "anneal_population",
+    "bounds",
     "diagnostics",
     "gibbs",
+    "guards",
     "linear_schedule",
     "log_z",
     "log_z_with_gradient",
     "negative_phase",
     "population",
+    "search",
     "sigmoid_schedule",
     "tempering",
     "with_negative_phase",

@@ -7,6 +7,7 @@ together, see :func:`sandwich`. Neither detects a mode that neither the annealin
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any, Literal
@@ -22,6 +23,7 @@ from softspin.formatting import distinct
 from softspin.kernels import Implementation
 from softspin.numerics import softplus
 from softspin.random import DrawDomain, KeyDomain, one_uniform
+from softspin.samplers.guards import Chains, Path, guard
 from softspin.samplers.population_log_z import anneal_population
 from softspin.samplers.primitives import (
     anneal,
@@ -120,15 +122,34 @@ def ais(
         R. M. Neal, 2001, Annealed Importance Sampling, arXiv:physics/9803008.
         R. Salakhutdinov and I. Murray, 2008, On the Quantitative Analysis of Deep Belief Networks, ICML.
     """
+    path = _path(boltzmann, temperatures, base, schedule, implementation)
+    return _forward_chains(boltzmann, path, chains, seed=seed)[0]
+
+
+def _path(
+    boltzmann: Boltzmann,
+    temperatures: int,
+    base: str | Tensor,
+    schedule: Tensor | None,
+    implementation: Implementation,
+) -> Path:
+    """The annealing path of a Boltzmann machine, checked."""
     check_boltzmann(boltzmann)
-    check_count("chains", chains)
-    biases = base_biases(boltzmann, base)
     steps = check_schedule(linear_schedule(temperatures) if schedule is None else schedule)
-    rng_state = replica_rng_states(boltzmann, seed, KeyDomain.FORWARD_AIS)
-    log_weights, _ = anneal(boltzmann, biases, steps, chains, rng_state, implementation=implementation)
+    return Path(base_biases(boltzmann, base), steps, implementation)
+
+
+def _forward_chains(
+    boltzmann: Boltzmann, path: Path, chains: int, *, seed: int, domain: int = KeyDomain.FORWARD_AIS
+) -> tuple[LogZ, Chains]:
+    """The estimate of :func:`ais`, and its chains."""
+    check_count("chains", chains)
+    rng_state = replica_rng_states(boltzmann, seed, domain)
+    log_weights, z = anneal(boltzmann, path.base, path.schedule, chains, rng_state, implementation=path.implementation)
+    log_base = softplus(path.base.to(torch.float64)).sum(-1)
     error = log_mean_error(weight_ess(log_weights), chains)
-    value = softplus(biases.to(torch.float64)).sum(-1) + log_mean_exp(log_weights)
-    return LogZ(
+    value = log_base + log_mean_exp(log_weights)
+    found = LogZ(
         value=value,
         standard_error=error,
         effective_sample_size=weight_ess(log_weights),
@@ -137,6 +158,7 @@ def ais(
         method="ais",
         kind="lower bound",
     )
+    return found, Chains(log_base[..., None] + log_weights, z)
 
 
 @renamed_arguments(machine="boltzmann", kinship="family_correlation")
@@ -178,17 +200,25 @@ def reverse_ais(
         R. B. Grosse, Z. Ghahramani and R. P. Adams, 2015, Sandwiching the Marginal Likelihood Using Bidirectional Monte
         Carlo, arXiv:1511.02543.
     """
-    check_boltzmann(boltzmann)
+    path = _path(boltzmann, temperatures, base, schedule, implementation)
+    return _reverse_chains(boltzmann, samples, path, seed=seed, family_correlation=family_correlation)[0]
+
+
+def _reverse_chains(
+    boltzmann: Boltzmann, samples: Tensor, path: Path, *, seed: int, family_correlation: Tensor | float
+) -> tuple[LogZ, Chains]:
+    """The estimate of :func:`reverse_ais`, and its chains."""
     samples = boltzmann.as_states("the samples", samples)
     check_chains(samples, boltzmann, what="the samples")
-    biases = base_biases(boltzmann, base)
-    steps = check_schedule(linear_schedule(temperatures) if schedule is None else schedule)
     rng_state = replica_rng_states(boltzmann, seed, KeyDomain.REVERSE_AIS)
     chains = samples.shape[-2]
-    log_weights, _ = anneal(boltzmann, biases, steps.flip(0), chains, rng_state, samples, implementation)
+    log_weights, _ = anneal(
+        boltzmann, path.base, path.schedule.flip(0), chains, rng_state, samples, path.implementation
+    )
     error = log_mean_error(weight_ess(log_weights), chains, family_correlation)
-    value = softplus(biases.to(torch.float64)).sum(-1) - log_mean_exp(log_weights)
-    return LogZ(
+    log_base = softplus(path.base.to(torch.float64)).sum(-1)
+    value = log_base - log_mean_exp(log_weights)
+    found = LogZ(
         value=value,
         standard_error=error,
         effective_sample_size=weight_ess(log_weights) / family_correlation,
@@ -197,6 +227,7 @@ def reverse_ais(
         method="reverse ais",
         kind="upper bound",
     )
+    return found, Chains(log_base[..., None] - log_weights, samples)
 
 
 @renamed_arguments(machine="boltzmann")
@@ -211,6 +242,8 @@ def sandwich(
     base: str | Tensor = "centred",
     schedule: Tensor | None = None,
     implementation: Implementation = "auto",
+    guarded: bool = True,
+    starts: Tensor | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> LogZ:
     """AIS in both directions: value and standard error of the forward run, `upper` from the reverse run.
@@ -241,32 +274,39 @@ def sandwich(
         base: "centred", "bias", "uniform" or biases `(*replicas, D)`, see :func:`base_biases`.
         schedule: Increasing inverse temperatures from 0 to 1, `(T + 1,)`, in place of `temperatures` equal steps.
         implementation: Implementation of the sweeps.
+        guarded: Whether to extend the interval to that of both forward runs together, and to search for states that
+            annealing misses, see :func:`softspin.samplers.guards.guard`.
+        starts: States to start this search from, such as codes of data, `(*replicas, N, D)`.
         progress: Called with the name of each annealing run, one of `SANDWICH_RUNS`, before it starts.
 
     Returns:
         The estimate, of kind "estimate", with limits on both sides.
 
+    Warns:
+        SandwichWarning: The two directions contradict each other.
+        LogZWarning: States that annealing misses were found. The limits are then bounds that hold with certainty.
+
     References:
         R. B. Grosse, Z. Ghahramani and R. P. Adams, 2015, Sandwiching the Marginal Likelihood Using Bidirectional Monte
         Carlo, arXiv:1511.02543.
     """
-    path: dict[str, Any] = {
-        "seed": seed,
-        "temperatures": temperatures,
-        "base": base,
-        "schedule": schedule,
-        "implementation": implementation,
-    }
     check_count("chains", chains, minimum=2 if samples is None else 1)
     tell = progress or (lambda name: None)
     tell(SANDWICH_RUNS[0])
-    forward = ais(boltzmann, chains=chains, **path)
+    path = _path(boltzmann, temperatures, base, schedule, implementation)
+    forward, ends = _forward_chains(boltzmann, path, chains, seed=seed)
     family_correlation: Tensor | float = 1.0
+    low, high = forward.lower, forward.value + NORMAL_95 * forward.standard_error
     if samples is None:
         tell(SANDWICH_RUNS[1])
-        samples, family_correlation = _draws(boltzmann, chains, **path)
+        again, other_ends = _forward_chains(boltzmann, path, chains, seed=seed, domain=KeyDomain.AIS_SAMPLES)
+        samples, family_correlation = _resampled(boltzmann, other_ends, seed)
+        if guarded:
+            low, high = _of_both(low, high, forward, again)
     tell(SANDWICH_RUNS[2])
-    reverse = reverse_ais(boltzmann, samples, family_correlation=family_correlation, **path)
+    reverse, starts_of_reverse = _reverse_chains(
+        boltzmann, samples, path, seed=seed, family_correlation=family_correlation
+    )
     crossed = reverse.upper < forward.lower - ROUNDING * (1 + forward.value.abs())
     if bool(crossed.any()):
         worst, name = worst_replica(forward.lower - reverse.upper)
@@ -277,31 +317,32 @@ def sandwich(
             SandwichWarning,
             stacklevel=3,
         )
-    lowest = torch.minimum(forward.lower, reverse.value - NORMAL_95 * reverse.standard_error)
-    low = torch.where(crossed, lowest, forward.lower)
-    high = torch.maximum(reverse.upper, forward.value + NORMAL_95 * forward.standard_error)
-    return forward._replace(lower=low, upper=high, method="sandwich", kind="estimate")
-
-
-def _draws(
-    boltzmann: Boltzmann,
-    chains: int,
-    *,
-    seed: int,
-    temperatures: int,
-    base: str | Tensor,
-    schedule: Tensor | None,
-    implementation: Implementation,
-) -> tuple[Tensor, Tensor]:
-    """Samples `(*replicas, chains, D)` by annealing and resampling, and their mean square family size."""
-    steps = linear_schedule(temperatures) if schedule is None else check_schedule(schedule)
-    rng_state = replica_rng_states(boltzmann, seed, KeyDomain.AIS_SAMPLES)
-    log_weights, z = anneal(
-        boltzmann, base_biases(boltzmann, base), steps, chains, rng_state, implementation=implementation
+    lowest = torch.minimum(low, reverse.value - NORMAL_95 * reverse.standard_error)
+    found = forward._replace(
+        lower=torch.where(crossed, lowest, low),
+        upper=torch.maximum(reverse.upper, high),
+        method="sandwich",
+        kind="estimate",
     )
-    weights = torch.exp(log_weights - log_weights.amax(-1, keepdim=True))
+    if not guarded:
+        return found
+    return guard(boltzmann, found, ends, starts_of_reverse, path, seed=seed, starts=starts, stacklevel=3)
+
+
+def _of_both(low: Tensor, high: Tensor, one: LogZ, two: LogZ) -> tuple[Tensor, Tensor]:
+    """An interval, extended to that of two independent estimates of equal cost together."""
+    value = torch.logaddexp(one.value, two.value) - math.log(2)
+    share = torch.sigmoid(one.value - two.value)
+    error = torch.sqrt((share * one.standard_error).square() + ((1 - share) * two.standard_error).square())
+    return torch.minimum(low, value - NORMAL_95 * error), torch.maximum(high, value + NORMAL_95 * error)
+
+
+def _resampled(boltzmann: Boltzmann, chains: Chains, seed: int) -> tuple[Tensor, Tensor]:
+    """Samples `(*replicas, C, D)`: annealed chains, resampled by their weights; and their mean square family size."""
+    rng_state = replica_rng_states(boltzmann, seed, KeyDomain.AIS_SAMPLES)
+    weights = torch.exp(chains.log_weights - chains.log_weights.amax(-1, keepdim=True))
     parents = systematic(weights, one_uniform(rng_state, DrawDomain.RESAMPLE)[..., None])
-    return z.gather(-2, parents[..., None].expand(z.shape)), mean_square_family(parents)
+    return chains.z.gather(-2, parents[..., None].expand(chains.z.shape)), mean_square_family(parents)
 
 
 @renamed_arguments(machine="boltzmann")

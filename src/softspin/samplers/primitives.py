@@ -182,7 +182,10 @@ def worst_replica(badness: Tensor) -> tuple[tuple[int, ...], str]:
     >>> worst_replica(torch.tensor([1.0, 3.0, 2.0])), worst_replica(torch.tensor(1.0))
     (((1,), 'replica 1: '), ((), ''))
     """
-    index = tuple(int(i) for i in torch.unravel_index(badness.argmax(), badness.shape))
+    flat = int(badness.argmax())
+    index: tuple[int, ...] = ()
+    for size in reversed(badness.shape):  # torch.unravel_index imports sympy, which takes seconds
+        flat, index = flat // size, (flat % size, *index)
     return index, f"replica {index[0] if len(index) == 1 else index}: " if index else ""
 
 

@@ -37,6 +37,9 @@ class LogZ(NamedTuple, Generic[Number]):
     """exact, ais, reverse ais, sandwich, population"""
     kind: str
     """exact, lower bound, upper bound, estimate"""
+    flagged: Tensor | bool | None = None
+    """Whether annealing misses states that a search found, `(*replicas,)`; None if there was no search. Where so,
+    `lower` and `upper` are bounds that hold with certainty, and `value` is an estimate between them without error."""
 
     def __repr__(self) -> str:
         each = list(zip(*(_floats(number) for number in self[:5]), strict=True))

@@ -112,7 +112,8 @@ def _result(record: ModelRecord, config: Config) -> str:
         "NLL: negative log-likelihood of the discrete model in nats, by importance sampling; lower is better. "
         "+- is one standard error over test images. It does not include the error of log Z, whose 95% interval is "
         "given. Independent pixels: the baseline that predicts each pixel by its mean over the training images. "
-        "The interval does not cover modes of the prior that no chain visited."
+        "The interval does not cover modes of the prior that neither chains nor a search for states found. Pareto k is "
+        "the shape of the tail of the importance weights; they cannot show states that the posterior never proposes."
     )
     return "\n\n".join([*parts, "\n".join(lines), note])
 

@@ -80,7 +80,8 @@ def read_log_z(log_z: Any, replicas: int) -> LogZ:
             f"log_z of shape {shape} for {replicas} replicas; give one for each, such as model.log_z(), or take one "
             "replica of the model by model.only(replica)"
         )
-    return LogZ._make((*(value.reshape(replicas) for value in tensors), log_z.method, log_z.kind))
+    flagged = None if log_z.flagged is None else torch.as_tensor(log_z.flagged).reshape(replicas)
+    return LogZ._make((*(value.reshape(replicas) for value in tensors), log_z.method, log_z.kind, flagged))
 
 
 def read_mask(mask: Any, images: int, shape: Sequence[int]) -> Tensor:

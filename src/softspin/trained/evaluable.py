@@ -12,6 +12,7 @@ from softspin.data.images import check_shape
 from softspin.data.inputs import as_array
 from softspin.distributions import Boltzmann
 from softspin.evaluation import Likelihood, evaluate, log_z_for
+from softspin.evaluation.partition import check_log_z
 from softspin.samplers import LogZ
 from softspin.trained.arguments import read_log_z, read_mask, read_seed, single
 from softspin.trained.shareable import Shareable
@@ -36,6 +37,12 @@ class Evaluable(Shareable):
 
         Returns:
             Value, interval and standard error: floats for one replica, tensors `(R,)` for several.
+
+        Raises:
+            SupportError: The parameters are too large for a finite log Z.
+
+        Warns:
+            LogZWarning: States were found that annealing misses; the interval is then one of bounds.
         """
         found = self._estimate_log_z(temperatures, chains, read_seed(seed))
         return single(found) if self.net.replicas == 1 else found
@@ -70,17 +77,19 @@ class Evaluable(Shareable):
         rows, samples = self._images(x), self.config.test_samples if samples is None else samples
         seed = read_seed(seed)
         known = self._known_log_z(seed) if log_z is None else read_log_z(log_z, self.net.replicas)
-        found = evaluate(self.net, rows, log_z=known, samples=samples, seed=seed, per_image=True)
+        found = evaluate(self.net, rows, log_z=known, samples=samples, seed=seed, per_image=True, diagnose=True)
         return single(found) if self.net.replicas == 1 else found
 
     def _estimate_log_z(self, temperatures: int | None, chains: int | None, seed: int) -> LogZ:
         config = self.config
-        return log_z_for(
+        found = log_z_for(
             self.net,
             temperatures=config.test_temperatures if temperatures is None else temperatures,
             chains=config.test_chains if chains is None else chains,
             seed=seed,
         )
+        check_log_z(found)
+        return found
 
     def _known_log_z(self, seed: int) -> LogZ:
         """The estimate for the present prior, whose parameters a user may have changed since the last one."""

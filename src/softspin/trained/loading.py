@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from torch import nn
 from softspin.config import Config
 from softspin.custom_nets import Encoder, restore_with_nets
 from softspin.errors import ConfigError, RunError, ShapeError, SupportError
+from softspin.evaluation.stored import check_stored
 from softspin.provenance import find_device
 from softspin.sharing import files
 from softspin.sharing.metadata import describe_checkpoint
@@ -63,6 +65,8 @@ def load(
         net, config, metadata = files.read(path, encoder, decoder)
         if which == "last" != metadata.which:
             raise ConfigError(f"{path} is a shared model with the 'best' parameters, not 'last'; use which='best'")
+        if metadata.result is not None and len(metadata.result) == net.replicas:
+            metadata = dataclasses.replace(metadata, result=check_stored(net, metadata.result))
         return Model(net.to(find_device(device)), config, metadata.data.shape, path, metadata)
     if not (path / RUN).exists():
         raise RunError(f"no model in {path}; expected {RUN} of a run, or {files.TENSORS} of a shared model")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from softspin import __version__, files
 from softspin.config import Config, differing_setting, version_of
 from softspin.data import Dataset
 from softspin.errors import ConfigError, RecordError, RunError, UnknownNameError
-from softspin.evaluation import MeanNLL, Progress, bernoulli_nll, evaluate, exact_nll, log_z_for
+from softspin.evaluation import MeanNLL, Progress, bernoulli_nll, evaluate, exact_nll, likely_states, log_z_for
+from softspin.evaluation.partition import method_text
 from softspin.model import DiscreteVAE
 from softspin.provenance import provenance
 from softspin.records import FULL_STEPS, DataRecord, ResultRow, RunRecord
@@ -36,11 +38,11 @@ def result_rows(model: DiscreteVAE, data: Dataset, config: Config, progress: Pro
         A row for each replica: its NLL with error bars.
     """
     seeds = [replica.seed for replica in config.replicas]
-    log_z = log_z_for(
-        model, temperatures=config.test_temperatures, chains=config.test_chains, seed=seeds, progress=progress
-    )
-    count = image_counter(progress, len(data.test))
-    found = evaluate(model, data.test, log_z=log_z, samples=config.test_samples, seed=seeds, progress=count)
+    states = likely_states(model, (data.train, data.valid, data.test))
+    path: dict[str, Any] = {"temperatures": config.test_temperatures, "chains": config.test_chains}
+    log_z = log_z_for(model, **path, seed=seeds, states=states, progress=progress)
+    checks: dict[str, Any] = {"diagnose": True, "states": states, "progress": image_counter(progress, len(data.test))}
+    found = evaluate(model, data.test, log_z=log_z, samples=config.test_samples, seed=seeds, **checks)
     numbers = [
         {
             "nll_low": finite(found.lower[i]),
@@ -50,6 +52,11 @@ def result_rows(model: DiscreteVAE, data: Dataset, config: Config, progress: Pro
             "reconstruction": found.reconstruction[i].item(),
             "effective_sample_size": found.effective_sample_size[i].item(),
             "active_bits": finite(found.active_bits[i]),
+            "pareto_k": finite(found.pareto_k[i]),
+            "unreliable_images": finite(found.unreliable_images[i]),
+            "importance_bias": finite(found.bias[i]),
+            "importance_missed": finite(found.missed[i]),
+            "warning": found.warning(i),
             "test_samples": found.samples,
         }
         for i in range(model.replicas)
@@ -114,7 +121,7 @@ def _rows(
             log_z=log_z.value[i].item(),
             log_z_low=finite(log_z.lower[i]),
             log_z_high=finite(log_z.upper[i]),
-            log_z_method=log_z.method,
+            log_z_method=method_text(log_z, i),
             images=len(data.test),
             baseline_nll=baseline,
             source=data.source,
@@ -126,10 +133,27 @@ def _rows(
     ]
 
 
+def check_result(rows: Sequence[ResultRow]) -> None:
+    """Raise RunError unless the NLL of all rows is finite.
+
+    Args:
+        rows: The result.
+
+    Raises:
+        RunError: The parameters of a replica are so large that its NLL is not finite.
+    """
+    for row in rows:
+        if not math.isfinite(row.test_nll):
+            raise RunError(
+                f"the NLL of the replica with seed {row.seed} is {row.test_nll}: its parameters are too large for "
+                "floating point; evaluate another checkpoint, or train with a smaller learning_rate"
+            )
+
+
 def finite(value: Tensor) -> float | None:
     """The value as a float; None if it is non-finite, which JSON cannot represent."""
     number = float(value)
-    return number if abs(number) < float("inf") else None
+    return number if math.isfinite(number) else None
 
 
 def check_same(config: Config, data: Dataset, folder: Path) -> None:
