@@ -312,7 +312,7 @@ def test_missing_or_wrong_networks_are_one_line(place: str, tmp_path: Path) -> N
         ({"encoder": own["encoder"]}, "its decoder is a custom network, which files do not hold; give it: decoder=..."),
         ({**own, "decoder": nn.Linear(6, 8)}, "the decoder maps 6 features to 8; expected 9"),
         ({**own, "decoder": nn.Sequential(nn.Linear(6, 9))}, "tensor 'decoder.net.0.bias' is missing"),
-        ({**own, "decoder": nn.Linear(6, 9).double()}, "the decoder failed on an input"),
+        ({**own, "decoder": nn.Linear(6, 9).double()}, "is float32; it must be finite float64"),
     ):
         with pytest.raises((RunError, SharingError)) as error:
             softspin.load(tmp_path / place, **given)

@@ -99,8 +99,9 @@ def test_other_data_of_the_same_name_are_an_error(call: Call, place: Path) -> No
     (file.parent / "config.json").unlink()
     forge(file, lambda about: about["data"].update(fingerprint="0"))
     ended = call("evaluate", place)
-    message = f"error: the data set 'bars-and-stripes-3x3' is not the one that {place} was trained on\n"
-    assert (ended.code, ended.err) == (1, message)
+    message = f"error: the data set 'bars-and-stripes-3x3' is not the one that {place} was trained on, which is "
+    assert (ended.code, ended.err.startswith(message)) == (1, True)
+    assert ended.err.endswith("; give that by --data FILE\n")
 
 
 def test_mistakes(call: Call, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

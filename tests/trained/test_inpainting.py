@@ -140,5 +140,5 @@ def test_wrong_input_is_named() -> None:
         made.inpaint(x, mask(), steps=0)
     with pytest.raises(SupportError, match="0 candidates; at least 1 is needed"):
         made.inpaint(x, mask(), candidates=0)
-    with pytest.raises(SupportError, match="images contain values other than 0 and 1"):
-        made.inpaint(torch.full((2, 9), 0.5), mask())
+    with pytest.raises(SupportError, match="images"):
+        made.inpaint(torch.full((2, 9), -0.5), mask())

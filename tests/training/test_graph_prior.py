@@ -232,7 +232,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], mo
     assert call("logz", run).code == 0
     assert "graph = [[0, " in call("info", run).out
     ended = call("train", tmp_path / "other", *TINY, "--graph", "0:1")
-    assert (ended.code, ended.out) == (1, "")
+    assert (ended.code, ended.out) == (2, "")
     assert ended.err.count("\n") == 1
     assert "graph has no edge at unit 2" in ended.err
 

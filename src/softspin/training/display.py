@@ -96,6 +96,8 @@ def start_lines(run: RunStart) -> list[str]:
         f"run     {config.steps:,} steps, K = {config.importance_samples}, {config.sampler} with "
         f"{config.chains:,} chains x {config.sweeps} sweeps, on {run.device}",
     ]
+    if config.batch_size > len(data.train):
+        lines.append(f"batch   all {len(data.train):,} training images; batch_size = {config.batch_size} is larger")
     if run.profile is not None:
         settings = " ".join(f"{name}={value}" for name, value in run.profile_settings.items())
         other = "profile paper has the published settings" if run.profile == "quick" else "the published settings"

@@ -21,7 +21,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from softspin.errors import ConfigError, MissingExtraError, WorkerError
+from softspin.errors import ConfigError, WorkerError, missing_extra
 
 NO_TELEMETRY = {"RAY_USAGE_STATS_ENABLED": "0"}
 PRIORITY = {"RAY_worker_niceness": "0"}
@@ -50,7 +50,7 @@ def import_ray() -> Any:
     try:
         import ray
     except ImportError as error:
-        raise MissingExtraError("the launcher ray needs Ray; install it with: pip install 'softspin[ray]'") from error
+        raise missing_extra("the launcher ray needs the package ray", "ray") from error
     return ray
 
 
