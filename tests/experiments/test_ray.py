@@ -410,7 +410,9 @@ def test_errors_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(WorkerError, match=r"there is no Ray cluster at 127.0.0.1:1 \(Connection refused\); start one"):
         ray_cluster.RayCluster(None, cpus=1, use_gpus=False)
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingExtraError, match=r"the launcher ray needs Ray; install it with: pip install"):
+    with pytest.raises(
+        MissingExtraError, match="the launcher ray needs the package ray; in a clone of softspin, run: pip install"
+    ):
         make_launcher("ray")
 
 

@@ -18,9 +18,12 @@ from softspin.cli.options import (
     Address,
     Collect,
     Device,
+    DryRun,
     GpusPerRun,
     Json,
     LauncherName,
+    Minutes,
+    Retry,
     Sbatch,
     Submit,
     Workers,
@@ -62,22 +65,15 @@ def grid(
             "--set", metavar="KEY=VALUE", help="Change a setting of the recipe; repeatable.", show_default=False
         ),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the plan and its estimated time, and train nothing.")
-    ] = False,
+    dry_run: DryRun = False,
     measure: Annotated[
         bool,
         typer.Option(
             "--measure", help="With --dry-run: first measure this machine for a few seconds, and remember the result."
         ),
     ] = False,
-    minutes: Annotated[
-        float | None,
-        typer.Option(
-            help="Stop after this many minutes with a checkpoint and exit code 75.", min=0, show_default=False
-        ),
-    ] = None,
-    retry: Annotated[bool, typer.Option("--retry", help="Retry failed cells.")] = False,
+    minutes: Minutes = None,
+    retry: Retry = False,
     rows: Annotated[
         Path | None,
         typer.Option(

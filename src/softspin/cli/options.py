@@ -13,6 +13,27 @@ import typer
 from softspin.config import RENAMED_SETTINGS, SYNONYMS, SettingInfo, setting_infos
 from softspin.deprecation import warn_renamed
 
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override any setting; repeatable.", show_default=False),
+]
+ConfigFile = Annotated[Path | None, typer.Option(help="Read settings from a TOML file.", show_default=False)]
+Profile = Annotated[
+    str | None,
+    typer.Option(
+        help="Choose the defaults: quick (minutes on a CPU) or paper (the published recipe).",
+        show_default="paper on mnist and omniglot, else quick",
+    ),
+]
+Minutes = Annotated[
+    float | None,
+    typer.Option(
+        help="Stop after this many minutes with a checkpoint and exit code 75.", min=0, show_default="no limit"
+    ),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and its estimated time, and train nothing.")]
+Retry = Annotated[bool, typer.Option("--retry", help="Retry what failed before.")]
+
 WHERE = "Where to train"
 """Help group of the options of launchers."""
 

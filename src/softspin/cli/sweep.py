@@ -15,10 +15,16 @@ from softspin.cli.options import (
     EXIT_CODES,
     NO_FLAGS,
     Address,
+    ConfigFile,
+    DryRun,
     Flags,
     GpusPerRun,
     Json,
     LauncherName,
+    Minutes,
+    Profile,
+    Retry,
+    Sets,
     Workers,
     takes_settings,
 )
@@ -40,28 +46,12 @@ def sweep(
         ),
     ],
     folder: Annotated[Path, typer.Option(help="Write run directories and rows.jsonl here.")] = Path("runs/sweep"),
-    sets: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Override any setting; repeatable.", show_default=False),
-    ] = None,
-    config: Annotated[Path | None, typer.Option(help="Read settings from a TOML file.", show_default=False)] = None,
-    profile: Annotated[
-        str | None,
-        typer.Option(
-            help="Choose the defaults: quick (minutes on a CPU) or paper (the published recipe).",
-            show_default="paper on mnist and omniglot, else quick",
-        ),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the plan and its estimated time, and train nothing.")
-    ] = False,
-    minutes: Annotated[
-        float | None,
-        typer.Option(
-            help="Stop after this many minutes with a checkpoint and exit code 75.", min=0, show_default=False
-        ),
-    ] = None,
-    retry: Annotated[bool, typer.Option("--retry", help="Retry failed runs.")] = False,
+    sets: Sets = None,
+    config: ConfigFile = None,
+    profile: Profile = None,
+    dry_run: DryRun = False,
+    minutes: Minutes = None,
+    retry: Retry = False,
     launcher: LauncherName = "local",
     workers: Workers = "1",
     gpus_per_run: GpusPerRun = None,

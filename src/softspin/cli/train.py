@@ -10,7 +10,7 @@ import typer
 
 from softspin import api
 from softspin.cli.console import say, say_json
-from softspin.cli.options import NO_FLAGS, NOT_FINISHED, Flags, Json, takes_settings
+from softspin.cli.options import NO_FLAGS, NOT_FINISHED, ConfigFile, Flags, Json, Minutes, Profile, Sets, takes_settings
 from softspin.cli.progress import JsonLines
 from softspin.cli.runs import RUNS, check_run, free_folder
 from softspin.cli.settings import default_folder, make_config, resumed_config
@@ -35,26 +35,14 @@ def train(
             show_default="runs/DATA-METHOD-STRUCTURE, with a number if it exists",
         ),
     ] = None,
-    sets: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Override any setting; repeatable.", show_default=False),
-    ] = None,
-    config: Annotated[Path | None, typer.Option(help="Read settings from a TOML file.", show_default=False)] = None,
-    profile: Annotated[
-        str | None,
-        typer.Option(
-            help="Choose the defaults: quick (minutes on a CPU) or paper (the published recipe).",
-            show_default="paper on mnist and omniglot, else quick",
-        ),
-    ] = None,
+    sets: Sets = None,
+    config: ConfigFile = None,
+    profile: Profile = None,
     recipe: Annotated[bool, typer.Option("--recipe", hidden=True)] = False,
     epochs: Annotated[
         int | None, typer.Option(help="Set the number of passes over the data, instead of --steps.", min=1)
     ] = None,
-    minutes: Annotated[
-        float | None,
-        typer.Option(help="Stop after so many minutes with a checkpoint and exit code 75.", show_default="no limit"),
-    ] = None,
+    minutes: Minutes = None,
     init_from: Annotated[
         Path | None,
         typer.Option(
