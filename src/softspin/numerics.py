@@ -6,7 +6,6 @@ Replicas are leading dimensions. A parameter of shape ``(*replicas, ...)`` acts 
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from numbers import Integral
@@ -250,17 +249,20 @@ def broadcast_shape(*shapes: Sequence[int]) -> tuple[int, ...] | None:
         >>> broadcast_shape((3, 1), (4,)), broadcast_shape((3,), (4,)), broadcast_shape((2, 1, 1), (0,), ())
         ((3, 4), None, (2, 1, 0))
     """
-    # torch.broadcast_shapes would import sympy, which takes seconds in every new process.
-    joined = []
-    for sizes in itertools.zip_longest(*(reversed(shape) for shape in shapes), fillvalue=1):
-        size = 1
-        for other in sizes:
-            if other != 1:
-                if size not in (1, other):
+    if torch.compiler.is_compiling():  # the compiler knows this function, also for symbolic sizes
+        try:
+            return tuple(torch.broadcast_shapes(*shapes))
+        except RuntimeError:
+            return None
+    # Elsewhere it would import sympy, which takes seconds in every new process.
+    joined = [1] * max((len(shape) for shape in shapes), default=0)
+    for shape in shapes:
+        for axis, size in enumerate(shape, len(joined) - len(shape)):
+            if size != 1:
+                if joined[axis] not in (1, size):
                     return None
-                size = other
-        joined.append(size)
-    return tuple(reversed(joined))
+                joined[axis] = size
+    return tuple(joined)
 
 
 def replica_matmul(x: Tensor, weight: Tensor, product: Callable[[Tensor, Tensor], Tensor] = torch.matmul) -> Tensor:
