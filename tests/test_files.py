@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import errno
 import fcntl
 import json
@@ -291,3 +292,30 @@ def test_no_module_imports_unix_only_modules() -> None:
             imported = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             imported += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             assert not unix & {name.partition(".")[0] for name in imported}, path.relative_to(SOURCE)
+
+
+def test_many_processes_may_write_one_target(tmp_path: Path) -> None:
+    """Each has a temporary file of its own; the last one wins, whole."""
+    target = tmp_path / "out.json"
+    contents = [bytes([number]) * 100_000 for number in range(8)]
+    with contextlib.ExitStack() as opened:
+        writers = [opened.enter_context(files.atomic_writer(target)) for _ in contents]
+        for writer, content in zip(writers, contents, strict=True):
+            writer.write(content)
+        assert len({writer.name for writer in writers}) == 8
+    assert target.read_bytes() == contents[0], "contexts end in reverse order"
+    assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
+
+
+def test_old_leftovers_are_removed_and_new_ones_are_not(tmp_path: Path) -> None:
+    target = tmp_path / "out[1].json"
+    old, new, other = (
+        tmp_path / name
+        for name in (".out[1].json.0123abcd.part", ".out[1].json.89abcdef.part", ".out1.json.0123abcd.part")
+    )
+    for path in (old, new, other):
+        path.write_text("half")
+    for path in (old, other):
+        os.utime(path, (0, 0))
+    files.write_text(target, "whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([target.name, new.name, other.name])

@@ -1,16 +1,19 @@
 """Atomic file writes, and locks between processes.
 
 A reader never sees a partially written file. Content is written to a temporary file in the same folder, flushed to the
-disk, and renamed over the target. After an error the temporary file is removed and the target is unchanged. A killed
-process may leave the temporary file; the next write overwrites it.
+disk, and renamed over the target. After an error the temporary file is removed and the target is unchanged. Each write
+has a temporary file of its own, so that several processes may write one target: the last one wins. A killed process may
+leave its temporary file; later writes of the same target remove it after an hour.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import json
 import os
+import secrets
 import time
 import warnings
 from collections.abc import Iterator
@@ -25,6 +28,8 @@ CLAIM_SECONDS = 60.0
 """How long to wait for a claim where a lock would be waited for without limit: a killed process leaves its claim."""
 NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP})
 """Errors of file systems without locks."""
+LEFTOVER_SECONDS = 3600.0
+"""Age from which a temporary file counts as left by a killed process; no write takes so long."""
 ASK_SECONDS = 0.1
 """Seconds to wait for a lock before it counts as held: :func:`is_locked` itself holds the lock for a moment."""
 
@@ -45,16 +50,25 @@ def cache_folder() -> Path:
 def temporary_path(path: Path) -> Path:
     """Temporary file for the new content of a file, in the same folder so that the rename is atomic.
 
-    >>> temporary_path(Path("runs/result.json")).as_posix()
-    'runs/.result.json.part'
-
     Args:
         path: The file to replace.
 
     Returns:
-        The path of the temporary file.
+        The path of a temporary file that no one else uses, such as `runs/.result.json.5f0c9a17.part`.
     """
-    return path.with_name(f".{path.name}.part")
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+
+
+def remove_leftovers(path: Path) -> None:
+    """Remove temporary files for this target that killed processes left more than an hour ago.
+
+    Args:
+        path: The file that was to be replaced.
+    """
+    for left in path.parent.glob(f".{glob.escape(path.name)}.????????.part"):
+        with contextlib.suppress(OSError):
+            if time.time() - left.stat().st_mtime > LEFTOVER_SECONDS:
+                left.unlink()
 
 
 @contextlib.contextmanager
@@ -83,6 +97,7 @@ def atomic_writer(path: Path, *, parents: bool = False) -> Iterator[BinaryIO]:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
+    remove_leftovers(path)
 
 
 def write_bytes(path: Path, content: bytes, *, parents: bool = False) -> None:

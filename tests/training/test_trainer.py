@@ -11,6 +11,7 @@ import math
 import mmap
 import os
 import random
+import shutil
 import signal
 import struct
 import threading
@@ -407,6 +408,28 @@ def test_a_second_ctrl_c_stops_at_once_and_other_threads_are_unaffected() -> Non
     thread.start()
     thread.join()
     assert done == [True]
+
+
+@pytest.mark.parametrize("moved", [True, False])
+def test_a_run_directory_that_vanishes_ends_the_run_with_one_line(tmp_path: Path, moved: bool) -> None:
+    folder, new = tmp_path / "run", tmp_path / "moved"
+    made = trainer(small(checkpoint_every=2), folder)
+    step = made.engine.step
+
+    def vanish() -> None:
+        if made.engine.steps == 3:
+            made._writer.wait()
+            folder.rename(new) if moved else shutil.rmtree(folder)
+        step()
+
+    made.engine.step = vanish  # type: ignore[method-assign]
+    with pytest.raises(RunError, match="was moved or deleted during training; resume it where it is now"):
+        made.train()
+    assert not (folder / "last.json").exists()
+    if moved:
+        resumed = trainer(small(checkpoint_every=2), new)
+        assert checkpoint.load_meta(new, "last")["step"] == 2
+        assert len(resumed.train(resume=True)) == 1
 
 
 def break_at(step: int, made: Trainer) -> None:

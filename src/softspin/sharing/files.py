@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from softspin.config import Config, migrate_tensors
 from softspin.custom_nets import Encoder, restore_with_nets
 from softspin.errors import ConfigError, ShapeError, SharingError, SupportError
-from softspin.files import temporary_path, write_synced
+from softspin.files import remove_leftovers, temporary_path, write_synced
 from softspin.model import DiscreteVAE, restore
 from softspin.records import ModelRecord
 from softspin.sharing.card import card
@@ -181,6 +181,7 @@ def _replace(path: Path, files: dict[Path, bytes]) -> None:
             file.unlink(missing_ok=True)
         for file in reversed(files):
             temporary[file].replace(file)
+            remove_leftovers(file)
     except BaseException as error:
         with contextlib.suppress(OSError):
             for leftover in temporary.values():

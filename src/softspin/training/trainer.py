@@ -358,6 +358,11 @@ class Trainer:
         best = {"best": self.best.tensors} if self.best.tensors else {}
         state = self.engine.state()
         if self.world.leads:
+            if not (self.folder / RUN).exists():  # a checkpoint would make a directory that is no run
+                raise RunError(
+                    f"the run directory {self.folder} was moved or deleted during training; resume it where it is "
+                    "now, from its last checkpoint, or train again"
+                )
             # `best` first: a run that is killed between the two resumes from the older `last`.
             self._writer.save({**best, "last": state}, meta)
 
