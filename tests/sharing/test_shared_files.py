@@ -245,3 +245,30 @@ def test_loading_unpickles_nothing(two: Model, tmp_path: Path, monkeypatch: pyte
 def test_other_readers_can_open_it(two: Model, tmp_path: Path) -> None:
     two.save(tmp_path / "m.safetensors")
     assert safetensors.torch.load_file(tmp_path / "m.safetensors").keys() == two.net.state_dict().keys()
+
+
+def test_no_flipped_bit_goes_unnoticed(two: Model, tmp_path: Path) -> None:
+    """Each flip is an error, or leaves the model as it was (a bit of the padding, or of the name of the digest)."""
+    file = tmp_path / "m.safetensors"
+    two.save(file)
+    content = file.read_bytes()
+    state = two.net.state_dict()
+    errors = 0
+    for bit in torch.randint(8 * len(content), (200,), generator=torch.Generator().manual_seed(0)).tolist():
+        changed = bytearray(content)
+        changed[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(changed)
+        try:
+            again = softspin.load(file, device="cpu")
+        except SharingError:
+            errors += 1
+            continue
+        assert again.result == two.result
+        assert all(torch.equal(value, state[name]) for name, value in again.net.state_dict().items())
+    assert errors > 190
+
+
+def test_the_same_model_gives_the_same_bytes(two: Model, tmp_path: Path) -> None:
+    for number in range(5):
+        two.save(tmp_path / f"{number}.safetensors")
+    assert len({path.read_bytes() for path in tmp_path.iterdir()}) == 1

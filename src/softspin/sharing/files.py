@@ -1,6 +1,7 @@
 """Files of a shared model.
 
-A shared model is one safetensors file with the tensors, and with the metadata as strict JSON in its header. A shared
+A shared model is one safetensors file with the tensors, and with the metadata as strict JSON in its header. A digest of
+both, also in the header, detects damage; the same model always gives the same bytes. A shared
 folder holds that file as `model.safetensors`, the same JSON as `config.json`, and a model card, `README.md`. Reading
 runs no code from the file and opens no path that it names. Custom networks are code: the reader gives them.
 """
@@ -9,11 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 
 import safetensors.torch
+import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
@@ -30,8 +34,8 @@ from softspin.training.results import RUN
 TENSORS, DESCRIPTION, CARD = "model.safetensors", "config.json", "README.md"
 OTHER_ENDINGS = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle", ".npy", ".npz", ".h5", ".onnx", ".json", ".zip")
 """Endings of files in other formats, which would be misleading names of a folder."""
-KEY = "softspin"
-"""Key of the metadata in the header of the file."""
+KEY, SEAL = "softspin", "sha256"
+"""Keys in the header of the file: the metadata, and a digest of metadata and tensors, which older files lack."""
 
 
 def is_shared(path: Path) -> bool:
@@ -81,7 +85,8 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], Config, ModelRecord]:
     file = path / TENSORS if path.is_dir() else path
     try:
         with safe_open(file, framework="pt", device="cpu") as opened:
-            text = (opened.metadata() or {}).get(KEY)
+            header = opened.metadata() or {}
+            text = header.get(KEY)
             if text is None:
                 raise SharingError(f"{file} is not a model of softspin: the header of the file has no '{KEY}'")
             record, config = from_text(text, file)
@@ -92,6 +97,8 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], Config, ModelRecord]:
         if isinstance(error, SafetensorError) and file.suffix != ".safetensors":
             raise SharingError(f"{file} is neither a run directory nor a .safetensors file") from None
         raise SharingError(f"{file} is damaged, or not a safetensors file: {_line(error)}") from None
+    if header.get(SEAL, seal := _seal(text, tensors)) != seal:
+        raise SharingError(f"{file} is damaged: it does not have the SHA-256 that was written; get it again")
     if path.is_dir():
         _check_copy(path / DESCRIPTION, text)
     current = dataclasses.replace(record, config=config.to_dict())
@@ -127,7 +134,8 @@ def write(path: Path, net: DiscreteVAE, record: ModelRecord, *, overwrite: bool 
             restore(record.read_config(), tensors, record.data.shape)  # never write what could not be read
         except (ShapeError, SupportError) as error:
             raise SharingError(f"this model does not fit its config: {error}") from None
-    content = safetensors.torch.save(tensors, {"format": "pt", KEY: text})
+    header = {"format": "pt", KEY: text, SEAL: _seal(text, tensors)}
+    content = _in_order(safetensors.torch.save(tensors, header))
     if path.suffix == ".safetensors":
         files = {path: content}
     else:
@@ -139,6 +147,23 @@ def write(path: Path, net: DiscreteVAE, record: ModelRecord, *, overwrite: bool 
     _check_place(path, overwrite)
     _replace(path, files)
     return list(files)
+
+
+def _seal(text: str, tensors: Mapping[str, Tensor]) -> str:
+    """Digest of the metadata and of every tensor: name, type, shape and values."""
+    digest = hashlib.sha256(text.encode())
+    for name, value in sorted(tensors.items()):
+        digest.update(f"\0{name} {value.dtype} {tuple(value.shape)}\0".encode())
+        digest.update(value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _in_order(content: bytes) -> bytes:
+    """The same safetensors file with sorted keys in its header, whose order is random otherwise."""
+    size = int.from_bytes(content[:8], "little")
+    header = json.dumps(json.loads(content[8 : 8 + size]), sort_keys=True, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)  # tensors begin at a multiple of 8 bytes
+    return len(header).to_bytes(8, "little") + header + content[8 + size :]
 
 
 def custom_nets(net: DiscreteVAE) -> list[str]:
