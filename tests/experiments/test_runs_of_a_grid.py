@@ -114,8 +114,11 @@ def test_a_row_has_result_config_and_provenance(cells: dict[str, Cell], data: Da
 def test_the_full_length_is_not_short(cells: dict[str, Cell], tmp_path: Path) -> None:
     for steps, short in ((1_000_000, False), (999_999, True)):
         config = cells[POWER].config(steps=steps)
-        row = runs._finished(RunSpec(cells[POWER], config, tmp_path), made_row())
+        row = runs._finished(RunSpec(cells[POWER], config, tmp_path), made_row(steps=steps))
         assert (row.short, row.variant) == (short, {})
+    config = cells[POWER].config(steps=1_000_000)
+    early = runs._finished(RunSpec(cells[POWER], config, tmp_path), made_row(steps=500_000))
+    assert (early.short, early.steps) == (True, 1_000_000), "the key of the row is that of the plan"
 
 
 def test_a_run_that_was_out_of_time_resumes_bit_for_bit(cells: dict[str, Cell], data: Dataset, tmp_path: Path) -> None:

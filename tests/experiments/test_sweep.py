@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,10 @@ from experiments.tables import STRIPES, timeless
 
 import softspin
 from softspin.config import Config
-from softspin.errors import ConfigError
+from softspin.errors import ConfigError, RunError
 from softspin.experiments import sweep
 from softspin.experiments.rows import read_rows
+from softspin.experiments.runs import train_run
 
 SMALL = {
     "structure": "1-nonlinear", "bits_per_group": "6", "chains": "20", "sweeps": "2", "steps": "8", "batch_size": "10",
@@ -46,6 +48,7 @@ def test_combinations() -> None:
         (["beta=1", "beta=2"], "beta is listed twice; give all its values at once"),
         (["seeds=0,1"], "seeds cannot be swept; give the seeds by --seeds"),
         (["betas=10,20"], "betas cannot be swept; write beta="),
+        (["data=a,b"], "data cannot be swept: NLLs of different data cannot be compared"),
         (["device=cpu,cuda"], "device cannot be swept, because it does not change the result"),
     ],
 )
@@ -64,7 +67,7 @@ def test_every_combination_is_the_run_that_fit_makes(tmp_path: Path) -> None:
         (seed, width, beta) for width in (8, 9) for beta in (10.0, 30.0) for seed in (0, 1)
     ]
     folders = {path.parent.relative_to(tmp_path).as_posix() for path in tmp_path.glob("*/*/run.json")}
-    assert folders == {
+    assert {re.sub(r"-[0-9a-f]{6}/", "/", name) for name in folders} == {
         f"{name}/seeds-0-1" for name in ("width=8", *(f"width={w},beta={b}" for w in (8, 9) for b in (10, 30)))
     }
     model = softspin.fit(config.replace(width=9, beta=30.0), folder=tmp_path / "one", progress=False, pictures=False)
@@ -75,6 +78,33 @@ def test_every_combination_is_the_run_that_fit_makes(tmp_path: Path) -> None:
             found[own.seed].nll, found[own.seed].log_z, found[own.seed].valid_nll,
         )  # fmt: skip
     assert [timeless(row) for row in read_rows(tmp_path / sweep.ROWS)] == [timeless(row) for row in rows]
+
+
+def test_other_settings_and_data_have_other_folders_and_rows(tmp_path: Path) -> None:
+    def planned(config: Config, *values: str) -> list[tuple[Path, str]]:
+        plans = sweep.plan(config, values, tmp_path)
+        return [(spec.folder, plan.cell.id) for plan in plans for spec in plan.runs]
+
+    found = planned(small(), "method=dvae#-exp,dvae++-exp")
+    for data in ("digits8x8", tmp_path / "a" / "x.npy", tmp_path / "b" / "x.npy"):
+        found += planned(small().replace(data=str(data)), "width=8")
+    found += planned(small().replace(steps=9), "width=8")
+    assert len({folder for folder, _ in found}) == 6
+    assert len({cell for _, cell in found[2:5]}) == 3
+    assert len(planned(small(), "learning_rate=0.01,1e-2")) == 2, "texts differ"
+    again = planned(small().replace(seeds=(0, 1), device="auto"), "width=8")[0][0]
+    assert again.parent == planned(small(), "width=8")[0][0].parent, "seeds and device do not matter"
+    with pytest.raises(ConfigError, match="betas = 5,30 is a grid of its own; sweep it: beta=5,30"):
+        planned(small().replace(betas=(5.0, 30.0)), "width=8")
+
+
+def test_a_result_of_another_config_is_not_taken(tmp_path: Path) -> None:
+    config = small()
+    (spec,) = (spec for plan in sweep.plan(config, ["width=8"], tmp_path) for spec in plan.runs)
+    train_run(spec, softspin.data.load(STRIPES))
+    other = spec._replace(config=spec.config.replace(width=9), resume=True)
+    with pytest.raises(RunError, match="has width = 8, not 9"):
+        train_run(other, softspin.data.load(STRIPES))
 
 
 def test_the_command_trains_lists_and_resumes(call: Call) -> None:
@@ -89,7 +119,9 @@ def test_the_command_trains_lists_and_resumes(call: Call) -> None:
     assert ", from step 1\n" in ended.out
     table = ended.out.splitlines()[-3:]
     assert table[0].split()[:2] == ["run", "replica"]
-    assert {line.split()[0] for line in table[1:]} == {"width=8/seeds-0", "width=9/seeds-0"}
+    assert {re.sub(r"-[0-9a-f]{6}/", "/", line.split()[0]) for line in table[1:]} == {
+        "width=8/seeds-0", "width=9/seeds-0",
+    }  # fmt: skip
     said = [json.loads(line) for line in call(*words, "--json").out.splitlines()]
     assert [line["kind"] for line in said] == ["end"]
     assert call("sweep", "bta=3").code == 2

@@ -62,8 +62,8 @@ def runs(
 ) -> None:
     """List the runs in a folder with their results and the settings in which they differ, best test NLL first.
 
-    A run with several replicas has a line for each. NLLs of different data cannot be compared, so runs are grouped by
-    their data.
+    A run with several replicas has a line for each; (!) marks a result with a warning, which info explains. NLLs of
+    different data cannot be compared, so runs are grouped by their data.
     """
     if sort not in SORTS:
         raise typer.BadParameter(str(unknown_name("order", sort, SORTS)), param_hint="--sort")
@@ -137,6 +137,8 @@ def _order(one: Trained, sort: str) -> tuple[Any, ...]:
 def _cells(one: Trained, folder: Path) -> list[str]:
     name = str(one.folder.relative_to(folder)) if one.folder != folder else str(one.folder)
     error = "" if one.row is None or one.row.standard_error is None else f" +- {one.row.standard_error:.2f}"
+    if one.row is not None and one.row.warning is not None:
+        error += " (!)"  # explained by info
     steps = f"{one.steps:,}" if one.step == one.steps else f"{one.step:,} of {one.steps:,}"
     return [
         name, replica_name(one.replica), one.data, one.method, one.structure, steps,

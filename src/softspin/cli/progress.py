@@ -20,8 +20,8 @@ class JsonLines:
 
     def start(self, run: RunStart) -> None:
         """Print settings and expected time."""
-        told = {"folder": run.folder, "step": run.step, "config": run.config.to_dict(), "profile": run.profile}
-        say_json({"kind": "start", **told, "time": run.time})
+        about = {"folder": run.folder, "step": run.step, "config": run.config.to_dict(), "profile": run.profile}
+        say_json({"kind": "start", **about, "time": run.time})
 
     def report(self, line: Mapping[str, Any]) -> None:
         """Print a line of the metrics log."""

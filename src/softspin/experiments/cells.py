@@ -129,6 +129,8 @@ def check_settings(settings: Iterable[str]) -> None:
     """
     for setting in settings:
         name = setting.partition("=")[0].strip()
+        if name == "profile":
+            raise ConfigError("profile cannot be set in a grid; its cells have the settings of the recipe")
         info = setting_info(name)
         if info is not None and info.in_grid is not None:
             raise ConfigError(f"{name} cannot be set in a grid; {info.in_grid}")

@@ -34,7 +34,7 @@ from softspin.experiments.cells import Cell
 from softspin.provenance import find_device, provenance
 from softspin.records import FULL_STEPS, ResultRow
 from softspin.training import checkpoint
-from softspin.training.results import RUN, read_result, read_run
+from softspin.training.results import RUN, check_same, read_result, read_run
 from softspin.training.trainer import Callback, Trainer
 
 NOT_THE_CELLS_FAULT = (CheckpointError, DataError, DeviceError, JournalError, OutOfTimeError, RunError, OSError)
@@ -180,9 +180,10 @@ def check_device(name: str) -> None:
 def _results(spec: RunSpec, data: Dataset, callback: Callback | None, deadline: float | None) -> list[ResultRow]:
     """Result of the run, from its folder or by training."""
     rows = read_result(spec.folder) if spec.resume else None  # exists if the grid was killed before it added the rows
+    if spec.resume:
+        data = same_version(data, read_run(spec.folder).data.fingerprint)
+        check_same(spec.config, data, spec.folder)
     if rows is None:
-        if spec.resume:
-            data = same_version(data, read_run(spec.folder).data.fingerprint)
         trainer = Trainer(spec.config, data, spec.folder, callback=callback)
         if deadline is not None:
             trainer.deadline = deadline
@@ -202,7 +203,7 @@ def _finished(spec: RunSpec, row: ResultRow) -> ResultRow:
         row,
         cell=spec.cell.id,
         steps=spec.config.steps,
-        short=spec.config.steps != FULL_STEPS,
+        short=spec.config.steps != FULL_STEPS or row.steps != spec.config.steps,  # or stopped early
         variant=spec.cell.variant(spec.config),
         config=spec.config.to_dict(),
         date=_now(),

@@ -9,7 +9,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +24,7 @@ from softspin.experiments.launchers import Launcher
 from softspin.experiments.launchers.choice import make_launcher
 from softspin.experiments.planning import CellPlan, plan_cell
 from softspin.experiments.rows import latest, read_rows
+from softspin.experiments.runs import MAX_FOLDER_NAME
 from softspin.experiments.scheduler import Listener, Outcome, Scheduler
 from softspin.run_config import with_profile
 
@@ -86,13 +89,18 @@ def plan(config: Config, values: Sequence[str], folder: Path, *, retry: bool = F
     Raises:
         ConfigError: A setting is invalid, or listed twice.
     """
+    if config.betas:
+        text = ",".join(f"{beta:g}" for beta in config.betas)
+        raise ConfigError(f"betas = {text} is a grid of its own; sweep it: beta={text}")
+    if is_path(config.data):  # found from any directory
+        config = config.replace(data=str(Path(config.data).expanduser().resolve()))
     existing_rows = latest(read_rows(folder / ROWS))
-    plans = []
+    plans: dict[Path, CellPlan] = {}
     for settings in combinations(values):
         one = with_profile(config.with_settings(settings), None, config.data, None).config
-        place = folder / re.sub(r"[^A-Za-z0-9._=,-]+", "_", ",".join(settings))
-        plans.append(plan_cell(_cell(one), one, existing_rows, folder, retry=retry, place=place))
-    return plans
+        place = folder / _folder_name(settings, one)
+        plans[place] = plan_cell(_cell(one), one, existing_rows, folder, retry=retry, place=place)
+    return list(plans.values())
 
 
 def combinations(values: Sequence[str]) -> list[tuple[str, ...]]:
@@ -121,6 +129,8 @@ def combinations(values: Sequence[str]) -> list[tuple[str, ...]]:
         if name in ("seeds", "betas"):
             hint = "give the seeds by --seeds; they train as replicas" if name == "seeds" else "write beta=...,..."
             raise ConfigError(f"{name} cannot be swept; {hint}")
+        if name == "data":
+            raise ConfigError("data cannot be swept: NLLs of different data cannot be compared; run a sweep for each")
         if is_neutral(name):
             raise ConfigError(f"{name} cannot be swept, because it does not change the result")
         listed[name] = [f"{name}={value}" for value in found]
@@ -129,7 +139,19 @@ def combinations(values: Sequence[str]) -> list[tuple[str, ...]]:
     return list(itertools.product(*listed.values()))
 
 
+def _folder_name(settings: Sequence[str], config: Config) -> str:
+    """The values of a combination, and a digest of all settings that matter: other runs have another folder."""
+    name = re.sub(r"[^A-Za-z0-9._=,-]+", "_", ",".join(settings))[:MAX_FOLDER_NAME]
+    whole = {key: value for key, value in config.settings().items() if key == "data" or not is_neutral(key)}
+    whole.pop("seeds")
+    return f"{name}-{_digest(json.dumps(whole, sort_keys=True))}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:6]
+
+
 def _cell(config: Config) -> Cell:
     """The name of a combination in result rows; what the name does not say is its variant of the published recipe."""
-    data = Path(config.data).stem if is_path(config.data) else config.data
+    data = f"{Path(config.data).stem}-{_digest(config.data)}" if is_path(config.data) else config.data
     return Cell(data, config.structure, config.importance_samples, config.method, config.sampler)

@@ -137,7 +137,7 @@ class Trainer:
             self._load(self.world.call(lambda: self._open(resume, held)))
             if self.init_from is not None and not resume:  # the prior is not uniform, so its log Z is not known
                 path = self.config.validation_temperatures, self.config.validation_chains
-                self.engine.update.log_z.copy_(self.world.call(lambda: self._log_z(*path).value))
+                self.engine.set_log_z(self.world.call(lambda: self._log_z(*path).value))
             step = self.engine.steps if resume else None
             if self.world.leads:
                 held.enter_context(started(self.loggers, self.folder, self.config.to_dict(), step))
@@ -162,6 +162,11 @@ class Trainer:
             if (self.folder / RESULT).exists():
                 raise RunError(
                     f"the run in {self.folder} is finished, but its checkpoint 'last' is missing; it cannot be resumed"
+                )
+            if (source := read_run(self.folder).init_from) is not None:
+                raise RunError(
+                    f"the run in {self.folder} began with the parameters of {source} and has no checkpoint yet; delete "
+                    "it and start again with --init-from"
                 )
             return None
         if is_run:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from softspin.errors import SoftspinError
 from softspin.experiments.launchers import Ended, Progress, Report
 from softspin.experiments.launchers.autotune import Autotuner
 from softspin.experiments.launchers.machine import Machine
@@ -88,7 +89,7 @@ class Processes:
                 return [ended]
         return []
 
-    def _next(self, seconds: float) -> Ended | None:
+    def _next(self, seconds: float, *, stopping: bool = False) -> Ended | None:
         """Handle the next message of a worker; returns the end of a run."""
         try:
             worker, message = self._inbox.get(timeout=seconds)
@@ -106,7 +107,13 @@ class Processes:
         if message is None:
             return Ended(spec, "died", reason=worker.death())
         self._work.end(spec)
-        ended = ended_from_json(spec, message)
+        try:
+            ended = ended_from_json(spec, message)
+        except SoftspinError as error:
+            worker.close()
+            if stopping:  # the other runs must reach their checkpoints first
+                return Ended(spec, "stopped", reason=str(error))
+            raise
         # After some errors a GPU rejects all further work of a process, so a failure costs the worker its job.
         if ended.status == "stopped" or not all(row.ok for row in ended.rows):
             worker.close()
@@ -128,7 +135,7 @@ class Processes:
             worker.send({"stop": True})
         found = []
         while self._busy:
-            if ended := self._next(POLL_SECONDS):
+            if ended := self._next(POLL_SECONDS, stopping=True):
                 found.append(ended)
         return [one._replace(status="stopped") if one.status == "died" else one for one in found]
 

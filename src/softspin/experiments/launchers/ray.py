@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from softspin import __version__
-from softspin.errors import BusyError, ConfigError, DeviceError, WorkerError
+from softspin.errors import BusyError, ConfigError, DeviceError, SoftspinError, WorkerError
 from softspin.experiments.launchers import Ended, Progress, Report
 from softspin.experiments.launchers.machine import Machine
 from softspin.experiments.launchers.processes import STOPPING
@@ -214,7 +214,8 @@ class RayLauncher:
             if run.number not in self._started:
                 self._ray.cancel(reference)
         while self._runs:
-            found += self._next(POLL_SECONDS)
+            with contextlib.suppress(SoftspinError):  # the other runs must reach their checkpoints first
+                found += self._next(POLL_SECONDS)
         return [one._replace(status="stopped") if one.status == "died" else one for one in found]
 
     def close(self) -> None:
