@@ -273,7 +273,7 @@ def test_a_started_run_resumes_bit_for_bit(tmp_path: Path) -> None:
     assert_same_run(tmp_path / "whole", tmp_path / "parts")
     with pytest.raises(Killed):
         fit(small(), tmp_path / "early", init_from=tmp_path / "first", callbacks=Stop(1, kill))
-    with pytest.raises(RunError, match="began with the parameters of first .* and has no checkpoint yet; delete it"):
+    with pytest.raises(RunError, match=r"began with the parameters of first .* and has no checkpoint yet; delete it"):
         fit(small(), tmp_path / "early", resume=True)
 
 

@@ -95,11 +95,13 @@ def plan(config: Config, values: Sequence[str], folder: Path, *, retry: bool = F
     if is_path(config.data):  # found from any directory
         config = config.replace(data=str(Path(config.data).expanduser().resolve()))
     existing_rows = latest(read_rows(folder / ROWS))
-    plans: dict[Path, CellPlan] = {}
+    plans: dict[str, CellPlan] = {}
     for settings in combinations(values):
         one = with_profile(config.with_settings(settings), None, config.data, None).config
-        place = folder / _folder_name(settings, one)
-        plans[place] = plan_cell(_cell(one), one, existing_rows, folder, retry=retry, place=place)
+        if (digest := _digest_of(one)) not in plans:  # the same value may be written in two ways
+            name = re.sub(r"[^A-Za-z0-9._=,-]+", "_", ",".join(settings))[:MAX_FOLDER_NAME]
+            place = folder / f"{name}-{digest}"  # other settings or data have another folder
+            plans[digest] = plan_cell(_cell(one), one, existing_rows, folder, retry=retry, place=place)
     return list(plans.values())
 
 
@@ -139,12 +141,11 @@ def combinations(values: Sequence[str]) -> list[tuple[str, ...]]:
     return list(itertools.product(*listed.values()))
 
 
-def _folder_name(settings: Sequence[str], config: Config) -> str:
-    """The values of a combination, and a digest of all settings that matter: other runs have another folder."""
-    name = re.sub(r"[^A-Za-z0-9._=,-]+", "_", ",".join(settings))[:MAX_FOLDER_NAME]
+def _digest_of(config: Config) -> str:
+    """Digest of the data and of all settings that change the result, except the seeds."""
     whole = {key: value for key, value in config.settings().items() if key == "data" or not is_neutral(key)}
     whole.pop("seeds")
-    return f"{name}-{_digest(json.dumps(whole, sort_keys=True))}"
+    return _digest(json.dumps(whole, sort_keys=True))
 
 
 def _digest(text: str) -> str:
