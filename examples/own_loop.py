@@ -1,4 +1,4 @@
-"""Train a discrete VAE with a Boltzmann prior in your own PyTorch loop: python examples/own_loop.py --steps 3000."""
+"""Train a discrete VAE with a Boltzmann prior in your own PyTorch loop: python examples/own_loop.py --steps 300."""
 
 import argparse
 

@@ -22,6 +22,7 @@ from softspin.cli.options import (
     GpusPerRun,
     Json,
     LauncherName,
+    Measure,
     Minutes,
     Retry,
     Sbatch,
@@ -66,12 +67,7 @@ def grid(
         ),
     ] = None,
     dry_run: DryRun = False,
-    measure: Annotated[
-        bool,
-        typer.Option(
-            "--measure", help="With --dry-run: first measure this machine for a few seconds, and remember the result."
-        ),
-    ] = False,
+    measure: Measure = False,
     minutes: Minutes = None,
     retry: Retry = False,
     rows: Annotated[

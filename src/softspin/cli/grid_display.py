@@ -51,6 +51,9 @@ class GridDisplay:
         self.rows, self.json, self.for_report = rows, json, for_report
         self.remaining = RemainingTime(specs)
         self.active: dict[Path, _ActiveRun] = {}
+        self.numbers: dict[Path, int] = {}
+        self.several = False
+        """Whether several runs train at a time, so that results name theirs."""
         console = Console(highlight=False)
         self.live = Live(console=console, refresh_per_second=4) if console.is_terminal and not json else None
         self.said = time.monotonic()
@@ -83,6 +86,8 @@ class GridDisplay:
     def _(self, event: RunStarted) -> None:
         spec = event.spec
         self.active[spec.folder] = _ActiveRun(event.number, Progress(spec, event.step))
+        self.numbers[spec.folder] = event.number
+        self.several |= len(self.active) > 1
         self.remaining.add(spec)
         line = {"cell": spec.cell.id, "seeds": spec.config.seeds, "folder": spec.folder, "step": event.step}
         self._say(event, _start_text(event), {"kind": "start", **line})
@@ -123,8 +128,8 @@ class GridDisplay:
     def _(self, event: RowAdded) -> None:
         row = event.row
         text = result_line(row) if row.ok else f"failed: {row.error}"
-        cell = f"{row.cell}, " if self.active else ""  # several runs at a time
-        self._say(event, f"  {cell}seed {row.seed}: {text}", {"kind": "row", **row.to_json()})
+        run = f"[{self.numbers[event.spec.folder]}]" if self.several else " "
+        self._say(event, f"{run} seed {row.seed}: {text}", {"kind": "row", **row.to_json()})
 
     @_show.register
     def _(self, event: RerunQueued) -> None:

@@ -32,6 +32,12 @@ Minutes = Annotated[
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and its estimated time, and train nothing.")]
+Measure = Annotated[
+    bool,
+    typer.Option(
+        "--measure", help="With --dry-run: first measure this machine for a few seconds, and remember the result."
+    ),
+]
 Retry = Annotated[bool, typer.Option("--retry", help="Retry what failed before.")]
 
 WHERE = "Where to train"

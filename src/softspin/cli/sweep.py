@@ -14,13 +14,14 @@ from softspin.cli.listing import runs
 from softspin.cli.options import (
     EXIT_CODES,
     NO_FLAGS,
+    WHERE,
     Address,
     ConfigFile,
     DryRun,
     Flags,
     GpusPerRun,
     Json,
-    LauncherName,
+    Measure,
     Minutes,
     Profile,
     Retry,
@@ -50,9 +51,13 @@ def sweep(
     config: ConfigFile = None,
     profile: Profile = None,
     dry_run: DryRun = False,
+    measure: Measure = False,
     minutes: Minutes = None,
     retry: Retry = False,
-    launcher: LauncherName = "local",
+    launcher: Annotated[
+        str,
+        typer.Option(help="Train on this machine (local) or on a Ray cluster (ray).", rich_help_panel=WHERE),
+    ] = "local",
     workers: Workers = "1",
     gpus_per_run: GpusPerRun = None,
     address: Address = None,
@@ -70,7 +75,7 @@ def sweep(
     with usage_errors():
         plans = sweeps.plan(base, values, folder, retry=retry)
     if dry_run:
-        show_plan(plans, Estimator(find_device(base.device)), json)
+        show_plan(plans, Estimator(find_device(base.device), measure=measure), json)
         return
     chosen = make_launcher(launcher, workers, device=base.device, gpus_per_run=gpus_per_run, address=address)
     deadline = None if minutes is None else started + 60 * minutes

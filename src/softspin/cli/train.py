@@ -122,7 +122,7 @@ def new_folder(folder: Path | None, config: Config) -> Path:
 def run_training(config: Config, folder: Path, *, json: bool = False, **options: Any) -> list[ResultRow]:
     """Train in a directory, show progress, return the result rows.
 
-    Ctrl-C saves a checkpoint and exits with 130, the end of the minutes with 75.
+    Ctrl-C saves a checkpoint and exits with 130; SIGTERM, and the end of the minutes, with 75.
     """
     shown = JsonLines() if json else Display(stderr=False)
     try:
@@ -130,10 +130,11 @@ def run_training(config: Config, folder: Path, *, json: bool = False, **options:
     except KeyboardInterrupt:
         _stopped("interrupted", "stopped", folder, json)
         raise typer.Exit(130) from None
-    except TerminatedError:  # SIGTERM, as for all commands
-        raise
     except OutOfTimeError as error:
-        _stopped("out of time", str(error), folder, json)
+        if isinstance(error, TerminatedError) and world().size > 1:
+            raise  # one process tells the others
+        kind = "terminated" if isinstance(error, TerminatedError) else "out of time"
+        _stopped(kind, str(error), folder, json)
         raise typer.Exit(NOT_FINISHED) from None
     return list(model.result or ())
 
@@ -156,5 +157,5 @@ def _stopped(kind: str, reason: str, folder: Path, json: bool) -> None:
     if json:
         say_json({"kind": kind, "folder": folder, "step": step})
     else:
-        say(f"{reason}; the checkpoint is of step {step:,}")
+        say(reason if "with a checkpoint" in reason else f"{reason}; the checkpoint is of step {step:,}")
         say(resume_hint(folder))

@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from softspin.config import Config
 from softspin.errors import TerminatedError, WorkerError
+from softspin.experiments.cells import Cell
 from softspin.experiments.launchers import Ended, Launcher, Progress
 from softspin.experiments.planning import CellPlan
-from softspin.experiments.rows import append_rows
+from softspin.experiments.rows import Key, append_rows, make_key
 from softspin.experiments.runs import RunSpec, failed_rows, refresh, remaining
 from softspin.records import ResultRow
 from softspin.training.process import termination_raises
@@ -104,6 +106,7 @@ class RunEnded(Event):
 class RowAdded(Event):
     """A result, or a failure."""
 
+    spec: RunSpec
     row: ResultRow
 
 
@@ -155,8 +158,8 @@ class Scheduler:
         self.rows, self.launcher, self.listener, self.append = rows, launcher, listener, append
         self.queue = deque(spec for plan in plans for spec in plan.runs)
         self._wanted = sum(len(plan.config.seeds) for plan in plans)
-        self._missing = {(plan.cell.id, seed) for plan in plans for seed in plan.missing}
-        self._failed = {(plan.cell.id, seed) for plan in plans for seed in plan.failed}
+        self._missing = {_key(plan.cell, plan.config, seed) for plan in plans for seed in plan.missing}
+        self._failed = {_key(plan.cell, plan.config, seed) for plan in plans for seed in plan.failed}
         self._active: set[Path] = set()
         self._deaths: dict[Path, list[int]] = {}
         self._stopped: list[str] = []
@@ -259,11 +262,11 @@ class Scheduler:
         self.append(self.rows, rows)
         self._emit(RunEnded(self.counts, spec))
         for row in rows:
-            key = spec.cell.id, row.seed
+            key = _key(spec.cell, spec.config, row.seed)
             self._missing.discard(key)
             if not row.ok:
                 self._failed.add(key)
-            self._emit(RowAdded(self.counts, row))
+            self._emit(RowAdded(self.counts, spec, row))
         if (rest := remaining(spec, rows)) is not None:
             self.queue.appendleft(rest)
             self._emit(RerunQueued(self.counts, rest))
@@ -278,6 +281,10 @@ class Scheduler:
     def _emit(self, event: Event) -> None:
         if self.listener is not None:
             self.listener(event)
+
+
+def _key(cell: Cell, config: Config, seed: int) -> Key:
+    return make_key(cell.id, seed, config.steps, cell.variant(config))
 
 
 def _out_of_time(runs: int) -> str:
