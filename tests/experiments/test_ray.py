@@ -265,7 +265,7 @@ def test_runs_that_have_not_begun_are_cancelled_at_the_deadline(
 def test_a_lost_node_without_a_common_folder(
     nodes: Nodes, cells: dict[str, Cell], serial: dict[str, ResultRow], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its run goes on from the last checkpoint that was sent, on the other node."""
+    """Its run is resumed from the last checkpoint that was sent, on the other node."""
     monkeypatch.setattr(ray_launcher, "write_token", lambda folder: tmp_path / "on" / "another" / "machine")
     steps: list[int] = []
 

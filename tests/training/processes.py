@@ -1,4 +1,4 @@
-"""Two processes of one run, forked from the test: quicker than `torchrun`, which starts Python and torch anew."""
+"""Two processes of one run, forked from the test: quicker than `torchrun`, which imports torch again."""
 
 from __future__ import annotations
 
