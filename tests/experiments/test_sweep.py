@@ -114,7 +114,7 @@ def test_the_command_trains_lists_and_resumes(call: Call) -> None:
     assert [one["missing"] for one in plan.json] == [[0], [0]]
     ended = call(*words, "--minutes", "0")
     assert (ended.code, ended.err) == (75, "")
-    assert ended.out.startswith("0 of 2 results in s/rows.jsonl; runs to train: 2\n"), "both have the same cell and seed"
+    assert ended.out.startswith("0 of 2 results in s/rows.jsonl; runs to train: 2\n"), "same cell and seed"
     ended = call(*words)
     assert (ended.code, ended.err) == (0, "")
     assert ", from step 1\n" in ended.out
