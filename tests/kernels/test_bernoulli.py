@@ -6,7 +6,6 @@ import dataclasses
 
 import pytest
 import torch
-from gpu import needs_gpu
 from kernels.test_gpu import DEVICE, pytestmark  # noqa: F401
 from torch import Tensor
 
@@ -18,7 +17,7 @@ from softspin.model import DiscreteVAE, build
 from softspin.nets import MLP
 from softspin.numerics import softplus
 
-gpu_bernoulli = pytest.importorskip("softspin.kernels.gpu_bernoulli", reason="Triton is not installed")
+gpu_halves = pytest.importorskip("softspin.kernels.gpu_halves", reason="Triton is not installed")
 
 
 @dataclasses.dataclass
@@ -115,20 +114,6 @@ def test_gradients_of_any_size(factor: float) -> None:
     assert not any(value.any() for value in case.outcome(fused=True)[1:])
 
 
-@pytest.mark.filterwarnings("ignore")  # warnings of the compiler about its imports
-@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=needs_gpu)])
-def test_halves_of_a_number(compiled: bool) -> None:
-    """22 bits over the range of float16, also if the compiler of a training step merges both halves into one kernel."""
-    exponents = torch.arange(-40.0, 16.0, device=DEVICE)[:, None]
-    ties = 1 + 2.0**-11 * torch.tensor([1, 3, 1 + 2**-12, 1 - 2**-12], device=DEVICE)
-    x = 2**exponents * torch.cat([ties, 1 + torch.rand(1000, generator=torch.Generator().manual_seed(0)).to(DEVICE)])
-    x = torch.cat([x, -x])[x.abs().repeat(2, 1).amax(1) < 65504]
-    high, low = (torch.compile(bernoulli.halves) if compiled else bernoulli.halves)(x)
-    assert torch.equal(high, x.half())
-    found = high.double() + low.double() / bernoulli.LOW
-    assert ((found - x.double()).abs() <= (2.0**-22 * x.abs()).clamp_min(2.0**-36)).all()
-
-
 def test_a_replica_does_not_depend_on_the_others() -> None:
     case = Case.random(3, 2, 40, 50, 140)
     whole = case.outcome(fused=True)
@@ -139,7 +124,7 @@ def test_a_replica_does_not_depend_on_the_others() -> None:
 
 def test_parts_of_the_sum_over_rows() -> None:
     case = Case.random(1, 7, 100, 5, 9)
-    assert gpu_bernoulli.row_parts(700) == 2
+    assert gpu_halves.row_parts(700) == 2
     assert error(case.outcome(fused=True), case.outcome(fused=False)) < 1e-6
 
 

@@ -9,10 +9,9 @@ from torch import Tensor, library
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
+from softspin.kernels.halves import UNIT, gradients, halves, padded, padded_matrix
 from softspin.kernels.matmul import latency_bound, ordered_sum, tf32_allowed
 
-LOW, UNIT = 2048.0, 8
-"""Factor of the low halves, and the number of float16 numbers in a load of 16 bytes."""
 OFF = -1e4
 """Logit of a pixel that is always 0, whose log likelihood and gradient are 0."""
 
@@ -41,26 +40,11 @@ def log_prob(x: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return out.view(hidden.shape[:-1])
 
 
-def halves(x: Tensor) -> list[Tensor]:
-    """Split float32 numbers into two of float16: x = high + low / LOW, with an error of 2^-22."""
-    # This is x.half().float(), which torch.compile would replace by x. Below 2^-14, float16 has a fixed step of 2^-24.
-    bits = x.view(torch.int32)
-    high = ((bits + 0xFFF + (bits >> 13 & 1)) & -0x2000).view(torch.float32)
-    high = torch.where(x.abs() < 2**-14, (x + 0.75) - 0.75, high)
-    return [x.half(), ((x - high) * LOW).half()]
-
-
-def _padded(x: Tensor, value: float = 0.0) -> Tensor:
-    """Pad the last dimension to a multiple of UNIT."""
-    missing = -x.shape[-1] % UNIT
-    return pad(x, (0, missing), value=value) if missing else x
-
-
 class _LogProb(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        weights = halves(_padded(_padded(weight).mT).mT)
-        parts, *residual = forward(halves(_padded(hidden)), weights, _padded(bias, OFF), _padded(x))
+        weights = halves(padded_matrix(weight))
+        parts, *residual = forward(halves(padded(hidden)), weights, padded(bias, OFF), padded(x))
         ctx.save_for_backward(*residual, *weights, hidden)
         ctx.pixels = weight.shape[-1]
         return ordered_sum(parts)
@@ -75,7 +59,7 @@ class _LogProb(torch.autograd.Function):
         relative = grad[..., None] / largest
         # The bias is the weight of a hidden unit that is always 1. At least one is added.
         scaled = halves(pad(hidden, (0, UNIT - width % UNIT), value=1.0) * relative)
-        grad_hidden, parts = backward(saved[:2], saved[2:], scaled, grad)
+        grad_hidden, parts = gradients(saved[:2], saved[2:], scaled, grad)
         grad_weight = ordered_sum(parts[:, :, :width, :pixels]) * largest
         grad_bias = ordered_sum(parts[:, :, width, :pixels]) * largest[..., 0]
         return None, grad_hidden[..., :width], grad_weight, grad_bias
@@ -93,31 +77,10 @@ def forward(hidden: list[Tensor], weight: list[Tensor], bias: Tensor, x: Tensor)
     return gpu_bernoulli.launch_forward(hidden, weight, bias, x, tf32_allowed())
 
 
-@library.custom_op("softspin::bernoulli_backward", mutates_args=())
-def backward(residual: list[Tensor], weight: list[Tensor], scaled: list[Tensor], grad: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute grad * residual @ weight.mT `(R, rows, hidden)`, and parts `(n, R, joint, F)` of scaled.mT @ residual.
-
-    residual `(R, rows, F)`, weight `(R, hidden, F)` and scaled `(R, rows, joint)` are halves, grad `(R, rows)`.
-    """
-    from softspin.kernels import gpu_bernoulli
-
-    return gpu_bernoulli.launch_backward(residual, weight, scaled, grad, tf32_allowed())
-
-
 @forward.register_fake
 def _(hidden: list[Tensor], weight: list[Tensor], bias: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    from softspin.kernels import gpu_bernoulli
+    from softspin.kernels import gpu_halves
 
     (replicas, rows, _), pixels = hidden[0].shape, x.shape[-1]
     residual = hidden[0].new_empty(replicas, rows, pixels)
-    return bias.new_empty(gpu_bernoulli.column_tiles(int(pixels)), replicas, rows), residual, torch.empty_like(residual)
-
-
-@backward.register_fake
-def _(residual: list[Tensor], weight: list[Tensor], scaled: list[Tensor], grad: Tensor) -> tuple[Tensor, Tensor]:
-    from softspin.kernels import gpu_bernoulli
-
-    replicas, rows, pixels = residual[0].shape
-    hidden, joint = weight[0].shape[1], scaled[0].shape[2]
-    parts = gpu_bernoulli.row_parts(int(rows))
-    return grad.new_empty(replicas, rows, hidden), grad.new_empty(parts, replicas, joint, pixels)
+    return bias.new_empty(gpu_halves.column_tiles(int(pixels)), replicas, rows), residual, torch.empty_like(residual)

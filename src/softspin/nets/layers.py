@@ -14,7 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from softspin.errors import ShapeError
+from softspin.kernels import hidden
 from softspin.kernels.matmul import product
+from softspin.kernels.support import has_kernels
 from softspin.numerics import align, replica_matmul
 from softspin.parallel import SINGLE
 
@@ -40,15 +42,34 @@ class Linear(nn.Module):
         self.weight = nn.Parameter(torch.stack(kernels))
         self.bias = nn.Parameter(torch.zeros(len(kernels), outputs))
 
-    def forward(self, *parts: Tensor, trained_bias: bool = True) -> Tensor:
+    def forward(self, *parts: Tensor, trained_bias: bool = True, bounded: bool = False) -> Tensor:
         """Apply the layer.
 
         Args:
             *parts: Inputs `(R, ..., features)`, whose features add up to `inputs` and whose other dimensions broadcast.
             trained_bias: Whether the bias gets a gradient.
+            bounded: Whether the inputs are in the range of float16, as bits and activations are.
 
         Returns:
             Outputs, `(R, ..., outputs)`.
+
+        Raises:
+            ShapeError: The features do not add up to the inputs of the layer.
+        """
+        out = align(self.bias if trained_bias else self.bias.detach(), parts[0].ndim)
+        for part, rows in zip(parts, self.weights_of(*parts), strict=True):
+            fused = bounded and self.training and hidden.is_fused(part)
+            out = out + replica_matmul(part, rows, hidden.linear if fused else product)
+        return out
+
+    def weights_of(self, *parts: Tensor) -> Sequence[Tensor]:
+        """Split the weight into the rows of each input.
+
+        Args:
+            *parts: Inputs `(R, ..., features)`.
+
+        Returns:
+            Weights `(R, features, outputs)`, one for each input.
 
         Raises:
             ShapeError: The features do not add up to the inputs of the layer.
@@ -58,10 +79,7 @@ class Linear(nn.Module):
             raise ShapeError(
                 f"inputs of {sizes} features for a layer of {self.weight.shape[1]}; they must add up to it"
             )
-        out = align(self.bias if trained_bias else self.bias.detach(), parts[0].ndim)
-        for part, rows in zip(parts, self.weight.split(sizes, dim=1), strict=True):
-            out = out + replica_matmul(part, rows, product)
-        return out
+        return self.weight.split(sizes, dim=1)
 
 
 class BatchNorm(nn.Module):
@@ -99,10 +117,43 @@ class BatchNorm(nn.Module):
                 variances, means = self.world.gather(torch.stack([variance, mean])).unbind(1)
                 mean = means.mean(0)
                 variance = variances.mean(0) + (means - mean).square().mean(0)
-            with torch.no_grad():
-                self.mean.lerp_(mean, 1 - self.decay)
-                self.variance.lerp_(variance, 1 - self.decay)
+            self.track(mean, variance)
         else:
             mean, variance = self.mean, self.variance
         gain = self.scale * torch.rsqrt(variance + self.epsilon)
         return x * align(gain, x.ndim) + align(self.shift - mean * gain, x.ndim)
+
+    @torch.no_grad()
+    def track(self, mean: Tensor, variance: Tensor) -> None:
+        """Update the running statistics by those of a batch, `(R, features)`."""
+        self.mean.lerp_(mean, 1 - self.decay)
+        self.variance.lerp_(variance, 1 - self.decay)
+
+
+def hidden_layer(linear: Linear, norm: BatchNorm, *parts: Tensor, bounded: bool = False) -> Tensor:
+    """Compute tanh(norm(linear(*parts))), on a GPU as one operation if there are many rows.
+
+    Args:
+        linear: Linear layer.
+        norm: Batch norm.
+        *parts: Inputs `(R, ..., features)`.
+        bounded: Whether the last input is in the range of float16, as bits and activations are.
+
+    Returns:
+        Activations, `(R, ..., outputs)`.
+    """
+    *others, last = parts
+    # In training, batch norm subtracts the bias with the mean, so its gradient is 0. A GPU need not sum it up.
+    trained_bias = not (norm.training and has_kernels(last))
+    fused = bounded and norm.training and norm.world.size == 1 and hidden.is_fused(last)
+    if not fused or any(part.shape[1] != 1 for part in others):
+        return torch.tanh(norm(linear(*parts, trained_bias=trained_bias)))
+    *weights, weight = linear.weights_of(*parts)
+    bias = align(linear.bias.detach(), last.ndim)
+    for part, rows in zip(others, weights, strict=True):
+        bias = bias + replica_matmul(part, rows, product)
+    found = hidden.activations(
+        last.flatten(1, -2), weight, bias.flatten(1, -2), norm.scale, norm.shift, norm.epsilon
+    )
+    norm.track(found.mean, found.variance)
+    return found.values.view(*last.shape[:-1], -1)

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from softspin.kernels.support import has_kernels
 from softspin.nets.base import Affine, Net, NetSpec
-from softspin.nets.layers import BatchNorm, Linear
+from softspin.nets.layers import BatchNorm, Linear, hidden_layer
 
 if TYPE_CHECKING:
     from softspin.config import Config
@@ -71,16 +70,19 @@ class MLP(Net):
 
     def forward(self, *parts: Tensor) -> Tensor:
         """Map inputs `(R, ..., features)` to `(R, ..., outputs)`."""
-        out: Tensor = self.linears[-1](*self._hidden(*parts))
-        return out
+        last = self.linears[-1]
+        assert isinstance(last, Linear)
+        return last(*self._hidden(*parts), bounded=bool(self.norms))
 
     def _hidden(self, *parts: Tensor) -> Sequence[Tensor]:
         """Inputs of the last layer: one tensor, or all inputs of a net without hidden layers."""
         hidden: Sequence[Tensor] = parts
-        # In training, batch norm subtracts the bias with the mean, so its gradient is 0. A GPU need not sum it up.
-        trained_bias = not (self.training and has_kernels(parts[0]))
+        bounded = parts[-1].shape[1] > 1  # only bits have several samples; data have one
         for linear, norm in zip(self.linears, self.norms, strict=False):
-            hidden = (torch.tanh(norm(linear(*hidden, trained_bias=trained_bias))),)
+            assert isinstance(linear, Linear)
+            assert isinstance(norm, BatchNorm)
+            hidden = (hidden_layer(linear, norm, *hidden, bounded=bounded),)
+            bounded = True
         return hidden
 
     def split_last(self, *parts: Tensor) -> tuple[Tensor, Linear] | None:

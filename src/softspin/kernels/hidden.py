@@ -1,0 +1,142 @@
+"""A linear layer x W, and a hidden layer tanh(batch norm(x W + b)), each as one operation on a GPU.
+
+The statistics of batch norm come from the kernel of the product, and no factor is stored twice: the operations between
+two products write the halves (:mod:`softspin.kernels.halves`) that the next product reads.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from softspin.kernels.halves import gradients, halves, layer, padded, padded_matrix
+from softspin.kernels.matmul import ordered_sum
+from softspin.kernels.support import has_kernels
+
+FEWEST_ROWS = 400
+"""Minimum number of rows per replica. With fewer, a layer is bound by latency, and other kernels are faster."""
+
+
+class Activations(NamedTuple):
+    """Activations `(R, rows, m)`, and mean and variance of the outputs of the linear layer `(R, m)`."""
+
+    values: Tensor
+    mean: Tensor
+    variance: Tensor
+
+
+def is_fused(x: Tensor) -> bool:
+    """Check whether these functions should be used for inputs `(R, ..., n)`: many rows on a GPU, in float32."""
+    return has_kernels(x) and math.prod(x.shape[1:-1]) >= FEWEST_ROWS
+
+
+def activations(
+    x: Tensor, weight: Tensor, bias: Tensor, scale: Tensor, shift: Tensor, epsilon: float
+) -> Activations:
+    """Compute tanh(scale (y - mean) / sqrt(variance + epsilon) + shift) with y = x @ weight + bias.
+
+    Mean and variance are those of the rows of y. They have no gradient of their own. Inputs and weights must be in the
+    range of float16, up to 65504.
+
+    Args:
+        x: Inputs, `(R, rows, n)`.
+        weight: Weights, `(R, n, m)`.
+        bias: Terms that are added to the rows, `(R, b, m)`: row i gets row i mod b.
+        scale: Scale of batch norm, `(R, m)`.
+        shift: Shift of batch norm, `(R, m)`.
+        epsilon: Added to the variance.
+
+    Returns:
+        Activations and statistics.
+    """
+    width = weight.shape[-1]
+    values, mean, variance = _Hidden.apply(
+        padded(x), padded_matrix(weight), padded(bias), padded(scale), padded(shift), epsilon
+    )
+    return Activations(values[..., :width], mean[:, :width], variance[:, :width])
+
+
+def linear(x: Tensor, weight: Tensor) -> Tensor:
+    """Compute x `(R, rows, n)` @ weight `(R, n, m)`. Both must be in the range of float16, up to 65504."""
+    out: Tensor = _Linear.apply(padded(x), padded_matrix(weight))
+    return out[..., : weight.shape[-1]]
+
+
+class _Linear(torch.autograd.Function):
+    """All lengths but rows are multiples of 8."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        inputs, weights = halves(x), halves(weight)
+        ctx.save_for_backward(*inputs, *weights)
+        return layer(inputs, weights, x.new_zeros(len(x), 1, weight.shape[-1]))[0]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        saved = ctx.saved_tensors
+        largest = grad.abs().amax((1, 2)).clamp_min(1e-30)
+        return _gradients(grad / largest[:, None, None], largest, saved[:2], saved[2:])
+
+
+def _gradients(relative: Tensor, bound: Tensor, x: list[Tensor], weight: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """Gradients of x and weight of a product, whose own gradient is `relative` times bound `(R,)`."""
+    factor = bound[:, None].expand(relative.shape[:2]).contiguous()
+    grad_x, parts = gradients(halves(relative), weight, x, factor)
+    return grad_x, ordered_sum(parts) * bound[:, None, None]
+
+
+class _Hidden(torch.autograd.Function):
+    """All lengths but rows are multiples of 8. A padded column has y = 0, scale 0 and shift 0."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, scale: Tensor, shift: Tensor, epsilon: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        inputs, weights = halves(x), halves(weight)
+        y, sums, deviations = layer(inputs, weights, bias)
+        mean, variance = _statistics(sums, deviations, x.shape[1])
+        inverse = torch.rsqrt(variance + epsilon)
+        ctx.save_for_backward(y, mean, inverse, scale, shift, *inputs, *weights)
+        ctx.period = bias.shape[1]
+        gain = scale * inverse
+        ctx.mark_non_differentiable(mean, variance)
+        return torch.tanh(y * gain[:, None] + (shift - mean * gain)[:, None]), mean, variance
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: Any, grad: Tensor, *_: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor, None]:
+        y, mean, inverse, scale, shift, *saved = ctx.saved_tensors
+        replicas, rows, columns = y.shape
+        gain = scale * inverse
+        normal = (y - mean[:, None]) * inverse[:, None]
+        out = torch.tanh(y * gain[:, None] + (shift - mean * gain)[:, None])
+        slope = grad * (1 - out * out)
+        grad_shift, grad_scale = slope.sum(1), (slope * normal).sum(1)
+        # An upper bound on the gradient of y, because abs(normal) <= sqrt(rows). Divided by it, all are in the range of
+        # float16. It is at most sqrt(rows) times too large, which costs 6 of the 36 bits below the largest.
+        largest = slope.abs().amax(1) + (grad_shift.abs() + math.sqrt(rows) * grad_scale.abs()) / rows
+        bound = (gain.abs() * largest).amax(1).clamp_min(1e-30)
+        grad_y = slope - (grad_shift[:, None] + normal * grad_scale[:, None]) / rows
+        grad_x, grad_weight = _gradients(grad_y * (gain / bound[:, None])[:, None], bound, saved[:2], saved[2:])
+        grad_bias = None
+        if ctx.needs_input_grad[2]:
+            grad_bias = (grad_y * gain[:, None]).view(replicas, -1, ctx.period, columns).sum(1)
+        return grad_x, grad_weight, grad_bias, grad_scale, grad_shift, None
+
+
+def _statistics(sums: Tensor, deviations: Tensor, rows: int) -> tuple[Tensor, Tensor]:
+    """Mean and variance `(R, m)` of all rows, from sums and squared deviations of each block `(blocks, R, m)`."""
+    from softspin.kernels.gpu_halves import ROWS
+
+    start = ROWS.value * torch.arange(len(sums), device=sums.device)[:, None, None]
+    count = (rows - start).clamp_max(ROWS.value)
+    mean = sums.sum(0) / rows
+    between = count * (sums / count - mean).square()
+    return mean, (deviations + between).sum(0) / rows
