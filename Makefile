@@ -34,7 +34,8 @@ coverage: $(READY)
 	$(PYTEST) -m 'not slow' --cov --cov-report=term --cov-report=html
 
 test-gpu: $(READY)
-	$(BIN)/pytest tests/kernels tests/samplers tests/training/test_methods_on_gpu.py
+	$(BIN)/pytest tests/kernels
+	$(BIN)/pytest -m gpu --ignore tests/kernels
 
 # Documentation in site/. The build runs the tutorials and treats warnings as errors.
 docs: $(READY)

@@ -124,7 +124,7 @@ def test_a_replica_does_not_depend_on_the_others() -> None:
 
 def test_parts_of_the_sum_over_rows() -> None:
     case = Case.random(1, 7, 100, 5, 9)
-    assert gpu_halves.row_parts(700) == 2
+    assert gpu_halves.row_parts(700) == 3
     assert error(case.outcome(fused=True), case.outcome(fused=False)) < 1e-6
 
 

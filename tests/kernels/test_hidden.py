@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 import torch
@@ -47,13 +48,17 @@ class Case:
         dtype = torch.float32 if fused else torch.float64
         *wanted, grad = (value.to(dtype) for value in vars(self).values())
         wanted = [value.detach().requires_grad_() for value in wanted]
-        found = hidden.activations(*wanted, EPSILON) if fused else plain(*wanted)
+        found = (fused_layer if fused else plain)(*wanted)
         if self.bias.shape[1] == 1:  # batch norm subtracts it, so its gradient is 0
             del wanted[2]
         return [*(value.detach() for value in found), *torch.autograd.grad(found[0], wanted, grad)]
 
     def replica(self, index: int) -> Case:
         return Case(*(value[index : index + 1] for value in vars(self).values()))
+
+
+def fused_layer(x: Tensor, weight: Tensor, bias: Tensor, scale: Tensor, shift: Tensor) -> hidden.Activations:
+    return hidden.activations(x, weight, bias, scale, shift, EPSILON)
 
 
 def plain(x: Tensor, weight: Tensor, bias: Tensor, scale: Tensor, shift: Tensor) -> hidden.Activations:
@@ -66,8 +71,7 @@ def plain(x: Tensor, weight: Tensor, bias: Tensor, scale: Tensor, shift: Tensor)
 def errors(found: list[Tensor], exact: list[Tensor]) -> list[float]:
     """The largest error of each tensor, relative to its largest number."""
     return [
-        float((a.double() - b).abs().max() / b.abs().max().clamp_min(1e-300))
-        for a, b in zip(found, exact, strict=True)
+        float((a.double() - b).abs().max() / b.abs().max().clamp_min(1e-300)) for a, b in zip(found, exact, strict=True)
     ]
 
 
@@ -101,11 +105,14 @@ def test_statistics_of_any_size(spread: float, offset: float) -> None:
 
 
 def test_one_row_that_differs() -> None:
-    """The gradient of a column is dominated by one row: the worst case of the bound on its size."""
+    """The gradient of a column is dominated by one row: the worst case of the bound on its size.
+
+    The deviations of the other rows are a 20th of the mean, so rounding the mean is an error of 1e-5.
+    """
     case = Case.random(1, 500, 8, 8, 1)
     case.x[:, 1:] = case.x[:, 1:2]
     case.grad[:, 1:] = 0
-    assert max(errors(case.outcome(fused=True), case.outcome(fused=False))) < 2e-5
+    assert max(errors(case.outcome(fused=True), case.outcome(fused=False))) < 1e-4
 
 
 def test_a_replica_does_not_depend_on_the_others() -> None:
@@ -140,19 +147,25 @@ def test_a_linear_layer(rows: int, inputs: int, outputs: int, factor: float) -> 
     assert max(errors(found, [x @ weight, grad @ weight.mT, x.mT @ grad])) < 2e-6
 
 
-@pytest.mark.parametrize(("rows", "bounded", "fused"), [(1, True, False), (200, True, True), (200, False, False)])
+@pytest.mark.parametrize(("rows", "bounded", "fused"), [(9, True, False), (200, True, True), (200, False, False)])
 def test_hidden_layers_of_a_net(rows: int, bounded: bool, fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Inputs with and without samples; many rows of bounded inputs are fused, others are not."""
     monkeypatch.setattr(support, "DEVICES", {DEVICE})
     used: list[bool] = []
-    fused_layer = hidden.activations
-    monkeypatch.setattr(hidden, "activations", lambda *args: used.append(True) or fused_layer(*args))
+    operation = hidden.activations
+
+    def counted(*given: Any) -> hidden.Activations:
+        used.append(True)
+        return operation(*given)
+
+    monkeypatch.setattr(hidden, "activations", counted)
     g = [torch.Generator().manual_seed(seed) for seed in (0, 1)]
     linear, norm = Linear(5 + 7, 9, g).to(DEVICE), BatchNorm(9, 2).to(DEVICE)
     with torch.no_grad():
-        linear.bias.normal_()
-        norm.shift.normal_()
-    data, bits = torch.randn(2, 1, rows, 5, device=DEVICE), torch.rand(2, 3, rows, 7, device=DEVICE)
+        linear.bias.copy_(torch.randn(2, 9, generator=g[0]))
+        norm.shift.copy_(torch.randn(2, 9, generator=g[0]))
+    data, bits = (torch.randn(2, k, rows, n, generator=g[0]).to(DEVICE) for k, n in ((1, 5), (3, 7)))
+    bits = bits.sigmoid()
     plain_linear, plain_norm = Linear(12, 9, g).to(DEVICE).double(), BatchNorm(9, 2).to(DEVICE).double()
     plain_linear.load_state_dict(linear.state_dict())
     plain_norm.load_state_dict(norm.state_dict())
@@ -160,7 +173,7 @@ def test_hidden_layers_of_a_net(rows: int, bounded: bool, fused: bool, monkeypat
     found = hidden_layer(linear, norm, data, bits, bounded=bounded)
     exact = torch.tanh(plain_norm(plain_linear(data.double(), bits.double())))
     assert used == [True] * fused
-    grad = torch.randn_like(found)
+    grad = torch.randn(found.shape, generator=g[0]).to(DEVICE)
     wanted = [linear.weight, norm.scale, norm.shift]
     exact_wanted = [plain_linear.weight, plain_norm.scale, plain_norm.shift]
     got = [found, norm.mean, norm.variance, *torch.autograd.grad(found, wanted, grad)]

@@ -56,8 +56,8 @@ def layer(x: list[Tensor], weight: list[Tensor], bias: Tensor) -> tuple[Tensor, 
 def gradients(grad: list[Tensor], weight: list[Tensor], x: list[Tensor], factor: Tensor) -> tuple[Tensor, Tensor]:
     """Compute the gradients of a product x @ weight: factor * grad @ weight.mT, and parts of x.mT @ grad.
 
-    grad `(R, rows, m)`, weight `(R, n, m)` and x `(R, rows, k)` are halves, factor `(R, rows)`. All lengths but rows are
-    multiples of UNIT.
+    grad `(R, rows, m)`, weight `(R, n, m)` and x `(R, rows, k)` are halves, factor `(R, rows)`. All lengths but rows
+    are multiples of UNIT.
 
     Returns:
         The first `(R, rows, n)`, and parts `(count, R, k, m)` whose sum is the second.
@@ -72,7 +72,7 @@ def _(x: list[Tensor], weight: list[Tensor], bias: Tensor) -> tuple[Tensor, Tens
     from softspin.kernels import gpu_halves
 
     (replicas, rows, _), columns = x[0].shape, weight[0].shape[-1]
-    sums = bias.new_empty(len(gpu_halves.row_blocks(int(rows))), replicas, columns)
+    sums = bias.new_empty(gpu_halves.row_blocks(int(rows)), replicas, columns)
     return bias.new_empty(replicas, rows, columns), sums, torch.empty_like(sums)
 
 

@@ -34,9 +34,7 @@ def is_fused(x: Tensor) -> bool:
     return has_kernels(x) and math.prod(x.shape[1:-1]) >= FEWEST_ROWS
 
 
-def activations(
-    x: Tensor, weight: Tensor, bias: Tensor, scale: Tensor, shift: Tensor, epsilon: float
-) -> Activations:
+def activations(x: Tensor, weight: Tensor, bias: Tensor, scale: Tensor, shift: Tensor, epsilon: float) -> Activations:
     """Compute tanh(scale (y - mean) / sqrt(variance + epsilon) + shift) with y = x @ weight + bias.
 
     Mean and variance are those of the rows of y. They have no gradient of their own. Inputs and weights must be in the
@@ -109,9 +107,7 @@ class _Hidden(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(
-        ctx: Any, grad: Tensor, *_: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor, None]:
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor, None]:
         y, mean, inverse, scale, shift, *saved = ctx.saved_tensors
         replicas, rows, columns = y.shape
         gain = scale * inverse
@@ -133,10 +129,10 @@ class _Hidden(torch.autograd.Function):
 
 def _statistics(sums: Tensor, deviations: Tensor, rows: int) -> tuple[Tensor, Tensor]:
     """Mean and variance `(R, m)` of all rows, from sums and squared deviations of each block `(blocks, R, m)`."""
-    from softspin.kernels.gpu_halves import ROWS
+    from softspin.kernels.gpu_halves import LAYER_ROWS
 
-    start = ROWS.value * torch.arange(len(sums), device=sums.device)[:, None, None]
-    count = (rows - start).clamp_max(ROWS.value)
+    start = LAYER_ROWS.value * torch.arange(len(sums), device=sums.device)[:, None, None]
+    count = (rows - start).clamp_max(LAYER_ROWS.value)
     mean = sums.sum(0) / rows
     between = count * (sums / count - mean).square()
     return mean, (deviations + between).sum(0) / rows

@@ -152,8 +152,6 @@ def hidden_layer(linear: Linear, norm: BatchNorm, *parts: Tensor, bounded: bool 
     bias = align(linear.bias.detach(), last.ndim)
     for part, rows in zip(others, weights, strict=True):
         bias = bias + replica_matmul(part, rows, product)
-    found = hidden.activations(
-        last.flatten(1, -2), weight, bias.flatten(1, -2), norm.scale, norm.shift, norm.epsilon
-    )
+    found = hidden.activations(last.flatten(1, -2), weight, bias.flatten(1, -2), norm.scale, norm.shift, norm.epsilon)
     norm.track(found.mean, found.variance)
     return found.values.view(*last.shape[:-1], -1)

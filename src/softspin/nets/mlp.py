@@ -72,7 +72,7 @@ class MLP(Net):
         """Map inputs `(R, ..., features)` to `(R, ..., outputs)`."""
         last = self.linears[-1]
         assert isinstance(last, Linear)
-        return last(*self._hidden(*parts), bounded=bool(self.norms))
+        return last(*self._hidden(*parts), bounded=len(self.norms) > 0)
 
     def _hidden(self, *parts: Tensor) -> Sequence[Tensor]:
         """Inputs of the last layer: one tensor, or all inputs of a net without hidden layers."""
