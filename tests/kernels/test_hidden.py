@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from softspin.kernels import hidden, support
 from softspin.kernels.matmul import tf32_allowed
-from softspin.nets import BatchNorm, Linear
+from softspin.nets import MLP, BatchNorm, Linear
 from softspin.nets.layers import hidden_layer
 
 gpu_halves = pytest.importorskip("softspin.kernels.gpu_halves", reason="Triton is not installed")
@@ -179,3 +180,27 @@ def test_hidden_layers_of_a_net(rows: int, bounded: bool, fused: bool, monkeypat
     got = [found, norm.mean, norm.variance, *torch.autograd.grad(found, wanted, grad)]
     right = [exact, plain_norm.mean, plain_norm.variance, *torch.autograd.grad(exact, exact_wanted, grad.double())]
     assert max(errors([value.detach() for value in got], [value.detach() for value in right])) < 3e-6
+
+
+@pytest.mark.filterwarnings("ignore")  # warnings of the compiler about its imports
+def test_a_compiled_net_has_the_same_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compile a net with two hidden layers as one graph, forward and backward; the reference is plain, in float64."""
+    # The compiler disables the validation of all distributions permanently.
+    monkeypatch.setattr(torch.distributions.Distribution, "_validate_args", True)
+    monkeypatch.setattr(support, "DEVICES", {DEVICE})
+    monkeypatch.setattr(hidden, "FEWEST_ROWS", 12)
+    g = [torch.Generator().manual_seed(seed) for seed in (0, 1)]
+    net = MLP(5 + 7, 6, 2, 9, g).to(DEVICE).train()
+    twin = copy.deepcopy(net).double()
+    data, bits = (torch.randn(2, k, 70, n, generator=g[0]).to(DEVICE) for k, n in ((1, 5), (3, 7)))
+    bits, grad = bits.sigmoid(), torch.randn(2, 3, 70, 6, generator=g[0]).to(DEVICE)
+    results = []
+    for one, dtype in ((net, torch.float32), (twin, torch.float64)):
+        backend = "inductor" if DEVICE == "cuda" else "aot_eager"
+        run = torch.compile(one, backend=backend, fullgraph=True) if one is net else one
+        soft = bits.to(dtype).requires_grad_()
+        out = run(data.to(dtype), soft)
+        trained = [p for name, p in one.named_parameters() if not name.startswith("linears") or "weight" in name]
+        results.append([out.detach(), *torch.autograd.grad(out, [soft, *trained], grad.to(dtype))])
+        results[-1] += list(one.buffers())
+    assert max(errors(*results)) < 5e-6

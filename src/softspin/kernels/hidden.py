@@ -10,10 +10,10 @@ import math
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, library
 from torch.autograd.function import once_differentiable
 
-from softspin.kernels.halves import gradients, halves, layer, padded, padded_matrix
+from softspin.kernels.halves import LOW, gradients, halves, layer, padded, padded_matrix
 from softspin.kernels.matmul import ordered_sum
 from softspin.kernels.support import has_kernels
 
@@ -78,13 +78,13 @@ class _Linear(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
         saved = ctx.saved_tensors
         largest = grad.abs().amax((1, 2)).clamp_min(1e-30)
-        return _gradients(grad / largest[:, None, None], largest, saved[:2], saved[2:])
+        return _gradients(halves(grad / largest[:, None, None]), largest, saved[:2], saved[2:])
 
 
-def _gradients(relative: Tensor, bound: Tensor, x: list[Tensor], weight: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Gradients of x and weight of a product, whose own gradient is `relative` times bound `(R,)`."""
-    factor = bound[:, None].expand(relative.shape[:2]).contiguous()
-    grad_x, parts = gradients(halves(relative), weight, x, factor)
+def _gradients(relative: list[Tensor], bound: Tensor, x: list[Tensor], weight: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """Gradients of x and weight of a product, whose own gradient is bound `(R,)` times `relative`, halves."""
+    factor = bound[:, None].expand(relative[0].shape[:2]).contiguous()
+    grad_x, parts = gradients(relative, weight, x, factor)
     return grad_x, ordered_sum(parts) * bound[:, None, None]
 
 
@@ -110,21 +110,62 @@ class _Hidden(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor, None]:
         y, mean, inverse, scale, shift, *saved = ctx.saved_tensors
         replicas, rows, columns = y.shape
-        gain = scale * inverse
-        normal = (y - mean[:, None]) * inverse[:, None]
-        out = torch.tanh(y * gain[:, None] + (shift - mean * gain)[:, None])
-        slope = grad * (1 - out * out)
-        grad_shift, grad_scale = slope.sum(1), (slope * normal).sum(1)
+        statistics = torch.stack([mean, inverse, scale, shift])
+        sums = slope_sums(grad, y, statistics)
+        grad_shift, grad_scale = sums[:, 0].sum(0), sums[:, 1].sum(0)
         # An upper bound on the gradient of y, because abs(normal) <= sqrt(rows). Divided by it, all are in the range of
         # float16. It is at most sqrt(rows) times too large, which costs 6 of the 36 bits below the largest.
-        largest = slope.abs().amax(1) + (grad_shift.abs() + math.sqrt(rows) * grad_scale.abs()) / rows
+        largest = sums[:, 2].amax(0) + (grad_shift.abs() + math.sqrt(rows) * grad_scale.abs()) / rows
+        gain = scale * inverse
         bound = (gain.abs() * largest).amax(1).clamp_min(1e-30)
-        grad_y = slope - (grad_shift[:, None] + normal * grad_scale[:, None]) / rows
-        grad_x, grad_weight = _gradients(grad_y * (gain / bound[:, None])[:, None], bound, saved[:2], saved[2:])
+        terms = torch.stack([grad_shift / rows, grad_scale / rows, gain / bound[:, None]])
+        relative = norm_gradient(grad, y, statistics, terms)
+        grad_x, grad_weight = _gradients(relative, bound, saved[:2], saved[2:])
         grad_bias = None
         if ctx.needs_input_grad[2]:
-            grad_bias = (grad_y * gain[:, None]).view(replicas, -1, ctx.period, columns).sum(1)
+            high, low = (half.view(replicas, -1, ctx.period, columns).float().sum(1) for half in relative)
+            grad_bias = (high + low / LOW) * bound[:, None, None]
         return grad_x, grad_weight, grad_bias, grad_scale, grad_shift, None
+
+
+@library.custom_op("softspin::slope_sums", mutates_args=())
+def slope_sums(grad: Tensor, y: Tensor, statistics: Tensor) -> Tensor:
+    """Compute sums over blocks of rows for the gradient of tanh(scale normal + shift), normal = (y - mean) inverse.
+
+    With slope = grad (1 - tanh^2): the sum of slope, the sum of slope normal, and the largest abs(slope).
+
+    Args:
+        grad: Gradient of the activations, `(R, rows, m)`.
+        y: Inputs of batch norm, `(R, rows, m)`.
+        statistics: mean, inverse, scale and shift, `(4, R, m)`.
+
+    Returns:
+        The three for each block, `(blocks, 3, R, m)`.
+    """
+    from softspin.kernels import gpu_norm
+
+    return gpu_norm.launch_sums(grad, y, statistics)
+
+
+@library.custom_op("softspin::norm_gradient", mutates_args=())
+def norm_gradient(grad: Tensor, y: Tensor, statistics: Tensor, terms: Tensor) -> list[Tensor]:
+    """Compute the halves of c (slope - a - normal b) `(R, rows, m)` with terms a, b and c `(3, R, m)`."""
+    from softspin.kernels import gpu_norm
+
+    return list(gpu_norm.launch_gradient(grad, y, statistics, terms))
+
+
+@slope_sums.register_fake
+def _(grad: Tensor, y: Tensor, statistics: Tensor) -> Tensor:
+    from softspin.kernels import gpu_norm
+
+    replicas, rows, columns = y.shape
+    return y.new_empty(gpu_norm.blocks(int(rows)), 3, replicas, columns)
+
+
+@norm_gradient.register_fake
+def _(grad: Tensor, y: Tensor, statistics: Tensor, terms: Tensor) -> list[Tensor]:
+    return [torch.empty_like(y, dtype=torch.float16) for _ in range(2)]
 
 
 def _statistics(sums: Tensor, deviations: Tensor, rows: int) -> tuple[Tensor, Tensor]:
