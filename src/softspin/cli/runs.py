@@ -82,6 +82,15 @@ def choose_replica(model: api.Model, wanted: str | None) -> int:
     return number
 
 
+def with_replicas(model: api.Model, wanted: str) -> api.Model:
+    """The model with the replicas of an option: all of them, the best, or one."""
+    if wanted == "all":
+        return model
+    if wanted != "best" and not wanted.isdecimal():
+        raise ConfigError(f"--replica {wanted} is not possible; it must be all, best, or a number from 0")
+    return model.only("best" if wanted == "best" else int(wanted))
+
+
 def mark_best(valid_nll: Sequence[float | None], betas: Sequence[float], number: int) -> str:
     """A remark for the best replica of a grid of beta.
 
