@@ -103,7 +103,7 @@ def fit(
         sampler: Custom sampler of the negative phase, such as :class:`softspin.dwave.DimodSampler`. The config then
             gets `sampler = custom`. On a GPU, its steps are captured in a CUDA graph only if it declares that they
             can be.
-        resume: Resume the run in `folder` from its last checkpoint.
+        resume: Resume the run in `folder` from its last checkpoint. A finished run keeps its result.
         callbacks: A function that is called with each line of the metrics log, an object with some of the methods in
             `softspin.training.callbacks.HOOKS`, or a list of these.
         loggers: `"tensorboard"`, `"wandb"`, an object like :class:`softspin.training.Logger`, or a list of these.
@@ -157,10 +157,11 @@ def fit(
     called = trainer.callback = Callbacks([*own, *([plots] if plots else [])])
     try:
         if called.listens("start"):
+            is_finished = (path / RESULT).exists()
             step = checkpoint.load_meta(path, "last")["step"] if checkpoint.exists(path, "last") else 0
             about = RunStart(
                 folder=path, config=config, data=dataset, device=_where(trainer), step=step, profile=used_profile,
-                profile_settings=profile_settings, time=None if is_custom else _estimate(trainer, step),
+                profile_settings=profile_settings, time=None if is_custom or is_finished else _estimate(trainer, step),
                 init_from=source,
             )  # fmt: skip
             called.start(about)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -122,6 +123,17 @@ def test_pictures_of_a_shared_model_do_not_go_into_its_folder(tiny: Path, call: 
     assert place_in(tiny, "samples.png") == tiny / "samples.png"
     (tmp_path / "one.safetensors").touch()
     assert place_in(tmp_path / "one.safetensors", "samples.png") == tmp_path / "samples.png"
+
+
+def test_pictures_of_the_run_are_not_replaced_by_conditional_ones(tiny: Path, call: Call, tmp_path: Path) -> None:
+    shutil.copytree(tiny, tmp_path / "run")
+    before = {path: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    assert "run/clamped.png" in call("sample", tmp_path / "run", "-n", 2, "--clamp", "0=1").out
+    assert "run/inpainted.png" in call("reconstruct", tmp_path / "run", "-n", 2, "--mask", "top").out
+    assert {path: path.read_bytes() for path in before} == before
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {path.name for path in before} | {
+        "clamped.png", "inpainted.png",
+    }  # fmt: skip
 
 
 def test_mistakes_end_in_one_line(tiny: Path, call: Call, tmp_path: Path) -> None:

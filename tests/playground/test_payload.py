@@ -25,7 +25,6 @@ from softspin.playground.export import packed, packed_bits
 from softspin.playground.page import page, render
 from softspin.playground.payload import payload, ranked
 from softspin.playground.stored import migrated, read_data
-from softspin.project import HOME
 from softspin.records import ModelRecord
 
 Array = npt.NDArray[np.float64]
@@ -183,7 +182,6 @@ def test_an_old_page_gets_the_present_template_and_keeps_its_model() -> None:
     expected = {**one, "number": 0, "name": "seed 1, beta 30; number 1 of 0 to 1"}
     assert found == {
         "version": 2,
-        "home": HOME,
         **{key: old[key] for key in old if key in data},
         "replicas": [expected],
     }

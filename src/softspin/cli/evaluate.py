@@ -55,7 +55,11 @@ def evaluate(
         return
     valid = () if model.metadata is None else model.metadata.valid_nll
     for number, row in enumerate(rows):
-        name = f"{replica_name(row)}{mark_best(valid, config.betas, number)}: " if len(rows) > 1 or replicas != "all" else ""
+        name = (
+            f"{replica_name(row)}{mark_best(valid, config.betas, number)}: "
+            if len(rows) > 1 or replicas != "all"
+            else ""
+        )
         say(name + result_line(row, split))
         if not exact:
             for line in detail_lines(row):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -49,13 +51,27 @@ def _nearest(folder: Path) -> str:
     return "train one with: softspin train"
 
 
-def free_folder(wanted: Path) -> Path:
-    """The folder, or the first of folder-2, folder-3, ... that does not exist yet."""
-    folder, number = wanted, 1
-    while folder.exists():
-        number += 1
-        folder = wanted.with_name(f"{wanted.name}-{number}")
-    return folder
+@contextlib.contextmanager
+def free_folder(wanted: Path) -> Iterator[Path]:
+    """Create the folder, or the first of folder-2, folder-3, ... that does not exist; removed again if it stays empty.
+
+    Creating it is the only test that two processes cannot both pass.
+    """
+    try:
+        wanted.parent.mkdir(parents=True, exist_ok=True)
+        for number in itertools.count(1):
+            folder = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir()
+                break
+    except OSError as error:
+        reason = f"{wanted.parent} cannot be written: {error.strerror}"
+        raise RunError(f"{reason}; give the run directory by name, or work in another folder") from error
+    try:
+        yield folder
+    finally:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 def open_model(run: Path, which: str = "best", device: str = "auto") -> api.Model:

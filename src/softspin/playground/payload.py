@@ -17,7 +17,6 @@ from softspin.formatting import number, replica_name
 from softspin.playground.export import export, packed, packed_bits
 from softspin.playground.facts import facts, headline
 from softspin.playground.stored import VERSION
-from softspin.project import HOME
 from softspin.trained import Model
 
 MAX_BYTES = 16_000_000
@@ -31,7 +30,6 @@ def payload(
     replica: int | None = None,
     max_bytes: int = MAX_BYTES,
     unseen: bool = True,
-    home: str | None = HOME,
 ) -> dict[str, Any]:
     """Collect the data of a page.
 
@@ -41,7 +39,6 @@ def payload(
         replica: The only replica to include, counted from 0; None for all that fit, lowest validation NLL first.
         max_bytes: Maximum size of the replicas. The first one is always included.
         unseen: Whether the images were not used in training.
-        home: Address of the project for the page's link; None for no link.
 
     Returns:
         Plain data.
@@ -55,7 +52,6 @@ def payload(
         height, width = rectangle(width)
     return {
         "version": VERSION,
-        "home": home,
         "unseen": unseen,
         "height": height,
         "width": width,

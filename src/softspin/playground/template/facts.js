@@ -18,7 +18,6 @@ function startFacts() {
     : "One square for each pair of bits; each coupling is there twice, mirrored. Empty squares have no coupling.";
   $("heat").setAttribute("aria-label", `Heat map of the couplings, ${prior.sides ? "left bits down, right bits across" : "all bits down and across"}; arrow keys move`);
   if (groups > 1) $("groups-words").textContent = ` The encoder computes them in ${COUNT_OF[groups] || groups} groups, each from the image and the groups before it.`;
-  if (data.home) $("home").href = data.home;
 }
 
 // Facts about the replica that is shown.
