@@ -362,6 +362,23 @@ def test_something_else_as_a_config_is_one_line(config: Any, message: str, tmp_p
         softspin.fit(config, folder=tmp_path / "run", **QUIET)
 
 
+def test_settings_are_not_arguments(tmp_path: Path) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"steps": 3}, r"'steps' is a setting; give it in the config: softspin.Config\(steps=3\)"),
+        ({"lr": 3}, "unknown setting 'lr'; here it is called 'learning_rate'"),
+        ({"stesp": 3}, "unknown setting 'stesp'; did you mean 'steps'"),
+    ]
+    for given, message in cases:
+        with pytest.raises((ConfigError, UnknownNameError), match=message):
+            softspin.fit(small(), folder=tmp_path / "run", **given)
+    for folder in (None, 3):
+        with pytest.raises(RunError, match=rf"folder = {folder} is not the path of a run directory; give one"):
+            softspin.fit(small(), folder=folder)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"'mnist' has no name; settings are given by name: softspin.Config\("):
+        softspin.Config("mnist")  # type: ignore[call-arg]
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_sampler_by_name_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"sampler = 'pcd' is a name; set it in the config: softspin.Config\(sampler="

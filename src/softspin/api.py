@@ -21,7 +21,7 @@ from softspin.errors import ConfigError, RunError
 from softspin.model import DiscreteVAE, build
 from softspin.parallel import world
 from softspin.records import DataRecord
-from softspin.run_config import check_config, with_epochs, with_profile, with_sampler
+from softspin.run_config import check_config, check_folder, settings_in_config, with_epochs, with_profile, with_sampler
 from softspin.samplers import Sampler
 from softspin.sharing import files
 from softspin.sharing.metadata import describe_checkpoint
@@ -43,6 +43,7 @@ LONG_SECONDS = 60.0
 
 
 @renamed_arguments(watcher="callbacks", callback="callbacks")
+@settings_in_config
 def fit(
     config: Config | None = None,
     data: Any = None,
@@ -123,7 +124,7 @@ def fit(
         OutOfTimeError: The minutes are over; a checkpoint was saved.
         PeerError: Another process of a data-parallel run has ended.
     """
-    began, path = time.monotonic(), Path(folder)
+    began, path = time.monotonic(), check_folder(folder)
     leads = world().leads  # only the first process of a data-parallel run shows and draws
     own = [*_listed(callbacks), *([Display()] if progress else [])] if leads else []
     all_loggers = make_loggers([*_listed(loggers), *(["tensorboard"] if tensorboard else [])])
