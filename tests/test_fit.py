@@ -17,6 +17,7 @@ from training.test_trainer import Killed, Stop, assert_same_run, kill
 import softspin
 from softspin.config import PROFILES, Config
 from softspin.errors import ConfigError, OutOfTimeError, RunError, ShapeError, SharingError, UnknownNameError
+from softspin.evaluation import pictures
 from softspin.model import build
 from softspin.run_config import steps_per_epoch, with_profile
 from softspin.trained import Model
@@ -408,6 +409,28 @@ def test_pictures_are_drawn_where_matplotlib_is(tmp_path: Path, monkeypatch: pyt
     assert [text.startswith("no picture: pictures need the package matplotlib") for text in warned] == [True]
     fit(small(steps=2), tmp_path / "b")
     assert_same_run(tmp_path / "a", tmp_path / "b")
+
+
+def test_pictures_of_a_grid_of_beta_are_of_the_best_and_it_is_marked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[int] = []
+
+    def draw(*_: Any, replica: int = 0, **__: Any) -> Path:
+        drawn.append(replica)
+        return tmp_path
+
+    for name in ("samples", "reconstructions", "couplings"):
+        monkeypatch.setattr(pictures, name, draw)
+    for betas in ((4.0, 40.0), (40.0, 4.0)):
+        drawn.clear()
+        made = softspin.fit(small(steps=4, betas=betas), folder=tmp_path / f"{betas[0]:g}")
+        assert made.result is not None
+        valid = [row.valid_nll or 0.0 for row in made.result]
+        best = valid.index(min(valid))
+        assert drawn[-3:] == [best] * 3
+        lines = [line for line in capsys.readouterr().err.splitlines() if "test NLL" in line]
+        assert ["(lowest validation NLL): " in line for line in lines] == [number == best for number in range(2)]
 
 
 def test_the_row_names_the_structure_by_its_sizes(tmp_path: Path) -> None:

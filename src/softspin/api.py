@@ -172,7 +172,8 @@ def fit(
         )
         model = Model(trainer.engine.model, config, dataset.shape, path, metadata)
         if plots is not None:
-            plots.draw_best(lambda n: model.sample_bits(n, replica=0, seed=0))  # pictures show the first replica
+            shown = model.default_replica
+            plots.draw_best(lambda n: model.sample_bits(n, replica=shown, seed=0), shown)
         called.finish(rows, [path / RESULT, *(plots.paths if plots else [])])
     finally:
         called.close()

@@ -8,10 +8,10 @@ import typer
 
 from softspin.cli.console import say, say_json
 from softspin.cli.options import Chains, Data, Device, Json, Replicas, Run, Split, Temperatures, Which
-from softspin.cli.runs import SPLITS, check_split, mark_best, open_model, open_split, with_replicas
+from softspin.cli.runs import SPLITS, check_split, open_model, open_split, with_replicas
 from softspin.errors import ConfigError
 from softspin.evaluation import log_z_for
-from softspin.formatting import detail_lines, replica_name, result_line
+from softspin.formatting import detail_lines, mark_best, replica_name, result_line
 from softspin.training.bar import phases
 from softspin.training.results import check_result, exact_result_rows, result_rows
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from softspin.cli.console import say, say_json
 from softspin.cli.options import Chains, Device, Json, Replicas, Run, Seed, Temperatures, Which
-from softspin.cli.runs import mark_best, open_model, with_replicas
+from softspin.cli.runs import open_model, with_replicas
 from softspin.evaluation import log_z_for
 from softspin.evaluation.partition import check_log_z, method_text
-from softspin.formatting import log_z_interval, replica_name, with_error
+from softspin.formatting import log_z_interval, mark_best, replica_name, with_error
 from softspin.training.bar import phases
 from softspin.training.results import finite
 

@@ -7,7 +7,7 @@ import dataclasses
 import difflib
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,6 @@ from softspin.data import Dataset, parse_shape
 from softspin.data.limits import check_memory
 from softspin.errors import ConfigError, DataError, RunError, ShapeError, UnknownNameError, unknown_name
 from softspin.formatting import replica_name
-from softspin.sharing.choice import best_replica
 from softspin.sharing.files import is_shared
 from softspin.training.results import RUN
 
@@ -105,15 +104,6 @@ def with_replicas(model: api.Model, wanted: str) -> api.Model:
     if wanted != "best" and not wanted.isdecimal():
         raise ConfigError(f"--replica {wanted} is not possible; it must be all, best, or a number from 0")
     return model.only("best" if wanted == "best" else int(wanted))
-
-
-def mark_best(valid_nll: Sequence[float | None], betas: Sequence[float], number: int) -> str:
-    """A remark for the best replica of a grid of beta.
-
-    >>> mark_best([84.2, 83.9], (20.0, 30.0), 1), mark_best([84.2, 83.9], (20.0, 30.0), 0)
-    (' (lowest validation NLL)', '')
-    """
-    return " (lowest validation NLL)" if len(betas) > 1 and number == best_replica(valid_nll) else ""
 
 
 def place_in(run: Path, name: str) -> Path:
