@@ -90,7 +90,9 @@ def test_packed_bits_of_each_image_start_a_new_byte() -> None:
     assert base64.b64decode(packed_bits(rows)) == bytes([0b10000001, 0b10000000, 0b01000000, 0])
 
 
-@pytest.mark.parametrize(("shape", "drawn"), [((3, 4), (3, 4)), ((12,), (3, 4)), ((2, 2, 3), (4, 3))])
+@pytest.mark.parametrize(
+    ("shape", "drawn"), [((3, 4), (3, 4)), ((12,), (3, 4)), ((2, 2, 3), (6, 2)), ((3, 2, 2), (6, 2))]
+)
 def test_any_shape_is_drawn_as_rows_and_columns(shape: tuple[int, ...], drawn: tuple[int, int]) -> None:
     data = payload(random_model(shape=shape), some_bits(1, 12))
     assert (data["height"], data["width"]) == drawn
