@@ -213,6 +213,14 @@ def test_bad_tables_of_text(tmp_path: Path, text: str, message: str) -> None:
         load(tmp_path / "a.csv")
 
 
+@pytest.mark.parametrize("length", [0, 100, 200])
+def test_a_truncated_file_is_named_in_plain_words(tmp_path: Path, length: int) -> None:
+    np.save(tmp_path / "whole.npy", np.zeros((9, 4, 4)))
+    (tmp_path / "cut.npy").write_bytes((tmp_path / "whole.npy").read_bytes()[:length])
+    with pytest.raises(DataError, match=r"cannot read .*cut.npy: the file ends too early: it is empty, damaged, or"):
+        load(tmp_path / "cut.npy")
+
+
 def bomb(path: Path, mib: int) -> None:
     """A small .npz file whose array has zeros of so many MiB."""
     header = str({"descr": "|u1", "fortran_order": False, "shape": (mib << 10, 1024)}).encode()
