@@ -18,7 +18,7 @@ from softspin.distributions import (
     SmoothedBernoulli,
     safe_beta,
 )
-from softspin.errors import NoClosedFormError, RunError, ShapeError, SoftspinError, SupportError
+from softspin.errors import DataError, NoClosedFormError, RunError, ShapeError, SoftspinError, SupportError
 from softspin.formatting import distinct, interval_text, with_error
 from softspin.objectives import discrete_kl, elbo, importance_bound, log_weights
 from softspin.samplers import Gibbs, LogZ, ParallelTempering, PopulationAnnealing, anneal_population, gibbs
@@ -47,7 +47,9 @@ MISTAKES: list[tuple[Callable[[Any], object], object, type[SoftspinError], str]]
     (OverlapRelaxation(RBM).log_prob, ZETA, SupportError, r"takes SoftBits, not Tensor: .*posterior.draw\(\)"),
     (OverlapRelaxation(RBM).mean_field, ZETA, SupportError, "takes SoftBits, not Tensor"),
     (OverlapRelaxation, RBM.weight, SupportError, f"{BOLTZMANN} Parameter|{BOLTZMANN} Tensor"),
-    (lambda v: OverlapRelaxation(RBM, v), "5", SupportError, "'5' mean-field steps; at least 1 is needed"),
+    (lambda v: OverlapRelaxation(RBM, v), "5", SupportError, "'5' mean-field steps; it must be a whole number from 1"),
+    (softspin.data.load, 3, DataError, "a data set is loaded by its name or path, not by a int; images in memory are"),
+    (POSTERIOR.rsample, "a", ShapeError, "the shape of draws must be a number or a tuple of numbers, not 'a'"),
     (lambda v: GaussianIntegralRelaxation(v, 9.0), 3, SupportError, f"{BOLTZMANN} int"),
     (lambda v: GaussianIntegralRelaxation(RBM, v), "x", SupportError, f"beta {NUMBERS} str"),
     (lambda v: discrete_kl(RBM, [v], [POSTERIOR.draw()]), ZETA, ShapeError, "one SmoothedBernoulli for each group"),

@@ -17,6 +17,7 @@ from training.test_trainer import Killed, Stop, assert_same_run, kill
 import softspin
 from softspin.config import PROFILES, Config
 from softspin.errors import ConfigError, OutOfTimeError, RunError, ShapeError, SharingError, UnknownNameError
+from softspin.evaluation import pictures
 from softspin.model import build
 from softspin.run_config import steps_per_epoch, with_profile
 from softspin.trained import Model
@@ -362,6 +363,23 @@ def test_something_else_as_a_config_is_one_line(config: Any, message: str, tmp_p
         softspin.fit(config, folder=tmp_path / "run", **QUIET)
 
 
+def test_settings_are_not_arguments(tmp_path: Path) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"steps": 3}, r"'steps' is a setting; give it in the config: softspin.Config\(steps=3\)"),
+        ({"lr": 3}, "unknown setting 'lr'; here it is called 'learning_rate'"),
+        ({"stesp": 3}, "unknown setting 'stesp'; did you mean 'steps'"),
+    ]
+    for given, message in cases:
+        with pytest.raises((ConfigError, UnknownNameError), match=message):
+            softspin.fit(small(), folder=tmp_path / "run", **given)
+    for folder in (None, 3):
+        with pytest.raises(RunError, match=rf"folder = {folder} is not the path of a run directory; give one"):
+            softspin.fit(small(), folder=folder)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"'mnist' has no name; settings are given by name: softspin.Config\("):
+        softspin.Config("mnist")  # type: ignore[call-arg]
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_sampler_by_name_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"sampler = 'pcd' is a name; set it in the config: softspin.Config\(sampler="
@@ -391,6 +409,28 @@ def test_pictures_are_drawn_where_matplotlib_is(tmp_path: Path, monkeypatch: pyt
     assert [text.startswith("no picture: pictures need the package matplotlib") for text in warned] == [True]
     fit(small(steps=2), tmp_path / "b")
     assert_same_run(tmp_path / "a", tmp_path / "b")
+
+
+def test_pictures_of_a_grid_of_beta_are_of_the_best_and_it_is_marked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[int] = []
+
+    def draw(*_: Any, replica: int = 0, **__: Any) -> Path:
+        drawn.append(replica)
+        return tmp_path
+
+    for name in ("samples", "reconstructions", "couplings"):
+        monkeypatch.setattr(pictures, name, draw)
+    for betas in ((4.0, 40.0), (40.0, 4.0)):
+        drawn.clear()
+        made = softspin.fit(small(steps=4, betas=betas), folder=tmp_path / f"{betas[0]:g}")
+        assert made.result is not None
+        valid = [row.valid_nll or 0.0 for row in made.result]
+        best = valid.index(min(valid))
+        assert drawn[-3:] == [best] * 3
+        lines = [line for line in capsys.readouterr().err.splitlines() if "test NLL" in line]
+        assert ["(lowest validation NLL): " in line for line in lines] == [number == best for number in range(2)]
 
 
 def test_the_row_names_the_structure_by_its_sizes(tmp_path: Path) -> None:

@@ -8,7 +8,9 @@ import subprocess
 import tomllib
 from pathlib import Path
 
-from softspin.project import HOME, install_command, install_hint
+import pytest
+
+from softspin.project import home, install_command, install_hint
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -58,4 +60,27 @@ def test_a_hint_is_one_line_that_ends_in_the_command() -> None:
 
 def test_the_address_is_that_of_the_package() -> None:
     """An address is stated only if `pyproject.toml` has it too."""
-    assert PROJECT.get("urls", {}).get("Homepage") == HOME
+    assert home() in {None, *PROJECT.get("urls", {}).values()}
+
+
+@pytest.mark.parametrize(
+    ("lines", "address"),
+    [
+        (None, None),
+        ([], None),
+        (["Homepage, https://example.org"], "https://example.org"),
+        (["Documentation, https://b.org", "Source, https://a.org"], "https://a.org"),
+        (["Homepage, javascript:alert(1)", "Changelog, https://c.org"], None),
+    ],
+)
+def test_the_address_is_read_from_the_metadata(
+    lines: list[str] | None, address: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if lines is not None:
+        (tmp_path / "softspin-1.0.dist-info").mkdir()
+        urls = "".join(f"Project-URL: {line}\n" for line in lines)
+        (tmp_path / "softspin-1.0.dist-info" / "METADATA").write_text(
+            f"Metadata-Version: 2.4\nName: softspin\nVersion: 1.0\n{urls}"
+        )
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
+    assert home.__wrapped__() == address

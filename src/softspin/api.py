@@ -21,7 +21,7 @@ from softspin.errors import ConfigError, RunError
 from softspin.model import DiscreteVAE, build
 from softspin.parallel import world
 from softspin.records import DataRecord
-from softspin.run_config import check_config, with_epochs, with_profile, with_sampler
+from softspin.run_config import check_config, check_folder, settings_in_config, with_epochs, with_profile, with_sampler
 from softspin.samplers import Sampler
 from softspin.sharing import files
 from softspin.sharing.metadata import describe_checkpoint
@@ -43,6 +43,7 @@ LONG_SECONDS = 60.0
 
 
 @renamed_arguments(watcher="callbacks", callback="callbacks")
+@settings_in_config
 def fit(
     config: Config | None = None,
     data: Any = None,
@@ -103,7 +104,7 @@ def fit(
         sampler: Custom sampler of the negative phase, such as :class:`softspin.dwave.DimodSampler`. The config then
             gets `sampler = custom`. On a GPU, its steps are captured in a CUDA graph only if it declares that they
             can be.
-        resume: Resume the run in `folder` from its last checkpoint.
+        resume: Resume the run in `folder` from its last checkpoint. A finished run keeps its result.
         callbacks: A function that is called with each line of the metrics log, an object with some of the methods in
             `softspin.training.callbacks.HOOKS`, or a list of these.
         loggers: `"tensorboard"`, `"wandb"`, an object like :class:`softspin.training.Logger`, or a list of these.
@@ -123,7 +124,7 @@ def fit(
         OutOfTimeError: The minutes are over; a checkpoint was saved.
         PeerError: Another process of a data-parallel run has ended.
     """
-    began, path = time.monotonic(), Path(folder)
+    began, path = time.monotonic(), check_folder(folder)
     leads = world().leads  # only the first process of a data-parallel run shows and draws
     own = [*_listed(callbacks), *([Display()] if progress else [])] if leads else []
     all_loggers = make_loggers([*_listed(loggers), *(["tensorboard"] if tensorboard else [])])
@@ -157,10 +158,11 @@ def fit(
     called = trainer.callback = Callbacks([*own, *([plots] if plots else [])])
     try:
         if called.listens("start"):
+            is_finished = (path / RESULT).exists()
             step = checkpoint.load_meta(path, "last")["step"] if checkpoint.exists(path, "last") else 0
             about = RunStart(
                 folder=path, config=config, data=dataset, device=_where(trainer), step=step, profile=used_profile,
-                profile_settings=profile_settings, time=None if is_custom else _estimate(trainer, step),
+                profile_settings=profile_settings, time=None if is_custom or is_finished else _estimate(trainer, step),
                 init_from=source,
             )  # fmt: skip
             called.start(about)
@@ -170,7 +172,8 @@ def fit(
         )
         model = Model(trainer.engine.model, config, dataset.shape, path, metadata)
         if plots is not None:
-            plots.draw_best(lambda n: model.sample_bits(n, replica=0, seed=0))  # pictures show the first replica
+            shown = model.default_replica
+            plots.draw_best(lambda n: model.sample_bits(n, replica=shown, seed=0), shown)
         called.finish(rows, [path / RESULT, *(plots.paths if plots else [])])
     finally:
         called.close()

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from softspin import paper
 from softspin.config import Config, migrate, plain
-from softspin.records import ResultRow
+from softspin.records import ResultRow, best_replica
 from softspin.structures import STRUCTURES
 
 
@@ -38,6 +38,15 @@ def replica_name(replica: Trained) -> str:
         'seed 3, beta 30'
     """
     return f"seed {replica.seed}" + ("" if replica.beta is None else f", beta {replica.beta:g}")
+
+
+def mark_best(valid_nll: Sequence[float | None], betas: Sequence[float], number: int) -> str:
+    """A remark for the best replica of a grid of beta.
+
+    >>> mark_best([84.2, 83.9], (20.0, 30.0), 1), mark_best([84.2, 83.9], (20.0, 30.0), 0)
+    (' (lowest validation NLL)', '')
+    """
+    return " (lowest validation NLL)" if len(betas) > 1 and number == best_replica(valid_nll) else ""
 
 
 def result_line(row: ResultRow, part: str = "test") -> str:

@@ -2,8 +2,31 @@
 
 from __future__ import annotations
 
-HOME: str | None = None
-"""Web address of the project. While it is None, pages and cards name softspin without a link."""
+import functools
+from importlib import metadata
+
+ADDRESSES = ("homepage", "source", "repository", "documentation")
+"""Labels of addresses in the metadata of a package, the preferred one first."""
+DOCUMENTATION = "Its documentation is in the folder docs of its source code; softspin --help lists the commands."
+"""Where to read on, for texts that leave the project while it has no address."""
+
+
+@functools.cache
+def home() -> str | None:
+    """Web address of the project, as the metadata of the installed package have it (`urls` in pyproject.toml).
+
+    Returns:
+        The address; None if the package is not installed or has none. Pages and cards then name softspin without a
+        link.
+    """
+    try:
+        lines = metadata.metadata("softspin").get_all("Project-URL") or []
+    except metadata.PackageNotFoundError:
+        return None
+    pairs = (line.partition(",")[::2] for line in lines)
+    urls = {label.strip().lower(): address.strip() for label, address in pairs}
+    known = (urls.get(label, "") for label in ADDRESSES)
+    return next((address for address in known if address.startswith(("https://", "http://"))), None)
 
 
 def install_command(*extras: str) -> str:

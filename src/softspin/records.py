@@ -7,7 +7,7 @@ module migrate older versions.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -310,3 +310,20 @@ _VERSION_2_RENAMED = {"samples": "importance_samples", "importance_samples": "te
 
 _VERSION_3_LACKS = "pareto_k", "unreliable_images", "importance_bias", "importance_missed", "warning"
 """Diagnostics of importance sampling and of log Z, which a row of version 3 does not have."""
+
+
+def best_replica(valid_nll: Sequence[float | None]) -> int | None:
+    """The replica with the lowest validation NLL.
+
+    Args:
+        valid_nll: Validation NLL of each replica, None where it is unknown.
+
+    Returns:
+        Its number; None if none is known.
+
+    Example:
+        >>> best_replica([None, 84.2, 83.9]), best_replica([None])
+        (2, None)
+    """
+    known = [(nll, number) for number, nll in enumerate(valid_nll) if nll is not None]
+    return min(known)[1] if known else None

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from softspin.config import CUSTOM, PROFILES, Config, default_profile
 from softspin.data import Dataset
-from softspin.errors import ConfigError
+from softspin.errors import ConfigError, RunError
 from softspin.training.results import RUN, read_run
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 PROFILE_SETTINGS = tuple(dict.fromkeys(name for profile in PROFILES.values() for name in profile))
 """Settings that some profile sets."""
@@ -23,6 +28,28 @@ class Profiled(NamedTuple):
     """Name of the profile; None for a resumed run, which has its settings already."""
     settings: dict[str, Any]
     """Settings that the profile has changed."""
+
+
+def settings_in_config(function: F) -> F:
+    """Decorate a function that takes a config, so that a setting given as an argument is an error that says so."""
+    known = inspect.signature(function).parameters
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        for name, value in kwargs.items():
+            if name not in known:
+                Config(**{name: value})  # raises if there is no such setting
+                raise ConfigError(f"'{name}' is a setting; give it in the config: softspin.Config({name}={value!r})")
+        return function(*args, **kwargs)
+
+    return call  # type: ignore[return-value]
+
+
+def check_folder(folder: Any) -> Path:
+    """The path of a run directory; raises a RunError for something else."""
+    if isinstance(folder, str | os.PathLike):
+        return Path(folder)
+    raise RunError(f"folder = {folder!r} is not the path of a run directory; give one, such as 'runs/mine'")
 
 
 def check_config(config: Any) -> Config:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -84,10 +85,27 @@ def test_the_best_of_a_grid_of_beta_is_used_marked_and_said(grid: Path, call: Ca
         assert (chosen.json["replica"], chosen.err) == (best, "")
         other = call(command, grid, *more, "--out", out, "--json", "--replica", 1 - best)
         assert (other.json["replica"], other.err) == (1 - best, "")
-    for command in ("evaluate", "info"):
+    for command in ("evaluate", "logz", "info"):
         marked = [line for line in call(command, grid).out.splitlines() if "(lowest validation NLL)" in line]
         assert len(marked) == 1
         assert f"seed 0, beta {(5, 9)[best]}" in marked[0]
+
+
+@pytest.mark.parametrize("command", ["evaluate", "logz"])
+def test_one_replica_is_evaluated_as_among_all(command: str, grid: Path, call: Call) -> None:
+    valid = [row["valid_nll"] for row in json.loads((grid / "result.json").read_text())]
+    best = valid.index(min(valid))
+    every = call(command, grid, "--json").json
+    for wanted, number in (("best", best), (0, 0), (1, 1)):
+        (alone,) = call(command, grid, "--replica", wanted, "--json").json
+        assert alone["beta"] == (5, 9)[number] == every[number]["beta"]
+        for name in {"nll", "log_z"} & set(alone):
+            assert alone[name] == pytest.approx(every[number][name], rel=1e-5)
+    assert call(command, grid, "--replica", "best").out.startswith(f"seed 0, beta {(5, 9)[best]}: ")
+    ended = call(command, grid, "--replica", "7")
+    assert (ended.code, ended.err.count("\n")) == (1, 1)
+    assert "no replica 7; this model has 2" in ended.err
+    assert "all, best, or a number" in call(command, grid, "--replica", "first").err
 
 
 def test_replicas_that_differ_by_seed_are_equal(tiny: Path, call: Call, tmp_path: Path) -> None:
@@ -105,6 +123,17 @@ def test_pictures_of_a_shared_model_do_not_go_into_its_folder(tiny: Path, call: 
     assert place_in(tiny, "samples.png") == tiny / "samples.png"
     (tmp_path / "one.safetensors").touch()
     assert place_in(tmp_path / "one.safetensors", "samples.png") == tmp_path / "samples.png"
+
+
+def test_pictures_of_the_run_are_not_replaced_by_conditional_ones(tiny: Path, call: Call, tmp_path: Path) -> None:
+    shutil.copytree(tiny, tmp_path / "run")
+    before = {path: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    assert "run/clamped.png" in call("sample", tmp_path / "run", "-n", 2, "--clamp", "0=1").out
+    assert "run/inpainted.png" in call("reconstruct", tmp_path / "run", "-n", 2, "--mask", "top").out
+    assert {path: path.read_bytes() for path in before} == before
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {path.name for path in before} | {
+        "clamped.png", "inpainted.png",
+    }  # fmt: skip
 
 
 def test_mistakes_end_in_one_line(tiny: Path, call: Call, tmp_path: Path) -> None:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from cli.command import TINY, Call
 
 from softspin.cli import demo as demo_command
+from softspin.cli.runs import free_folder
 from softspin.cli.settings import make_config
 from softspin.config import Config
 from softspin.project import install_hint
@@ -141,6 +145,36 @@ def test_own_data_are_found_from_any_directory(how: str, tmp_path: Path, monkeyp
         file if how == "--config" else None,
     )  # fmt: skip
     assert config.data == str(tmp_path / "own.npy")
+
+
+def test_runs_without_a_name_get_folders_of_their_own(tmp_path: Path) -> None:
+    """Threads that choose at the same moment: without an atomic choice, several would get the same folder."""
+    together = threading.Barrier(8)
+
+    def choose(held: contextlib.ExitStack) -> Path:
+        together.wait()
+        return held.enter_context(free_folder(tmp_path / "runs" / "a"))
+
+    for _ in range(20):
+        with contextlib.ExitStack() as held, ThreadPoolExecutor(8) as pool:
+            found = list(pool.map(choose, [held] * 8))
+            assert sorted(found) == sorted(
+                tmp_path / "runs" / f"a{end}" for end in ("", *(f"-{n}" for n in range(2, 9)))
+            )
+        assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_a_mistake_leaves_no_folder(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call("train", "--data", "missing.npy").code == 1
+    assert list(tmp_path.rglob("*missing*")) == []
+    (tmp_path / "runs").rmdir()
+    (tmp_path / "runs").touch()
+    ended = call("train", *TINY)
+    assert (ended.code, ended.err) == (
+        1,
+        "error: runs cannot be written: File exists; give the run directory by name, or work in another folder\n",
+    )
 
 
 def test_train_without_arguments_in_an_empty_home(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 
 from softspin.data import Dataset, from_arrays, limits, load
-from softspin.errors import DataError, DataWarning, MissingExtraError, ShapeError
+from softspin.errors import DataError, DataWarning, MissingExtraError, ShapeError, SupportError
 
 BITS = np.random.default_rng(5).integers(0, 2, (40, 3, 4)).astype(np.uint8)
 CLASSES = np.arange(40) % 3
@@ -197,18 +197,28 @@ def test_torch_files_run_no_code(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "shape|no data|empty"),
-        ("1,2\n3\n", "cannot read .*a.csv: "),
-        ("a,b\n1,x\n", "cannot read .*a.csv: "),
+        ("", "a.csv has no lines of numbers; write one image per line"),
+        ("a,b\n\n", "a.csv has no lines of numbers"),
+        ("1,2\n\n3\n", "cannot read .*a.csv: line 3 has 1 values, those before it 2; each line is one image"),
+        ("a,b\n1,x\n", "cannot read .*a.csv: line 2, column 2: 'x' is not a number; write numbers, separated"),
+        ("1,2\n1,\n", "cannot read .*a.csv: line 2, column 2: a value is missing"),
+        ("1 2\n3 4\n", "cannot read .*a.csv: line 2, column 1: '3 4' is not a number"),
         ("label,y,p\n1,2,3\n", "2 columns of labels; keep one"),
         ("0.5,nan\n0.5,0.5\n0.5,0.5\n", r"NaN, first at index \[0, 1\]"),
     ],
 )
-@pytest.mark.filterwarnings("ignore:loadtxt")
 def test_bad_tables_of_text(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "a.csv").write_text(text)
-    with pytest.raises((DataError, ShapeError, ValueError), match=message):
+    with pytest.raises((DataError, SupportError), match=message):
         load(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("length", [0, 100, 200])
+def test_a_truncated_file_is_named_in_plain_words(tmp_path: Path, length: int) -> None:
+    np.save(tmp_path / "whole.npy", np.zeros((9, 4, 4)))
+    (tmp_path / "cut.npy").write_bytes((tmp_path / "whole.npy").read_bytes()[:length])
+    with pytest.raises(DataError, match=r"cannot read .*cut.npy: the file ends too early: it is empty, damaged, or"):
+        load(tmp_path / "cut.npy")
 
 
 def bomb(path: Path, mib: int) -> None:

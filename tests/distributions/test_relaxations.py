@@ -256,7 +256,7 @@ def test_bad_arguments_of_relaxations_raise() -> None:
     prior = OverlapRelaxation(BipartiteBoltzmann(torch.zeros(4), torch.zeros(2, 2)))
     with pytest.raises(ShapeError, match=r"soft bits of shape \(3, 5\); the last dimension must be the 4 units"):
         prior.log_prob(soft(Power(9.0), (3, 5)))
-    with pytest.raises(SupportError, match="0 mean-field steps; at least 1"):
+    with pytest.raises(SupportError, match="0 mean-field steps; it must be a whole number"):
         OverlapRelaxation(prior.boltzmann, 0)
     with pytest.raises(SupportError, match="0 mean-field steps"):
         prior.kl(soft(Power(9.0), (3, 4)), steps=0)

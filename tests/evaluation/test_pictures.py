@@ -117,6 +117,17 @@ def test_curves_have_a_line_per_replica_and_gaps_for_missing_values(tmp_path: Pa
         pictures.curves([], tmp_path / "c.png")
 
 
+def test_tick_labels_of_curves_are_plain_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is to be added or multiplied: matplotlib would write +1e0 or 1e6 at the end of an axis."""
+    kept: list[Any] = []
+    monkeypatch.setattr(pictures, "_save", lambda figure, _: kept.append(figure))
+    near_one = [{"step": 200_000 * n, "sampler": 0.99999 - 1e-6 * n, "log_z": 1234.5 + 1e-3 * n} for n in range(1, 6)]
+    pictures.curves(near_one, tmp_path / "c.png")
+    kept[0].canvas.draw()
+    for axis in kept[0].subfigs[0].axes:
+        assert [one.get_offset_text().get_text() for one in (axis.xaxis, axis.yaxis)] == ["", ""]
+
+
 def test_curves_separate_training_from_validation_and_name_units(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,6 +69,26 @@ def test_the_page_computes_what_pytorch_does(
     assert "agrees with PyTorch" in browser.find("#check").text
 
 
+def test_colors_are_planes_one_below_the_other(browser: Browser, tmp_path: Path) -> None:
+    """Channels last: the page has another order of the pixels than the model, in images, networks and self-test."""
+    model = random_model(shape=(2, 2, 3))
+    (tmp_path / "page.html").write_text(page(model, IMAGES, replica=REPLICA), encoding="utf-8")
+    browser.open(tmp_path / "page.html")
+    shown = IMAGES.reshape(-1, 2, 2, 3).permute(0, 3, 1, 2).flatten(1)
+    assert browser("return softspin.images.map((one) => Array.from(one))") == shown.tolist()
+    assert "6 x 2 pixels, 3 channels one below the other, to 8 bits" in browser.find("#lead").text
+    z = some_bits(5, model.net.units, seed=1)
+    decoded = browser("return arguments[0].map((z) => Array.from(softspin.decode(softspin.model, z)))", z.tolist())
+    close(decoded, model.decode(z, replica=REPLICA).permute(0, 3, 1, 2).flatten(1))
+    encoded = browser(
+        "return softspin.images.map((x, i) => Array.from("
+        "softspin.encode(softspin.model, x, (_, unit) => arguments[0][i][unit]).logits))",
+        z.tolist(),
+    )
+    close(encoded, given_bits(model, IMAGES, z)[..., : model.net.bits_per_group].flatten(1))
+    assert browser("return softspin.largestDifference()") < 1e-5
+
+
 def test_the_self_test_detects_a_difference(shown: Browser) -> None:
     """One number of the model is changed by one thousandth."""
     assert shown("softspin.model.decoder[0].bias[3] += 1e-3; return softspin.largestDifference()") > 1e-4

@@ -13,6 +13,8 @@ import torch
 from playground.browser import BITS, IMAGES, Browser, close, needs_browser
 from playground.models import GRAPH, REPLICA, most_likely, random_model
 
+from softspin import __version__
+from softspin.playground import page as page_module
 from softspin.playground.page import page
 
 pytestmark = needs_browser
@@ -152,12 +154,17 @@ def test_every_button_says_what_it_did(shown: Browser) -> None:
     shown("document.querySelector('#run').textContent === 'Pause' && document.querySelector('#run').click()")
 
 
-def test_the_page_links_to_the_project_if_it_has_an_address(browser: Browser, tmp_path: Path) -> None:
-    for home in (None, "index.html"):
-        browser.open(written(tmp_path / "page.html", page(random_model(), IMAGES, home=home)))
-        link = browser.find("#home")
-        assert link.text == "softspin"
-        assert link.get_dom_attribute("href") == home
+@pytest.mark.parametrize("address", [None, "https://example.org/softspin?a=1&b=2"])
+def test_the_page_links_to_the_project_if_it_has_an_address(
+    address: str | None, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_module, "home", lambda: address)
+    browser.open(written(tmp_path / "page.html", page(random_model(), IMAGES)))
+    assert browser.find(".links > :first-child").text == "softspin"
+    assert browser.find("#made").text.startswith(f"Made with softspin {__version__}.")
+    assert browser.find("#made").text.endswith("lists the commands.") == (address is None)
+    for place in (".links > :first-child", "#made > :first-child"):
+        assert browser.find(place).get_dom_attribute("href") == address
     assert browser.find(".links a:last-child").get_dom_attribute("href").startswith("https://arxiv.org/abs/")
 
 

@@ -25,7 +25,6 @@ from softspin.playground.export import packed, packed_bits
 from softspin.playground.page import page, render
 from softspin.playground.payload import payload, ranked
 from softspin.playground.stored import migrated, read_data
-from softspin.project import HOME
 from softspin.records import ModelRecord
 
 Array = npt.NDArray[np.float64]
@@ -91,7 +90,9 @@ def test_packed_bits_of_each_image_start_a_new_byte() -> None:
     assert base64.b64decode(packed_bits(rows)) == bytes([0b10000001, 0b10000000, 0b01000000, 0])
 
 
-@pytest.mark.parametrize(("shape", "drawn"), [((3, 4), (3, 4)), ((12,), (3, 4)), ((2, 2, 3), (4, 3))])
+@pytest.mark.parametrize(
+    ("shape", "drawn"), [((3, 4), (3, 4)), ((12,), (3, 4)), ((2, 2, 3), (6, 2)), ((3, 2, 2), (6, 2))]
+)
 def test_any_shape_is_drawn_as_rows_and_columns(shape: tuple[int, ...], drawn: tuple[int, int]) -> None:
     data = payload(random_model(shape=shape), some_bits(1, 12))
     assert (data["height"], data["width"]) == drawn
@@ -183,7 +184,6 @@ def test_an_old_page_gets_the_present_template_and_keeps_its_model() -> None:
     expected = {**one, "number": 0, "name": "seed 1, beta 30; number 1 of 0 to 1"}
     assert found == {
         "version": 2,
-        "home": HOME,
         **{key: old[key] for key in old if key in data},
         "replicas": [expected],
     }

@@ -17,6 +17,7 @@ from softspin.errors import ConfigError, MissingExtraError, UnknownNameError
 from softspin.project import install_hint
 from softspin.training.journal import Journal
 from softspin.training.loggers import TensorBoard, make_loggers, started
+from softspin.training.results import RESULT
 
 LINE = {"step": 20, "bound": [1.0, float("nan")], "valid": {"nll": 2.5}, "kind": "report", "ok": True}
 
@@ -111,6 +112,7 @@ def test_weights_and_biases_is_offline_unless_it_is_told(tmp_path: Path, monkeyp
     assert model.result is not None
     assert first.lines[-1]["test/0/nll"] == model.result[0].nll
     monkeypatch.setenv("WANDB_MODE", "online")
+    (tmp_path / "run" / RESULT).unlink()  # as if it had been killed before the test
     softspin.fit(folder=tmp_path / "run", resume=True, loggers=["wandb"], progress=False, pictures=False)
     second = wandb.runs[1]
     assert (second.options["mode"], second.options["resume"]) == ("online", "allow")

@@ -41,6 +41,7 @@ from softspin.errors import (
 )
 from softspin.files import write_synced
 from softspin.training import checkpoint, journal
+from softspin.training import trainer as trainer_module
 from softspin.training.process import STOPPING, interrupts_wait, is_training
 from softspin.training.record import TERMS
 from softspin.training.results import RESULT, read_result
@@ -206,6 +207,23 @@ def test_resume_of_a_finished_run_repeats_its_result(tmp_path: Path) -> None:
     config = small()
     rows = trainer(config, tmp_path).train()
     (tmp_path / RESULT).unlink()
+    again = trainer(config, tmp_path).train(resume=True)
+    assert [timeless(row.to_json()) for row in again] == [timeless(row.to_json()) for row in rows]
+
+
+def test_a_finished_run_is_not_tested_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = small(patience=1, evaluate_every=2)
+    first = trainer(config, tmp_path)
+    rows = first.train()
+    stored, log = (tmp_path / RESULT).read_bytes(), (tmp_path / journal.NAME).read_bytes()
+    with monkeypatch.context() as patched:
+        patched.setattr(trainer_module, "result_rows", None)
+        second = trainer(config, tmp_path)
+        assert second.train(resume=True) == rows
+    assert ((tmp_path / RESULT).read_bytes(), (tmp_path / journal.NAME).read_bytes()) == (stored, log)
+    for name, value in first.engine.model.state_dict().items():
+        assert torch.equal(value, second.engine.model.state_dict()[name])  # the best parameters
+    (tmp_path / RESULT).write_text("{}")  # damaged: it is written again
     again = trainer(config, tmp_path).train(resume=True)
     assert [timeless(row.to_json()) for row in again] == [timeless(row.to_json()) for row in rows]
 

@@ -10,7 +10,7 @@ import typer
 from softspin.cli.console import say, warn
 from softspin.cli.options import Json, Seed
 from softspin.cli.playground import write_page
-from softspin.cli.runs import RUNS, free_folder
+from softspin.cli.runs import RUNS
 from softspin.cli.softbits import draw_soft_bits
 from softspin.cli.train import new_folder, run_training
 from softspin.config import Config
@@ -46,8 +46,8 @@ def demo(
 ) -> None:
     """Train a small model of handwritten digits in about two minutes, evaluate it, and plot samples."""
     config = DEMO.with_settings([f"steps={steps}", f"seeds={seed}"])
-    folder = free_folder(RUNS / "demo") if out is None else new_folder(out, config)
-    (row,) = run_training(config, folder, json=json)
+    with new_folder(out, RUNS / "demo") as folder:
+        (row,) = run_training(config, folder, json=json)
     write_page(folder, folder / "playground.html")
     drawn: list[Path] = []
     try:

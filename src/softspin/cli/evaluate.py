@@ -7,11 +7,11 @@ from typing import Annotated, Any
 import typer
 
 from softspin.cli.console import say, say_json
-from softspin.cli.options import Chains, Data, Device, Json, Run, Split, Temperatures, Which
-from softspin.cli.runs import SPLITS, check_split, mark_best, open_model, open_split
+from softspin.cli.options import Chains, Data, Device, Json, Replicas, Run, Split, Temperatures, Which
+from softspin.cli.runs import SPLITS, check_split, open_model, open_split, with_replicas
 from softspin.errors import ConfigError
 from softspin.evaluation import log_z_for
-from softspin.formatting import detail_lines, replica_name, result_line
+from softspin.formatting import detail_lines, mark_best, replica_name, result_line
 from softspin.training.bar import phases
 from softspin.training.results import check_result, exact_result_rows, result_rows
 
@@ -27,6 +27,7 @@ def evaluate(
     split: Split = "test",
     exact: Annotated[bool, typer.Option("--exact", help="Sum over all latent states instead, up to 20 bits.")] = False,
     data: Data = None,
+    replicas: Replicas = "all",
     which: Which = "best",
     device: Device = "auto",
     json: Json = False,
@@ -37,7 +38,7 @@ def evaluate(
     given = {name: value for name, value in wanted.items() if value is not None}
     if exact and given:
         raise ConfigError(f"--exact and --{next(iter(given))} exclude each other; a sum over all states needs none")
-    model = open_model(run, which, device)
+    model = with_replicas(open_model(run, which, device), replicas)
     images = open_split(model, data, split)
     config = model.config.with_settings(f"test_{name}={value}" for name, value in given.items())
     with phases() as progress:
@@ -53,8 +54,9 @@ def evaluate(
         say_json([{**how, **row.to_json()} for row in rows])
         return
     valid = () if model.metadata is None else model.metadata.valid_nll
+    is_named = len(rows) > 1 or replicas != "all"
     for number, row in enumerate(rows):
-        name = f"{replica_name(row)}{mark_best(valid, config.betas, number)}: " if len(rows) > 1 else ""
+        name = f"{replica_name(row)}{mark_best(valid, config.betas, number)}: " if is_named else ""
         say(name + result_line(row, split))
         if not exact:
             for line in detail_lines(row):

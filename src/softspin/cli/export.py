@@ -8,11 +8,9 @@ from typing import Annotated
 import typer
 
 from softspin.cli.console import say, say_json
-from softspin.cli.options import Json, Run, Which
-from softspin.cli.runs import open_model
-from softspin.errors import ConfigError
+from softspin.cli.options import Json, Replicas, Run, Which
+from softspin.cli.runs import open_model, with_replicas
 from softspin.formatting import replica_name, result_line
-from softspin.trained import Model
 
 
 def export(
@@ -23,9 +21,7 @@ def export(
             help="Write to this directory, or to one .safetensors file.", show_default="RUN-shared, unless --push"
         ),
     ] = None,
-    replica: Annotated[
-        str, typer.Option(help="Export all replicas, the best (by validation NLL), or one by number from 0.")
-    ] = "all",
+    replicas: Replicas = "all",
     license: Annotated[
         str | None,
         typer.Option(help="Name the license of the model, such as apache-2.0.", show_default="none"),
@@ -44,8 +40,7 @@ def export(
     json: Json = False,
 ) -> None:
     """Export a model to share: tensors, metadata, and a model card with its likelihood and provenance."""
-    model = open_model(run, which, "cpu")
-    model = chosen(model, replica)
+    model = with_replicas(open_model(run, which, "cpu"), replicas)
     written, address = [], None
     if out is not None or push is None:
         written = model.save(out or run.with_name(f"{run.stem}-shared"), license=license, overwrite=overwrite)
@@ -63,14 +58,3 @@ def export(
         say(f"written: {path} ({path.stat().st_size:,} bytes)")
     if address is not None:
         say(f"sent: {address}")
-
-
-def chosen(model: Model, replica: str) -> Model:
-    """The model, or one of its replicas."""
-    if replica == "all":
-        return model
-    if replica == "best":
-        return model.only("best")
-    if not replica.isdecimal():
-        raise ConfigError(f"--replica {replica} is not possible; it must be all, best, or a number from 0")
-    return model.only(int(replica))

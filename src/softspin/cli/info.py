@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from softspin.cli.console import say, say_json
 from softspin.cli.options import Json, Run
-from softspin.cli.runs import check_run, mark_best
+from softspin.cli.runs import check_run
 from softspin.cli.train import resume_hint
 from softspin.config import Config
 from softspin.custom_nets import custom_parts
@@ -19,6 +19,7 @@ from softspin.evaluation.stored import check_stored
 from softspin.formatting import (
     config_overrides,
     importance_lines,
+    mark_best,
     overrides_text,
     replica_name,
     result_line,

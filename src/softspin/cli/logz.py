@@ -6,11 +6,11 @@ import math
 from typing import Any
 
 from softspin.cli.console import say, say_json
-from softspin.cli.options import Chains, Device, Json, Run, Seed, Temperatures, Which
-from softspin.cli.runs import open_model
+from softspin.cli.options import Chains, Device, Json, Replicas, Run, Seed, Temperatures, Which
+from softspin.cli.runs import open_model, with_replicas
 from softspin.evaluation import log_z_for
 from softspin.evaluation.partition import check_log_z, method_text
-from softspin.formatting import log_z_interval, replica_name, with_error
+from softspin.formatting import log_z_interval, mark_best, replica_name, with_error
 from softspin.training.bar import phases
 from softspin.training.results import finite
 
@@ -20,12 +20,13 @@ def logz(
     temperatures: Temperatures = None,
     chains: Chains = None,
     seed: Seed = 0,
+    replicas: Replicas = "all",
     which: Which = "best",
     device: Device = "auto",
     json: Json = False,
 ) -> None:
     """Estimate log Z of a run's prior: exact for small priors, else by AIS in both directions."""
-    model = open_model(run, which, device)
+    model = with_replicas(open_model(run, which, device), replicas)
     config = model.config
     with phases() as progress:
         found = log_z_for(
@@ -52,8 +53,10 @@ def logz(
     if json:
         say_json(rows)
         return
-    for row, replica in zip(rows, config.replicas, strict=True):
-        name = f"{replica_name(replica)}: " if len(rows) > 1 else ""
+    valid = () if model.metadata is None else model.metadata.valid_nll
+    is_named = len(rows) > 1 or replicas != "all"
+    for number, (row, replica) in enumerate(zip(rows, config.replicas, strict=True)):
+        name = f"{replica_name(replica)}{mark_best(valid, config.betas, number)}: " if is_named else ""
         interval = log_z_interval(row["log_z"], row["log_z_low"], row["log_z_high"])
         exact = "exact" in interval
         error = math.nan if row["standard_error"] is None else row["standard_error"]

@@ -59,6 +59,9 @@ Replica = Annotated[
         show_default="the best of a grid of beta, else 0",
     ),
 ]
+Replicas = Annotated[
+    str, typer.Option("--replica", help="Use all replicas, the best (by validation NLL), or one by number from 0.")
+]
 Which = Annotated[str, typer.Option(help="Choose the checkpoint: best (by validation NLL) or last.")]
 Split = Annotated[str, typer.Option(help="Choose the split: train, valid, test, or all (in the order of the file).")]
 Shape = Annotated[

@@ -30,7 +30,8 @@ def reconstruct(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Write a .png (images and reconstructions) or a .npy array.", show_default="RUN/reconstructions.png"
+            help="Write a .png (images and reconstructions) or a .npy array.",
+            show_default="RUN/reconstructions.png; inpainted.png with --mask",
         ),
     ] = None,
     data: Data = None,
@@ -56,7 +57,7 @@ def reconstruct(
 ) -> None:
     """Encode images and decode one posterior sample, or fill in missing pixels: a picture or an array."""
     model = open_model(run, which, device)
-    out = out or place_in(run, "reconstructions.png")
+    out = out or place_in(run, "reconstructions.png" if mask is None else "inpainted.png")
     check_ending(out, (".png", ".npy"))
     check_not_data(out, model, data)
     number, drawn = choose_replica(model, replica), picture_shape(model, shape)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +21,6 @@ from softspin.data import Dataset, parse_shape
 from softspin.data.limits import check_memory
 from softspin.errors import ConfigError, DataError, RunError, ShapeError, UnknownNameError, unknown_name
 from softspin.formatting import replica_name
-from softspin.sharing.choice import best_replica
 from softspin.sharing.files import is_shared
 from softspin.training.results import RUN
 
@@ -49,13 +50,27 @@ def _nearest(folder: Path) -> str:
     return "train one with: softspin train"
 
 
-def free_folder(wanted: Path) -> Path:
-    """The folder, or the first of folder-2, folder-3, ... that does not exist yet."""
-    folder, number = wanted, 1
-    while folder.exists():
-        number += 1
-        folder = wanted.with_name(f"{wanted.name}-{number}")
-    return folder
+@contextlib.contextmanager
+def free_folder(wanted: Path) -> Iterator[Path]:
+    """Create the folder, or the first of folder-2, folder-3, ... that does not exist; removed again if it stays empty.
+
+    Creating it is the only test that two processes cannot both pass.
+    """
+    try:
+        wanted.parent.mkdir(parents=True, exist_ok=True)
+        for number in itertools.count(1):
+            folder = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir()
+                break
+    except OSError as error:
+        reason = f"{wanted.parent} cannot be written: {error.strerror}"
+        raise RunError(f"{reason}; give the run directory by name, or work in another folder") from error
+    try:
+        yield folder
+    finally:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 def open_model(run: Path, which: str = "best", device: str = "auto") -> api.Model:
@@ -82,13 +97,13 @@ def choose_replica(model: api.Model, wanted: str | None) -> int:
     return number
 
 
-def mark_best(valid_nll: Sequence[float | None], betas: Sequence[float], number: int) -> str:
-    """A remark for the best replica of a grid of beta.
-
-    >>> mark_best([84.2, 83.9], (20.0, 30.0), 1), mark_best([84.2, 83.9], (20.0, 30.0), 0)
-    (' (lowest validation NLL)', '')
-    """
-    return " (lowest validation NLL)" if len(betas) > 1 and number == best_replica(valid_nll) else ""
+def with_replicas(model: api.Model, wanted: str) -> api.Model:
+    """The model with the replicas of an option: all of them, the best, or one."""
+    if wanted == "all":
+        return model
+    if wanted != "best" and not wanted.isdecimal():
+        raise ConfigError(f"--replica {wanted} is not possible; it must be all, best, or a number from 0")
+    return model.only("best" if wanted == "best" else int(wanted))
 
 
 def place_in(run: Path, name: str) -> Path:

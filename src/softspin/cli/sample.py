@@ -26,7 +26,11 @@ def sample(
     run: Run,
     n: Annotated[int, typer.Option("-n", help="Set the number of samples.", min=1, max=1_000_000)] = 64,
     out: Annotated[
-        Path | None, typer.Option(help="Write a .png grid of images or a .npy array.", show_default="RUN/samples.png")
+        Path | None,
+        typer.Option(
+            help="Write a .png grid of images or a .npy array.",
+            show_default="RUN/samples.png; clamped.png with --clamp",
+        ),
     ] = None,
     clamp: Annotated[
         str | None,
@@ -43,7 +47,7 @@ def sample(
 ) -> None:
     """Sample the prior and decode: pixel probabilities as a picture or an array (n, *image shape)."""
     model = open_model(run, which, device)
-    out = out or place_in(run, "samples.png")
+    out = out or place_in(run, "samples.png" if clamp is None else "clamped.png")
     check_ending(out, (".png", ".npy"))
     check_not_data(out, model)
     number, drawn = choose_replica(model, replica), picture_shape(model, shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from pathlib import Path
 from typing import Annotated, Any
@@ -96,11 +97,13 @@ def train(
         chosen = make_config(flags, sets or [], config, profile)
         if epochs is not None and "steps" in chosen.given:
             raise typer.BadParameter(f"steps = {chosen.steps} is given too; give one of them", param_hint="--epochs")
-        run = world().call(lambda: new_folder(folder, chosen))
     options: dict[str, Any] = {"epochs": epochs, "minutes": minutes, "init_from": init_from, "resume": resume}
     names = [*(loggers or []), *(["tensorboard"] if tensorboard else [])]
     options["shape"] = None if shape is None else parse_shape(shape)
-    run_training(chosen, run, loggers=list(dict.fromkeys(names)), json=json, **options)
+    with contextlib.ExitStack() as held:
+        if not resume:
+            run = world().call(lambda: held.enter_context(new_folder(folder, default_folder(chosen))))
+        run_training(chosen, run, loggers=list(dict.fromkeys(names)), json=json, **options)
 
 
 def _config_of(run: Path, flags: Flags, sets: list[str]) -> Config:
@@ -108,15 +111,15 @@ def _config_of(run: Path, flags: Flags, sets: list[str]) -> Config:
     return resumed_config(run, flags, sets)
 
 
-def new_folder(folder: Path | None, config: Config) -> Path:
+def new_folder(folder: Path | None, default: Path) -> contextlib.AbstractContextManager[Path]:
     """The directory of a new run. A directory given by name gets no number, and no run is overwritten."""
     if folder is None:
-        return free_folder(default_folder(config))
+        return free_folder(default)
     if (folder / RUN).exists():
         raise RunError(f"{folder} already holds a run; {resume_hint(folder)}, or choose another directory")
     if folder.exists() and not folder.is_dir():
         raise RunError(f"{folder} is a file; a run needs a directory")
-    return folder
+    return contextlib.nullcontext(folder)
 
 
 def run_training(config: Config, folder: Path, *, json: bool = False, **options: Any) -> list[ResultRow]:

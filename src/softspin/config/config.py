@@ -374,7 +374,10 @@ _init_by_current_names = Config.__init__
 
 
 @functools.wraps(_init_by_current_names)
-def _init(self: Config, **settings: Any) -> None:
+def _init(self: Config, *unnamed: Any, **settings: Any) -> None:
+    if unnamed:
+        what = f"{short_text(unnamed[0])} has no name"
+        raise ConfigError(f"{what}; settings are given by name: softspin.Config(data='digits', steps=500)")
     settings = current_names(settings, RENAMED_SETTINGS, error=ConfigError)
     profile = settings.pop("profile", None)
     _remember(self, frozenset(settings) - {"part_settings"}, profile)

@@ -19,7 +19,10 @@ Inside = Annotated[float, Rule("a number above 0 and below 1", lambda v: 0 < v <
 Clamp = Annotated[float, Rule("0 (exact) or small, such as 1e-7 (the authors' program)", lambda v: 0 <= v < 0.5)]
 Seeds = Annotated[
     tuple[Natural, ...],
-    Rule("one or more different integers from 0 to 2147483647, as in 0-4", lambda v: 0 < len(v) == len(set(v))),
+    Rule(
+        "one or more different integers from 0 to 2147483647, as in 0-4 or (0, 1, 2)",
+        lambda v: 0 < len(v) == len(set(v)),
+    ),
 ]
 Betas = Annotated[
     tuple[Positive, ...], Rule("different finite numbers above 0, as in 20,30,40", lambda v: len(v) == len(set(v)))

@@ -105,6 +105,9 @@ def load(
         DataError: Files are missing, corrupt, too large, or cannot be downloaded.
         MissingExtraError: The data set needs a package that is not installed.
     """
+    if not isinstance(name_or_path, str | os.PathLike):
+        what = f"a data set is loaded by its name or path, not by a {type(name_or_path).__name__}"
+        raise DataError(f"{what}; images in memory are for softspin.data.from_arrays")
     if is_path(name_or_path):
         return _read(Path(name_or_path).expanduser(), limit, split)
     name = os.fspath(name_or_path)

@@ -117,7 +117,14 @@ def _read_csv(path: Path, limit: float | None) -> dict[str, Images]:
         header = not all(_is_number(name) for name in names)
         if not header:
             stream.seek(0)
-        table = np.loadtxt(stream, delimiter=separator, dtype=np.float64, ndmin=2, comments=None)
+        start = stream.tell()
+        if not any(line.strip() for line in stream):
+            raise DataError(f"{path} has no lines of numbers; write one image per line")
+        stream.seek(start)
+        try:
+            table = np.loadtxt(stream, delimiter=separator, dtype=np.float64, ndmin=2, comments=None)
+        except ValueError as error:
+            raise DataError(f"cannot read {path}: {_bad_line(path, separator, header) or one_line(error)}") from error
     labeled = [number for number, name in enumerate(names) if header and is_label(name)]
     if len(labeled) > 1:
         raise DataError(f"{path} has {len(labeled)} columns of labels; keep one")
@@ -148,6 +155,24 @@ def _by_part(arrays: Mapping[str, NDArray[Any]], path: Path) -> dict[str, Images
         part: Images(arrays[name], arrays[keys.labels[part]] if part in keys.labels else None)
         for part, name in keys.images.items()
     }
+
+
+def _bad_line(path: Path, separator: str, header: bool) -> str | None:
+    """Which line of a table of text is wrong, and why; None if each line has as many numbers as the first."""
+    width = None
+    with path.open(encoding="utf-8-sig", newline="") as stream:
+        for number, line in enumerate(stream, 1):
+            values = line.strip().split(separator)
+            if (header and number == 1) or values == [""]:
+                continue
+            width = width or len(values)
+            if len(values) != width:
+                return f"line {number} has {len(values)} values, those before it {width}; each line is one image"
+            for column, value in enumerate(values, 1):
+                if not _is_number(value):
+                    what = f"'{value.strip()}' is not a number" if value.strip() else "a value is missing"
+                    return f"line {number}, column {column}: {what}; write numbers, separated by commas"
+    return None
 
 
 def _is_number(text: str) -> bool:

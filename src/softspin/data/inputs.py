@@ -58,6 +58,8 @@ def as_array(part: str, values: Any) -> Images:
 
 def tensor_array(tensor: Tensor) -> NDArray[Any]:
     """A tensor of any dtype, device and layout as an array; bfloat16, which NumPy lacks, becomes float32."""
+    if tensor.is_meta:
+        raise DataError("a tensor on the device 'meta' has no values; give one on a CPU or GPU")
     plain = tensor.detach().to_dense() if tensor.layout != torch.strided else tensor.detach()
     plain = plain.cpu().resolve_conj().resolve_neg()
     if plain.is_floating_point() and plain.dtype not in (torch.float16, torch.float32, torch.float64):
@@ -185,7 +187,8 @@ def _nested(part: str, values: Any) -> NDArray[Any]:
     try:
         return np.asarray(values)
     except (ValueError, TypeError, RuntimeError) as error:
-        raise ShapeError(f"{part} is not a regular array of shape (images, ...): {one_line(error)}") from error
+        why = "its images have different sizes" if "inhomogeneous" in str(error) else one_line(error)
+        raise ShapeError(f"{part} is not a regular array of shape (images, ...): {why}") from error
 
 
 def parse_shape(text: str) -> tuple[int, ...]:

@@ -32,6 +32,9 @@ OMNIGLOT_VALID = 1_345
 # What numpy raises for a file that is truncated, corrupt, pickled, or of another format.
 UNREADABLE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError)
 
+TRUNCATED = ("EOF: ", "EOFError", "No data left", "cannot reshape", "Failed to read all data", "mmap length")
+"""How numpy begins its messages about a file that is too short."""
+
 
 def read_npz(path: Path, keys: Sequence[str]) -> list[NDArray[Any]]:
     """Read the named arrays of a .npz file; pickled objects are rejected."""
@@ -142,4 +145,7 @@ def one_line(error: BaseException) -> str:
     """Message of an error without line breaks; its type if the message is empty."""
     if isinstance(error, ValueError) and "pickle" in str(error):  # numpy's message suggests unsafe loading
         return "not a plain NumPy file; pickled objects are never loaded"
-    return " ".join(str(error).split()) or type(error).__name__
+    text = " ".join(str(error).split()) or type(error).__name__
+    if text.startswith(TRUNCATED):
+        return "the file ends too early: it is empty, damaged, or was not written to its end"
+    return text

@@ -143,4 +143,4 @@ class OverlapRelaxation(Relaxation):
 
 def _check_steps(steps: int) -> None:
     if not isinstance(steps, Integral) or steps < 1:
-        raise SupportError(f"{steps!r} mean-field steps; at least 1 is needed (the paper uses 5)")
+        raise SupportError(f"{steps!r} mean-field steps; it must be a whole number from 1 (the paper uses 5)")

@@ -176,7 +176,7 @@ class SmoothedBernoulli(Distribution):
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         """Draw zeta alone, as in `torch.distributions`. Prefer :meth:`draw`, which keeps the log densities."""
-        return self.draw(tuple(sample_shape)).zeta
+        return self.draw(sample_shape).zeta
 
     def soft_bits(self, zeta: Tensor) -> SoftBits:
         """Compute the soft bits of given values.

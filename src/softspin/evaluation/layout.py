@@ -79,6 +79,31 @@ def as_pictures(images: Tensor, shape: tuple[int, ...]) -> Tensor:
     return images.reshape(-1, height, width, channels)
 
 
+def planes(shape: tuple[int, ...]) -> tuple[int, int, int, Tensor]:
+    """An image of any shape as one black and white picture, with its channels one below the other.
+
+    >>> height, width, channels, order = planes((1, 2, 3))
+    >>> height, width, channels, order.tolist()
+    (2, 3, 1, [0, 1, 2, 3, 4, 5])
+    >>> planes((16, 12, 3))[:3], planes((3, 16, 12))[:3], planes((784,))[:3]
+    ((48, 12, 3), (48, 12, 3), (28, 28, 1))
+
+    Args:
+        shape: Shape of an image.
+
+    Returns:
+        Height, width, channels, and the order of its pixels, `(pixels,)`.
+    """
+    order = torch.arange(math.prod(shape))
+    if len(shape) > 2:
+        shape = tuple(size for size in shape if size > 1) or (1,)
+    if len(shape) == 1:
+        return *rectangle(shape[0]), 1, order
+    if len(shape) == 3 and (shape[2] == COLORS or _channels_last(shape)):
+        order, shape = order.reshape(shape).permute(2, 0, 1).flatten(), (shape[2], *shape[:2])
+    return math.prod(shape[:-1]), shape[-1], math.prod(shape[:-2]), order
+
+
 def _channels_last(shape: tuple[int, ...]) -> bool:
     """Whether the last of three dimensions is that of two or four channels."""
     return len(shape) == 3 and shape[2] in (2, 4) and shape[2] < min(shape[:2])

@@ -199,6 +199,8 @@ def _curve(
     axis.grid(alpha=0.3)
     axis.tick_params(labelsize=8)
     axis.locator_params(axis="x", integer=True)
+    axis.ticklabel_format(axis="x", style="plain")  # 200000, not 2 with 1e5 in a corner
+    axis.ticklabel_format(axis="y", useOffset=False)  # 0.9998, not -2e-4 with +1 in a corner
 
 
 def couplings(model: DiscreteVAE, path: StrPath, *, replica: int = 0) -> Path:

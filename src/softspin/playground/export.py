@@ -20,12 +20,13 @@ from softspin.model import DiscreteVAE
 from softspin.nets import Affine
 
 
-def export(net: DiscreteVAE, replica: int) -> dict[str, Any]:
+def export(net: DiscreteVAE, replica: int, order: Tensor) -> dict[str, Any]:
     """Export one replica.
 
     Args:
         net: The model.
         replica: Which replica, counted from 0.
+        order: Order of the pixels on the page, `(pixels,)`.
 
     Returns:
         Plain data for a page to encode, decode and sample. The networks map bits to logits.
@@ -39,12 +40,13 @@ def export(net: DiscreteVAE, replica: int) -> dict[str, Any]:
     encoder = []
     for one in nets:
         first, *rest = one.affine_layers(replica)
-        seen = first.weight[: len(mean)]  # the rows of the image; earlier bits are not centered
-        encoder.append([Affine(first.weight, first.bias - mean @ seen), *rest])
+        seen, bits = first.weight[: len(mean)], first.weight[len(mean) :]  # earlier bits are not centered
+        encoder.append([Affine(torch.cat([seen[order], bits]), first.bias - mean @ seen), *rest])
     *before, last = decoder.affine_layers(replica)
+    last = net.likelihood.with_constant(last)
     return {
         "encoder": [packed_net(layers) for layers in encoder],
-        "decoder": packed_net([*before, net.likelihood.with_constant(last)]),
+        "decoder": packed_net([*before, Affine(last.weight[:, order], last.bias[order])]),
         "prior": _prior(net, replica),
         "smoothing": _smoothing(net, replica),
     }

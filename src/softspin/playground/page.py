@@ -10,10 +10,11 @@ from typing import Any
 
 from torch import Tensor
 
+from softspin import __version__
 from softspin.playground.export import spread
 from softspin.playground.payload import MAX_BYTES, payload
 from softspin.playground.stored import migrated
-from softspin.project import HOME
+from softspin.project import DOCUMENTATION, home
 from softspin.trained import Model
 
 TEMPLATE = Path(__file__).with_name("template")
@@ -32,7 +33,6 @@ def page(
     count: int = 24,
     unseen: bool = True,
     max_bytes: int = MAX_BYTES,
-    home: str | None = HOME,
 ) -> str:
     """Build the page of a model.
 
@@ -44,7 +44,6 @@ def page(
         count: Number of images on the page.
         unseen: Whether the images were not used in training.
         max_bytes: Maximum size of the replicas on the page. The first one is always there.
-        home: Address that the page links to as the project's; None for no link.
 
     Returns:
         The page as HTML.
@@ -54,7 +53,7 @@ def page(
         ConfigError: The page does not support the networks.
     """
     some = images[list(spread(len(images), count))]
-    return render(payload(model, some, replica=replica, max_bytes=max_bytes, unseen=unseen, home=home))
+    return render(payload(model, some, replica=replica, max_bytes=max_bytes, unseen=unseen))
 
 
 def render(data: dict[str, Any]) -> str:
@@ -73,10 +72,18 @@ def render(data: dict[str, Any]) -> str:
     parts = {
         "title": html.escape(f"softspin: {', '.join(data['replicas'][0]['headline'][:3])}"),
         "style": _read("style.css"),
+        "project": _link("softspin"),
+        "made": f"Made with {_link(f'softspin {__version__}')}. {DOCUMENTATION if home() is None else ''}".rstrip(),
         "script": "\n".join(_read(f"{name}.js") for name in SCRIPTS),
         "model": json.dumps(data, allow_nan=False).replace("<", "\\u003c"),  # so no text can end the script element
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _read("page.html"))
+
+
+def _link(name: str) -> str:
+    """A link to the project, or its name alone if it has no address."""
+    address = home()
+    return f"<b>{name}</b>" if address is None else f'<a href="{html.escape(address)}" rel="noopener">{name}</a>'
 
 
 def _read(name: str) -> str:

@@ -11,13 +11,12 @@ import torch
 from torch import Tensor
 
 from softspin.errors import SupportError
-from softspin.evaluation.layout import rectangle
+from softspin.evaluation.layout import planes
 from softspin.evaluation.running import evaluating
 from softspin.formatting import number, replica_name
 from softspin.playground.export import export, packed, packed_bits
 from softspin.playground.facts import facts, headline
 from softspin.playground.stored import VERSION
-from softspin.project import HOME
 from softspin.trained import Model
 
 MAX_BYTES = 16_000_000
@@ -31,7 +30,6 @@ def payload(
     replica: int | None = None,
     max_bytes: int = MAX_BYTES,
     unseen: bool = True,
-    home: str | None = HOME,
 ) -> dict[str, Any]:
     """Collect the data of a page.
 
@@ -41,7 +39,6 @@ def payload(
         replica: The only replica to include, counted from 0; None for all that fit, lowest validation NLL first.
         max_bytes: Maximum size of the replicas. The first one is always included.
         unseen: Whether the images were not used in training.
-        home: Address of the project for the page's link; None for no link.
 
     Returns:
         Plain data.
@@ -50,21 +47,19 @@ def payload(
         SupportError: There is no such replica, or the page does not support the model.
         ConfigError: The page does not support the networks.
     """
-    height, width = math.prod(model.shape[:-1]), model.shape[-1]
-    if len(model.shape) == 1:
-        height, width = rectangle(width)
+    height, width, channels, order = planes(model.shape)
     return {
         "version": VERSION,
-        "home": home,
         "unseen": unseen,
         "height": height,
         "width": width,
+        "channels": channels,
         "count": len(images),
-        "images": packed_bits(images),
+        "images": packed_bits(images[:, order]),
         "groups": len(model.net.encoder),
         "bits": model.net.bits_per_group,
         "trained": model.net.replicas,
-        "replicas": _replicas(model, images[0], replica, max_bytes),
+        "replicas": _replicas(model, images[0], order, replica, max_bytes),
     }
 
 
@@ -75,7 +70,7 @@ def ranked(model: Model) -> Sequence[int]:
     return sorted(range(model.net.replicas), key=lambda replica: losses[replica])
 
 
-def answers(model: Model, image: Tensor, replica: int) -> dict[str, Any]:
+def answers(model: Model, image: Tensor, order: Tensor, replica: int) -> dict[str, Any]:
     """Results of PyTorch for an image `(pixels,)`: most likely bits and their logits, pixels, energy and fields."""
     net = model.net
     x = image.to(net.mean).expand(net.replicas, 1, -1)
@@ -90,22 +85,22 @@ def answers(model: Model, image: Tensor, replica: int) -> dict[str, Any]:
         return {
             "bits": packed_bits(z[replica, 0]),
             "logits": packed(torch.cat(logits)),
-            "pixels": packed(net.likelihood.mean(net.decode(z))[replica, 0, 0]),
+            "pixels": packed(net.likelihood.mean(net.decode(z))[replica, 0, 0, order]),
             "fields": packed(prior.field(z)[replica, 0, 0]),
             "energy": prior.energy(z)[replica, 0, 0].item(),
         }
 
 
-def _replicas(model: Model, image: Tensor, only: int | None, max_bytes: int) -> list[dict[str, Any]]:
+def _replicas(model: Model, image: Tensor, order: Tensor, only: int | None, max_bytes: int) -> list[dict[str, Any]]:
     """The requested replica, or as many as fit. If there is a choice, diverged replicas are left out."""
     if only is not None:
         model.choose_replica(only)
-        return [_one(model, image, only)]
+        return [_one(model, image, order, only)]
     found: list[dict[str, Any]] = []
     size, problem = 0, None
     for replica in ranked(model):
         try:
-            one = _one(model, image, replica)
+            one = _one(model, image, order, replica)
         except SupportError as error:
             problem = problem or error
             continue
@@ -119,14 +114,14 @@ def _replicas(model: Model, image: Tensor, only: int | None, max_bytes: int) -> 
     return found
 
 
-def _one(model: Model, image: Tensor, replica: int) -> dict[str, Any]:
+def _one(model: Model, image: Tensor, order: Tensor, replica: int) -> dict[str, Any]:
     return {
         "number": replica,
         "name": _name(model, replica),
         "headline": headline(model, replica),
         "facts": facts(model, replica),
-        **export(model.net, replica),
-        "check": answers(model, image, replica),
+        **export(model.net, replica, order),
+        "check": answers(model, image, order, replica),
     }
 
 

@@ -7,7 +7,6 @@ import re
 from typing import Any
 
 from softspin.errors import DataError
-from softspin.project import HOME
 
 VERSION = 2
 """Version of the data of a page. Version 1 had one replica and no version."""
@@ -62,4 +61,4 @@ def migrated(data: dict[str, Any]) -> dict[str, Any]:
     except KeyError as error:
         raise DataError(f"the data of this page have no {error}; write the page again from its run") from None
     common = {key: value for key, value in data.items() if key not in (*_OF_A_REPLICA, "rbm")}
-    return {"version": VERSION, "home": HOME, **common, "replicas": [replica]}
+    return {"version": VERSION, **common, "replicas": [replica]}

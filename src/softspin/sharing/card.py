@@ -16,7 +16,7 @@ from softspin.formatting import (
     result_line,
     result_sentence,
 )
-from softspin.project import HOME, install_hint
+from softspin.project import home, install_hint
 from softspin.records import DataRecord, ModelRecord
 
 FAMILIES = {"dvae": "DVAE", "dvae++": "DVAE++", "dvae#": "DVAE#"}
@@ -171,7 +171,7 @@ def _provenance(record: ModelRecord) -> dict[str, str]:
 
 def _use(custom: Sequence[str]) -> str:
     nets = "".join(f", {part}={part}" for part in custom)
-    name = "softspin" if HOME is None else f"[softspin]({HOME})"
+    name = "softspin" if home() is None else f"[softspin]({home()})"
     return (
         f"To install {name}, {install_hint()}.\n\n"
         "```python\nimport softspin\n\n"

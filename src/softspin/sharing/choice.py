@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Literal
 
 from softspin.config import Config
 from softspin.errors import SharingError
 from softspin.model import DiscreteVAE, restore
-from softspin.records import ModelRecord
+from softspin.records import ModelRecord, best_replica
 
 
 def one_replica(
@@ -52,20 +51,3 @@ def one_replica(
     state = net.state_dict()
     rows = {name: value[number : number + 1] if net.is_replicated(name) else value for name, value in state.items()}
     return restore(alone, rows, record.data.shape), alone, own
-
-
-def best_replica(valid_nll: Sequence[float | None]) -> int | None:
-    """The replica with the lowest validation NLL.
-
-    Args:
-        valid_nll: Validation NLL of each replica, None where it is unknown.
-
-    Returns:
-        Its number; None if none is known.
-
-    Example:
-        >>> best_replica([None, 84.2, 83.9]), best_replica([None])
-        (2, None)
-    """
-    known = [(nll, number) for number, nll in enumerate(valid_nll) if nll is not None]
-    return min(known)[1] if known else None

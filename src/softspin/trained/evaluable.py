@@ -64,7 +64,8 @@ class Evaluable(Shareable):
 
         Returns:
             Mean over images with its standard error, and the interval that follows from that of log Z: floats for one
-            replica, tensors `(R,)` for several. `nll_per_image` has the NLL of every image, `(N,)` or `(R, N)`.
+            replica, tensors `(R,)` for several; `model.only("best").nll(x)` is that of one. `nll_per_image` has the NLL
+            of every image, `(N,)` or `(R, N)`.
 
         Raises:
             ShapeError: The images do not have the model's number of pixels, there are none, or `log_z` does not have

@@ -16,9 +16,9 @@ from softspin.custom_nets import Encoder
 from softspin.errors import ConfigError, DeviceError, SharingError, SupportError
 from softspin.formatting import replica_name
 from softspin.model import DiscreteVAE
-from softspin.records import ModelRecord, ResultRow
+from softspin.records import ModelRecord, ResultRow, best_replica
 from softspin.sharing import files, hub
-from softspin.sharing.choice import best_replica, one_replica
+from softspin.sharing.choice import one_replica
 from softspin.sharing.metadata import file_name
 
 ReplicaChoice = int | Literal["best"] | None

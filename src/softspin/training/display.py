@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from softspin.formatting import duration, replica_name, result_line, structure_text
+from softspin.formatting import duration, mark_best, replica_name, result_line, structure_text
 from softspin.records import ResultRow
 from softspin.training.callbacks import RunStart
 from softspin.training.progress import FirstSteps, Lines, to_stderr, to_stdout
@@ -32,6 +32,7 @@ class Display:
         self._steps: Bar | Lines | None = None
         self._first: FirstSteps | None = None
         self._folder, self._last = Path(), 0
+        self._betas: Sequence[float] = ()
 
     def start(self, run: RunStart) -> None:
         """Write what is trained, and how long it will take."""
@@ -40,6 +41,7 @@ class Display:
         from softspin.training.bar import Bar, shows_bars
 
         self._folder, self._last = run.folder, run.config.steps
+        self._betas = run.config.betas
         if shows_bars(self._console):
             self._steps = Bar(self._console, self._last)
         else:
@@ -73,8 +75,10 @@ class Display:
     def finish(self, rows: Sequence[ResultRow], files: Sequence[Path]) -> None:
         """Write the result, below the bar."""
         self.close()
-        for row in rows:
-            self._write((f"{replica_name(row)}: " if len(rows) > 1 else "") + result_line(row))
+        valid = [row.valid_nll for row in rows]
+        for number, row in enumerate(rows):
+            name = f"{replica_name(row)}{mark_best(valid, self._betas, number)}: " if len(rows) > 1 else ""
+            self._write(name + result_line(row))
         self._write(f"written: {self._folder}/ with {', '.join(path.name for path in files)}")
 
     def close(self) -> None:

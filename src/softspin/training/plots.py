@@ -21,7 +21,7 @@ SAMPLES, IMAGES = 64, 20
 
 
 class PlotCallback:
-    """A callback that draws the first replica after each validation, and all replicas at the end.
+    """A callback that draws the first replica after each validation, and one replica at the end; curves are of all.
 
     Args:
         trainer: Trainer of the run.
@@ -43,31 +43,34 @@ class PlotCallback:
             z = update.sampler.samples(update.sampler_state)
             self._draw(z[:, :: max(1, z.shape[1] // SAMPLES)][:, :SAMPLES])
 
-    def draw_best(self, sample_bits: Callable[[int], Tensor]) -> None:
-        """Draw the best parameters.
+    def draw_best(self, sample_bits: Callable[[int], Tensor], replica: int) -> None:
+        """Draw the best parameters of one replica.
 
         Args:
-            sample_bits: Draws so many samples `(n, D)` of the prior.
+            sample_bits: Draws so many samples `(n, D)` of its prior.
+            replica: Its number.
         """
         try:
             z = sample_bits(SAMPLES)
         except Exception as error:
             self._complain(error)
         else:
-            self._draw(z.expand(self.trainer.engine.model.replicas, *z.shape))
+            self._draw(z.expand(self.trainer.engine.model.replicas, *z.shape), replica)
 
-    def _draw(self, z: Tensor) -> None:
+    def _draw(self, z: Tensor, replica: int = 0) -> None:
         started = time.monotonic()
         trainer, model = self.trainer, self.trainer.engine.model
         folder, shape = trainer.folder, trainer.data.shape
         labels = [replica_name(replica) for replica in trainer.config.replicas]
         drawings: list[Callable[[], Path]] = [
-            lambda: pictures.samples(model, z, shape, folder / "samples.png"),
-            lambda: pictures.reconstructions(model, trainer.data.test[:IMAGES], shape, folder / "reconstructions.png"),
+            lambda: pictures.samples(model, z, shape, folder / "samples.png", replica=replica),
+            lambda: pictures.reconstructions(
+                model, trainer.data.test[:IMAGES], shape, folder / "reconstructions.png", replica=replica
+            ),
             lambda: pictures.curves(
                 _curves(folder), folder / "curves.png", labels=labels, sampler=trainer.config.sampler
             ),
-            lambda: pictures.couplings(model, folder / "couplings.png"),
+            lambda: pictures.couplings(model, folder / "couplings.png", replica=replica),
         ]
         self.paths = []
         for draw in drawings:

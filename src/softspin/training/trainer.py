@@ -48,6 +48,7 @@ from softspin.training.results import (
     check_same,
     describe,
     image_counter,
+    read_result,
     read_run,
     result_rows,
     write_json,
@@ -118,7 +119,7 @@ class Trainer:
         """Train to the end, and evaluate the best parameters on the test set.
 
         Args:
-            resume: Resume the run in the folder from its last checkpoint.
+            resume: Resume the run in the folder from its last checkpoint. A finished run keeps its result.
 
         Returns:
             A row for each replica: its test NLL with error bars.
@@ -135,6 +136,9 @@ class Trainer:
         with self.world.quiet(), termination_raises(), self.world.guard(), contextlib.ExitStack() as held:
             check_same_run(self.world, self.config, self.data)
             self._load(self.world.call(lambda: self._open(resume, held)))
+            if resume and (rows := self.world.call(self._existing_result)) is not None:
+                self.engine.model.load_state_dict(self.best.tensors)
+                return rows
             if self.init_from is not None and not resume:  # the prior is not uniform, so its log Z is not known
                 path = self.config.validation_temperatures, self.config.validation_chains
                 self.engine.set_log_z(self.world.call(lambda: self._log_z(*path).value))
@@ -182,6 +186,18 @@ class Trainer:
         )
         write_json(self.folder / RUN, run.to_json())
         return None
+
+    def _existing_result(self) -> list[ResultRow] | None:
+        """The result of a run that is finished, which is not evaluated again; None if it has no valid one."""
+        if self.engine.steps < self.config.steps and not self._has_stalled:
+            return None
+        try:
+            rows = read_result(self.folder)
+        except RunError:  # damaged: the test is repeated, and writes it again
+            return None
+        if rows is not None and (warn := getattr(self.callback, "warn", None)) is not None:
+            warn(f"the run is finished, and its result is kept; to evaluate it again: softspin evaluate {self.folder}")
+        return rows
 
     def _loop(self, journal: Journal | None) -> None:
         every, last = self.config.intervals, self.config.steps

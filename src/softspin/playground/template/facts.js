@@ -5,7 +5,8 @@ const COUNT_OF = ["", "one", "two", "three", "four", "five", "six", "seven", "ei
 // Texts that are the same for all replicas.
 function startFacts() {
   const { units, groups, prior, height, width } = model;
-  $("lead").textContent = `A trained discrete VAE that runs in this page: ${height} x ${width} pixels to ${units} bits, and back. `
+  const planes = data.channels > 1 ? `, ${data.channels} channels one below the other,` : "";
+  $("lead").textContent = `A trained discrete VAE that runs in this page: ${height} x ${width} pixels${planes} to ${units} bits, and back. `
     + "Draw something, flip bits, or sample from its prior.";
   $("strip-words").textContent = data.unseen ? "Test images, not used in training."
     : "Images of another data set than the model's; some of them may have been used in training.";
@@ -18,7 +19,6 @@ function startFacts() {
     : "One square for each pair of bits; each coupling is there twice, mirrored. Empty squares have no coupling.";
   $("heat").setAttribute("aria-label", `Heat map of the couplings, ${prior.sides ? "left bits down, right bits across" : "all bits down and across"}; arrow keys move`);
   if (groups > 1) $("groups-words").textContent = ` The encoder computes them in ${COUNT_OF[groups] || groups} groups, each from the image and the groups before it.`;
-  if (data.home) $("home").href = data.home;
 }
 
 // Facts about the replica that is shown.
