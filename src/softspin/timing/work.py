@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from softspin.config import Config
+from softspin.kernels.draw import FAMILIES
 from softspin.methods.discrete_kl import DiscreteKL
 from softspin.methods.gaussian_integral import GaussianIntegral
 from softspin.methods.relaxed import Overlap
@@ -25,10 +26,12 @@ PROBES = {
     "population": "latency",
     "sweeps": "sampler",
     "products": "products",
+    "pixel_products": "products",
     "tf32_products": "products",
     "prior_products": "products",
     "activations": "traffic",
     "soft_bits": "traffic",
+    "soft_bits_by_kernel": "traffic",
     "parameters": "traffic",
     "chain_sweeps": "sampler",
     "anneals": "latency",
@@ -93,12 +96,17 @@ def step_work(config: Config, data: DataSizes) -> StepWork:
     rows = images * config.importance_samples
     nets = _nets(config, data.pixels)
     products = activations = 0.0
+    # The last layer of the decoder is part of the operation that computes the likelihood.
+    pixel_products = 6 * rows * (shape.width if shape.layers else units) * data.pixels
     for net in nets:
         # Each product has two more in the backward pass, but images need no gradient.
         products += 4 * images * net.image_weights + 6 * (rows if net.per_sample else images) * net.weights
         activations += (rows if net.per_sample else images) * net.activations
     couplings = (units / 2) ** 2
+    smoothing = getattr(method, "smoothing", None)
     overlap, integral = issubclass(method, Overlap), issubclass(method, GaussianIntegral)
+    # The terms of a discrete KL are computed without a kernel, whatever the smoothing.
+    by_kernel = overlap and smoothing is not None and smoothing.name in FAMILIES
     iterations = 2 * config.mean_field_steps if overlap else 4 if integral else 0
     return StepWork(
         main={
@@ -112,10 +120,17 @@ def step_work(config: Config, data: DataSizes) -> StepWork:
             "population": 40 * (config.sampler == "pa"),
         },
         shared={
-            "tf32_products" if config.tf32 else "products": products,
+            **(
+                {"tf32_products": products}
+                if config.tf32
+                else {
+                    "products": products - pixel_products,
+                    "pixel_products": pixel_products,
+                }
+            ),
             "prior_products": 2 * rows * couplings * iterations,
             "activations": ACTIVATION_PASSES * activations,
-            "soft_bits": SOFT_BIT_PASSES * rows * units,
+            "soft_bits_by_kernel" if by_kernel else "soft_bits": SOFT_BIT_PASSES * rows * units,
             "parameters": PARAMETER_PASSES * replicas * (sum(net.parameters for net in nets) + couplings),
             "chain_sweeps": 4 * replicas * config.chains * config.sweeps * couplings,
         },
