@@ -60,8 +60,8 @@ def test_products_are_those_that_torch_counts(structure: str, k: int) -> None:
     engine = Engine(config, build(config, data.spec), data, torch.device("cpu"))
     with FlopCounterMode(display=False) as counter:
         engine.step()
-    work = step_work(config, DataSizes(784, 4, 4, 4))
-    assert counter.get_total_flops() == pytest.approx(work.shared["products"], rel=0.1)
+    work = step_work(config, DataSizes(784, 4, 4, 4)).shared
+    assert counter.get_total_flops() == pytest.approx(work["products"] + work["pixel_products"], rel=0.1)
 
 
 def test_amounts_grow_with_the_settings() -> None:
@@ -70,11 +70,11 @@ def test_amounts_grow_with_the_settings() -> None:
     assert other.sampler == one.sampler
     assert all(other.shared[name] == pytest.approx(3 * value) for name, value in one.shared.items())
     fast = step_work(Config(data="mnist", tf32=True), MNIST).shared
-    assert fast["tf32_products"] == one.shared["products"]
-    assert "products" not in fast
+    assert fast["tf32_products"] == one.shared["products"] + one.shared["pixel_products"]
+    assert not {"products", "pixel_products"} & fast.keys()
     assert step_work(Config(data="mnist", sweeps=80), MNIST).sampler["sweeps"] == 2 * one.sampler["sweeps"]
     small = step_work(Config(data="mnist", batch_size=100), DataSizes(784, 10, 10, 10))
-    assert small.shared["soft_bits"] == one.shared["soft_bits"] / 10
+    assert small.shared["soft_bits_by_kernel"] == one.shared["soft_bits_by_kernel"] / 10
 
 
 def test_every_amount_has_a_probe() -> None:
