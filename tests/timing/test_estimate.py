@@ -12,7 +12,7 @@ from softspin.config import Config
 from softspin.data import load
 from softspin.formatting import duration
 from softspin.timing import Estimate, Estimator, machine, probes, sizes_of
-from softspin.timing.estimate import PAPER_SIZES, SCALED_SPREAD, data_sizes
+from softspin.timing.estimate import OUTPUT, PAPER_SIZES, SCALED_SPREAD, data_sizes
 from softspin.timing.model import load_model
 from softspin.timing.probes import Probes
 from softspin.timing.work import DataSizes
@@ -43,6 +43,13 @@ def test_the_time_of_a_run_is_the_sum_of_its_parts() -> None:
     assert seconds(config.replace(report_every=99)) < all_steps  # without AIS
     assert seconds(config.replace(test_samples=8000)) > all_steps
     assert seconds(config, data=DataSizes(784, 50_000, 10_000, 100)) < all_steps
+
+
+def test_frequent_validations_cost_their_pictures_and_checkpoints() -> None:
+    """Of a tiny model, which has an exact log Z and little else to compute, these take most of the time."""
+    config = Config(data="digits8x8", groups=1, bits_per_group=16, layers=1, width=20, steps=1000, report_every=1000)
+    rare, frequent = (seconds(config.replace(evaluate_every=every)) for every in (1000, 5))
+    assert frequent - rare > 199 * OUTPUT
 
 
 def test_more_work_takes_longer() -> None:
