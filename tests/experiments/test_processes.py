@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from experiments.tables import BROKEN, EXP, POWER, SETTINGS, timeless, write_table
 
-from softspin.errors import UnknownNameError
+from softspin.errors import DataWarning, UnknownNameError
 from softspin.experiments import grid
 from softspin.experiments.cells import Cell, read_cells
 from softspin.experiments.launchers import Ended, Progress
@@ -25,8 +25,9 @@ from softspin.records import ResultRow
 
 STEPS = 300
 """Long enough that a run can be killed in the middle."""
-LONG = [*SETTINGS, "evaluate_every=150", "checkpoint_every=20"]
-"""Fewer validations and checkpoints than in short runs."""
+LONG = [*SETTINGS, "evaluate_every=150", "checkpoint_every=20", "batch_size=50"]
+"""Fewer validations and checkpoints than in short runs, and a batch size of which each run warns."""
+WARNING = "batch_size = 50 is larger than the training set; each step uses all 14 images"
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,8 @@ def serial(cells: list[Cell], tmp_path_factory: pytest.TempPathFactory) -> list[
     """Rows of a grid in one process."""
     place = tmp_path_factory.mktemp("serial")
     options = {"seeds": [0, 1], "steps": STEPS, "settings": LONG, "folder": place / "runs"}
-    assert grid.run(cells, place / "rows.jsonl", **options) == "failed"  # type: ignore[arg-type]
+    with pytest.warns(DataWarning, match=WARNING):
+        assert grid.run(cells, place / "rows.jsonl", **options) == "failed"  # type: ignore[arg-type]
     return in_order(place / "rows.jsonl")
 
 
@@ -127,7 +129,10 @@ def test_rows_equal_those_of_one_process_also_if_a_worker_is_killed(
 
     options = {"seeds": [0, 1], "steps": STEPS, "settings": LONG, "folder": tmp_path / "runs"}
     rows = tmp_path / "rows.jsonl"
-    assert grid.run(cells, rows, **options, launcher=launcher, listener=kill_one) == "failed"  # type: ignore[arg-type]
+    with pytest.warns(UserWarning) as shown:
+        assert grid.run(cells, rows, **options, launcher=launcher, listener=kill_one) == "failed"  # type: ignore[arg-type]
+    (warning,) = [str(one.message) for one in shown]
+    assert warning in {f"{cell.id}: {WARNING}" for cell in cells}, "shown once, though several workers have sent it"
     assert in_order(rows) == serial
     assert [row.ok for row in serial] == [row.cell != BROKEN for row in serial]
     assert len(killed) == 1
@@ -154,6 +159,7 @@ def test_a_driver_may_be_killed_terminated_or_interrupted_and_the_same_command_f
         out, err = started.communicate(timeout=120)
         assert started.returncode == code, out
         assert err.splitlines()[-1] == STOPPING.format(2)
+        assert [line.split(": ", 2)[::2] for line in err.splitlines()[:-1]] == [["warning", WARNING]]
         assert ", from step " in out
         assert out.splitlines()[-1] == f"{reason}; 0 of 4 results in {command.rows}; run the same command to resume"
     code, out, err = command.finish()

@@ -9,6 +9,7 @@ import contextlib
 import fcntl
 import ipaddress
 import os
+import queue
 import secrets
 import shutil
 import signal
@@ -19,7 +20,7 @@ import tempfile
 import termios
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,7 +32,7 @@ from softspin.errors import ConfigError, DeviceError, MissingExtraError, WorkerE
 from softspin.experiments import grid
 from softspin.experiments.cells import Cell, read_cells
 from softspin.experiments.launchers import ray as ray_launcher
-from softspin.experiments.launchers import ray_cluster
+from softspin.experiments.launchers import ray_cluster, ray_task
 from softspin.experiments.launchers.choice import make_launcher
 from softspin.experiments.launchers.ray import capacity, gpu_share
 from softspin.experiments.rows import read_rows
@@ -247,6 +248,27 @@ def test_ctrl_c_saves_a_checkpoint_and_a_killed_worker_is_resumed(
     assert resumed.reason == "the worker was killed by SIGKILL (out of memory?)"
     assert results(tmp_path) == {POWER: serial[POWER]}
     assert hidden_files(tmp_path) == []
+
+
+def test_warnings_of_a_worker_reach_the_driver_before_its_end() -> None:
+    sent: list[ray_task.Message] = []
+
+    def exchange(messages: Sequence[ray_task.Message]) -> list[ray_task.Message]:
+        sent.extend(messages)
+        return []
+
+    class Silent:
+        def send(self, message: ray_task.Message) -> None:
+            """Its answers are in the inbox already."""
+
+    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    warnings = [{"kind": "warning", "text": text} for text in ("a", "b", "a")]
+    progress = [{"kind": "progress", "step": step} for step in (1, 2)]
+    ended = {"kind": "ended", "status": "done", "rows": [], "reason": ""}
+    for answer in (progress[0], *warnings, progress[1], ended):
+        inbox.put((None, answer))
+    assert ray_task._pass_messages(Silent(), {}, inbox, exchange, None, []) == ended  # type: ignore[arg-type]
+    assert sent == [progress[1], *warnings[:2]]
 
 
 def test_runs_that_have_not_begun_are_cancelled_at_the_deadline(
