@@ -6,25 +6,22 @@ Training processes are paused by SIGSTOP at their first checkpoint, so that each
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import ipaddress
 import os
 import queue
 import secrets
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
-import termios
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from experiments.pausing import unread_input, wait_until
 from experiments.tables import BROKEN, EXP, POWER, SETTINGS, timeless, write_table
 
 from softspin import files
@@ -45,8 +42,6 @@ pytest.importorskip("ray")
 STEPS = 60
 IN_IPV6 = b"\0" * 10 + b"\xff\xff"
 """First bytes of an IPv4 address that is written as one of IPv6."""
-PATIENCE = 300.0
-"""Seconds after which a test fails that waits for another process."""
 
 
 class Process(NamedTuple):
@@ -70,15 +65,6 @@ def processes(mark: str) -> list[Process]:
     return found
 
 
-def wait_until(condition: Callable[[], Any], what: str) -> Any:
-    """The first true value of a condition."""
-    give_up = time.monotonic() + PATIENCE
-    while not (value := condition()):
-        assert time.monotonic() < give_up, what
-        time.sleep(0.005)
-    return value
-
-
 def pause_at_checkpoint(mark: str, folder: Path, old: bytes = b"") -> int:
     """Pause the training process of a folder when it has written a checkpoint that is not the old one."""
 
@@ -89,15 +75,6 @@ def pause_at_checkpoint(mark: str, folder: Path, old: bytes = b"") -> int:
     (pid,) = [process.pid for process in processes(mark) if process.trains]
     os.kill(pid, signal.SIGSTOP)
     return pid
-
-
-def unread_input(pid: int) -> int:
-    """Number of bytes in the input of a process that it has not read."""
-    pipe = os.open(f"/proc/{pid}/fd/0", os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        return int(struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4))[0])
-    finally:
-        os.close(pipe)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,10 @@ from softspin.distributions import BipartiteBoltzmann, bipartite
 pytest.importorskip("softspin.kernels.gpu_matmul", reason="Triton is not installed")
 
 
-@pytest.mark.parametrize(("n", "m"), [(1, 1), (3, 40), (33, 5), (100, 100)])
+@pytest.mark.parametrize(
+    ("n", "m"),
+    [(1, 1), (3, 40), (33, 5), (36, 40), pytest.param(100, 100, marks=pytest.mark.slow)],  # slow to interpret
+)
 @pytest.mark.parametrize("batch", [(1,), (2, 17)])
 def test_fields_and_gradients(n: int, m: int, batch: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """The error of a float32 product is about 1e-7 of the norms of its factors."""
