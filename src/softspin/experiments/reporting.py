@@ -53,7 +53,7 @@ class Reporter:
 
 
 class WorkerWarnings:
-    """Repeats warnings of workers in this process. Runs of a grid give many warnings alike, so each text is shown once."""
+    """Repeats warnings of workers in this process, each text once: the runs of a grid give the same ones."""
 
     def __init__(self) -> None:
         self._shown: set[str] = set()

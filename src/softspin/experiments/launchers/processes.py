@@ -96,11 +96,7 @@ class Processes:
             worker, message = self._inbox.get(timeout=seconds)
         except queue.Empty:
             return None
-        if message is not None and message["kind"] == "warning":
-            self._warnings.show(message["text"], self._busy.get(worker))
-            return None
-        if message is not None and message["kind"] == "progress" and worker in self._busy:
-            self._see(Progress(self._busy[worker], message["step"], message["bound"], message["nll"]))
+        if message is not None and self._shows(worker, message):
             return None
         spec = self._busy.pop(worker, None)
         if spec is None:
@@ -124,6 +120,17 @@ class Processes:
         else:
             self._idle.append(worker)
         return ended
+
+    def _shows(self, worker: WorkerProcess, message: dict[str, Any]) -> bool:
+        """Show a warning or the progress of a run; False for any other message."""
+        spec = self._busy.get(worker)
+        if message["kind"] == "warning":
+            self._warnings.show(message["text"], spec)
+        elif message["kind"] == "progress" and spec is not None:
+            self._see(Progress(spec, message["step"], message["bound"], message["nll"]))
+        else:
+            return False
+        return True
 
     def _see(self, progress: Progress) -> None:
         self._work.see(progress)
