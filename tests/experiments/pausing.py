@@ -35,6 +35,21 @@ def unread_input(pid: int) -> int:
         os.close(pipe)
 
 
+def pause(pid: int) -> None:
+    """Stop a process and wait until all its threads have stopped: until then one may still read its input."""
+    os.kill(pid, signal.SIGSTOP)
+    states = Path(f"/proc/{pid}/task").glob
+    wait_until(lambda: all(_state(path) in "TZ" for path in states("*/stat")), "a thread does not stop")
+
+
+def _state(stat: Path) -> str:
+    """Letter of the state of a thread; that of a zombie if it has ended."""
+    try:
+        return stat.read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return "Z"
+
+
 def children(parent: int) -> list[int]:
     """Processes whose parent is this one."""
     found = []
@@ -62,14 +77,14 @@ def pause_at_checkpoints(driver: int, runs: Path, old: Iterable[bytes] = ()) -> 
     """
     before, paused = set(old), {}
 
-    def pause() -> bool:
+    def pause_new() -> bool:
         for path in runs.rglob("last.json"):
             if path.parent not in paused and path.read_bytes() not in before:
                 for pid in children(driver):
                     if str(path.parent / "lock") in _open_files(pid):
-                        os.kill(pid, signal.SIGSTOP)
+                        pause(pid)
                         paused[path.parent] = pid
         return len(paused) == 2
 
-    wait_until(pause, "there are no two checkpoints of runs in training")
+    wait_until(pause_new, "there are no two checkpoints of runs in training")
     return list(paused.values())

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from experiments.pausing import unread_input, wait_until
+from experiments.pausing import pause, unread_input, wait_until
 from experiments.tables import BROKEN, EXP, POWER, SETTINGS, timeless, write_table
 
 from softspin import files
@@ -73,7 +73,7 @@ def pause_at_checkpoint(mark: str, folder: Path, old: bytes = b"") -> int:
 
     wait_until(new_checkpoint, "no checkpoint")
     (pid,) = [process.pid for process in processes(mark) if process.trains]
-    os.kill(pid, signal.SIGSTOP)
+    pause(pid)
     return pid
 
 
