@@ -15,7 +15,8 @@ export OMP_PROC_BIND ?= true
 demo: $(READY)
 	$(BIN)/softspin demo
 
-PYTEST := OMP_PROC_BIND=false OMP_NUM_THREADS=1 TRITON_INTERPRET=1 $(BIN)/pytest -n 2 --dist worksteal
+# PYTHONDONTWRITEBYTECODE, which container images often set, would make each of many processes compile torch again.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_PROC_BIND=false OMP_NUM_THREADS=1 TRITON_INTERPRET=1 $(BIN)/pytest -n 2 --dist worksteal
 
 check: $(READY)
 	$(BIN)/ruff check .

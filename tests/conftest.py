@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
 from gpu import TORCH_WARNINGS
 from torch.distributions import Distribution
 
+from softspin import files
+from softspin.evaluation import pictures
+
 
 @pytest.fixture(autouse=True)
 def distributions_check_their_values() -> None:
     """torch.compile turns validation off permanently for the process; turn it on again for each test."""
     Distribution.set_default_validate_args(True)
+
+
+@pytest.fixture(autouse=True)
+def pictures_are_not_rendered(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most of the time of a short run goes into its pictures. They are composed in all tests, and rendered in some."""
+    if request.node.get_closest_marker("pictures"):
+        return
+
+    def save(figure: object, path: str | Path) -> Path:
+        with files.atomic_writer(Path(path), parents=True) as file:
+            file.write(b"\x89PNG")
+        return Path(path)
+
+    monkeypatch.setattr(pictures, "_save", save)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -38,8 +38,8 @@ TREE: dict[str, list[str]] = {
         "cluster",
         "slurm",
         "ray",
-        "warm-start",
         "torchrun",
+        "warm-start",
         "faq",
     ],
     "concepts/index": [

@@ -32,6 +32,7 @@ def softspin(*words: object) -> list[str]:
     return [sys.executable, "-m", "softspin", *map(str, words)]
 
 
+@pytest.mark.pictures
 def test_the_last_lines_are_the_result(call: Call, tmp_path: Path) -> None:
     ended = call("train", tmp_path / "run", *TINY, "--beta", "20,30")
     assert ended.code == 0
@@ -40,6 +41,7 @@ def test_the_last_lines_are_the_result(call: Call, tmp_path: Path) -> None:
         pattern = rf"seed 0, beta {beta}: test NLL \d+\.\d\d \+- \d\.\d\d, log Z = .* independent pixels: 6\.24"
         assert re.fullmatch(rf"{pattern}(; WARNING: .*)?", line), line
     assert written.startswith(f"written: {tmp_path / 'run'}/ with result.json, samples.png")
+    assert min(path.stat().st_size for path in (tmp_path / "run").glob("*.png")) > 1000
     assert "profile quick, 6 steps: " in ended.out
     assert "\x1b" not in ended.out
 

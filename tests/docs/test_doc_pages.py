@@ -19,16 +19,19 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted(path for path in (ROOT / "docs").rglob("*.md") if path.name not in ("log.md", "results.md"))
 PYTHON = re.compile(r"^```python\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", re.DOTALL | re.MULTILINE)
 """A block of Python, and what it prints where the page shows that."""
-SHELL = re.compile(r"^```\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+FENCED = re.compile(r"^```(.*?)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+"""Any block, with its language: a pattern for blocks without one would begin at the end of another block."""
 
 
 def shell_lines(path: Path) -> list[str]:
-    """The commands in the fenced blocks of a page, or of the text of a notebook."""
+    """The commands in the fenced blocks of a page, or of the text of a notebook; of torchrun, those that it starts."""
     text = path.read_text()
     if path.suffix == ".ipynb":
         cells = json.loads(text)["cells"]
         text = "\n\n".join("".join(one["source"]) for one in cells if one["cell_type"] == "markdown")
-    return [line for block in SHELL.findall(text) for line in block.splitlines() if line.startswith("softspin ")]
+    shell = [block for language, block in FENCED.findall(text) if not language]
+    lines = [line for block in shell for line in block.replace("\\\n", "").splitlines()]
+    return [line[line.index("softspin ") :] for line in lines if re.match(r"softspin |torchrun .* -m softspin ", line)]
 
 
 COMMANDS = [

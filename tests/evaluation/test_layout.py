@@ -15,6 +15,8 @@ from softspin.evaluation.layout import as_pictures, picture_size
 
 IMAGE = torch.arange(2 * 60, dtype=torch.float32).reshape(2, 60)
 
+pytestmark = pytest.mark.pictures
+
 
 def test_colors_first_and_last_are_the_same_picture() -> None:
     last = IMAGE.reshape(2, 4, 5, 3)

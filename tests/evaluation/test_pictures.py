@@ -20,6 +20,8 @@ from softspin.errors import MissingExtraError, ShapeError, SupportError
 from softspin.evaluation import pictures
 from softspin.project import install_hint
 
+pytestmark = pytest.mark.pictures
+
 
 def pixels(path: Path) -> Any:
     assert path.read_bytes().startswith(b"\x89PNG")

@@ -6,24 +6,22 @@ Training processes are paused by SIGSTOP at their first checkpoint, so that each
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import ipaddress
 import os
+import queue
 import secrets
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
-import termios
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from experiments.pausing import pause, unread_input, wait_until
 from experiments.tables import BROKEN, EXP, POWER, SETTINGS, timeless, write_table
 
 from softspin import files
@@ -31,7 +29,7 @@ from softspin.errors import ConfigError, DeviceError, MissingExtraError, WorkerE
 from softspin.experiments import grid
 from softspin.experiments.cells import Cell, read_cells
 from softspin.experiments.launchers import ray as ray_launcher
-from softspin.experiments.launchers import ray_cluster
+from softspin.experiments.launchers import ray_cluster, ray_task
 from softspin.experiments.launchers.choice import make_launcher
 from softspin.experiments.launchers.ray import capacity, gpu_share
 from softspin.experiments.rows import read_rows
@@ -44,8 +42,6 @@ pytest.importorskip("ray")
 STEPS = 60
 IN_IPV6 = b"\0" * 10 + b"\xff\xff"
 """First bytes of an IPv4 address that is written as one of IPv6."""
-PATIENCE = 300.0
-"""Seconds after which a test fails that waits for another process."""
 
 
 class Process(NamedTuple):
@@ -69,15 +65,6 @@ def processes(mark: str) -> list[Process]:
     return found
 
 
-def wait_until(condition: Callable[[], Any], what: str) -> Any:
-    """The first true value of a condition."""
-    give_up = time.monotonic() + PATIENCE
-    while not (value := condition()):
-        assert time.monotonic() < give_up, what
-        time.sleep(0.005)
-    return value
-
-
 def pause_at_checkpoint(mark: str, folder: Path, old: bytes = b"") -> int:
     """Pause the training process of a folder when it has written a checkpoint that is not the old one."""
 
@@ -86,17 +73,8 @@ def pause_at_checkpoint(mark: str, folder: Path, old: bytes = b"") -> int:
 
     wait_until(new_checkpoint, "no checkpoint")
     (pid,) = [process.pid for process in processes(mark) if process.trains]
-    os.kill(pid, signal.SIGSTOP)
+    pause(pid)
     return pid
-
-
-def unread_input(pid: int) -> int:
-    """Number of bytes in the input of a process that it has not read."""
-    pipe = os.open(f"/proc/{pid}/fd/0", os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        return int(struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4))[0])
-    finally:
-        os.close(pipe)
 
 
 @contextlib.contextmanager
@@ -247,6 +225,27 @@ def test_ctrl_c_saves_a_checkpoint_and_a_killed_worker_is_resumed(
     assert resumed.reason == "the worker was killed by SIGKILL (out of memory?)"
     assert results(tmp_path) == {POWER: serial[POWER]}
     assert hidden_files(tmp_path) == []
+
+
+def test_warnings_of_a_worker_reach_the_driver_before_its_end() -> None:
+    sent: list[ray_task.Message] = []
+
+    def exchange(messages: Sequence[ray_task.Message]) -> list[ray_task.Message]:
+        sent.extend(messages)
+        return []
+
+    class Silent:
+        def send(self, message: ray_task.Message) -> None:
+            """Its answers are in the inbox already."""
+
+    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    warnings = [{"kind": "warning", "text": text} for text in ("a", "b", "a")]
+    progress = [{"kind": "progress", "step": step} for step in (1, 2)]
+    ended = {"kind": "ended", "status": "done", "rows": [], "reason": ""}
+    for answer in (progress[0], *warnings, progress[1], ended):
+        inbox.put((None, answer))
+    assert ray_task._pass_messages(Silent(), {}, inbox, exchange, None, []) == ended  # type: ignore[arg-type]
+    assert sent == [progress[1], *warnings[:2]]
 
 
 def test_runs_that_have_not_begun_are_cancelled_at_the_deadline(

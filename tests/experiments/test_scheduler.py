@@ -172,15 +172,18 @@ def test_a_deadline_ends_the_grid_between_two_runs_or_within_one(
     assert events[-1].reason == "out of time at step 1"
 
 
-def test_a_deadline_stops_all_runs(cells: list[Cell], tmp_path: Path) -> None:
+def test_a_deadline_stops_all_runs(cells: list[Cell], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = time.monotonic() + 1000
+
     class Slow(Instant):
         def wait(self, deadline: float | None) -> Sequence[Ended]:
-            assert deadline is not None
+            assert deadline == clock
+            monkeypatch.setattr(time, "monotonic", lambda: clock + 1)
             return []
 
     launcher = Slow(workers=2)
     made, events = scheduler(cells, launcher, tmp_path)
-    assert made.run(deadline=time.monotonic() + 0.05) == "unfinished"
+    assert made.run(deadline=clock) == "unfinished"
     assert kinds(events) == [GridStarted, RunStarted, RunStarted, GridStopped]
     assert isinstance(events[-1], GridStopped)
     assert events[-1].reason == "out of time; 2 runs stopped with a checkpoint"

@@ -43,7 +43,7 @@ def test_value_and_inverse(n: int, scale: float) -> None:
     check(positive_definite(3, n, scale=scale), 1e-5)
 
 
-@pytest.mark.parametrize("n", [3, 100, 130])
+@pytest.mark.parametrize("n", [3, 100, pytest.param(130, marks=pytest.mark.slow)])
 def test_nearly_singular_matrices(n: int) -> None:
     """With condition number 1e4, an error of 1e-7 in the matrix changes the inverse by 1e-3 of its norm."""
     check(positive_definite(2, n, lowest=1e-4), 3e-3)
@@ -75,7 +75,9 @@ def test_a_replica_does_not_depend_on_the_others(n: int) -> None:
         assert all(map(torch.equal, gpu_log_det.launch(matrix[own]), (value[own], inverse[own])))
 
 
-@pytest.mark.parametrize(("n", "m"), [(1, 1), (3, 40), (33, 17), (100, 100), (130, 150)])
+@pytest.mark.parametrize(
+    ("n", "m"), [(1, 1), (3, 40), (33, 17), (100, 100), pytest.param(130, 150, marks=pytest.mark.slow)]
+)
 def test_gradients_of_an_rbm(n: int, m: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compare value and gradients to w and beta with the Cholesky factorization in float64."""
     bias, weight = boltzmann(2, n, m, seed=n)

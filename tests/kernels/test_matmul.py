@@ -119,7 +119,12 @@ def test_gradients(m: int, n: int, k: int) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
-    ("m", "n", "k", "p", "q", "r"), [(5, 7, 600, 33, 70, 9), (36, 72, 40, 5, 9, 600), (100, 800, 3, 40, 3, 7)]
+    ("m", "n", "k", "p", "q", "r"),
+    [
+        (3, 7, 600, 33, 40, 9),
+        pytest.param(36, 72, 40, 5, 9, 600, marks=pytest.mark.slow),
+        pytest.param(100, 800, 3, 40, 3, 7, marks=pytest.mark.slow),
+    ],
 )
 def test_two_products_in_one_launch_equal_two_launches(
     layout: Callable[[Tensor], Tensor], m: int, n: int, k: int, p: int, q: int, r: int
@@ -130,6 +135,13 @@ def test_two_products_in_one_launch_equal_two_launches(
     one, two = matmul.matmul_pair(a, b, c, d)
     assert torch.equal(one, matmul.joined(a, b))
     assert torch.equal(two, matmul.joined(c, d))
+
+
+def test_two_products_of_unlike_tiles() -> None:
+    """The tile of one product is 16 high, with a split sum; that of the other is 64 high."""
+    tiles = [gpu_matmul.tile_for(*shape) for shape in ((5, 9, 600), (130, 800, 2))]
+    assert [(tile.rows, tile.split_k > 1) for tile in tiles] == [(16, True), (64, False)]
+    test_two_products_in_one_launch_equal_two_launches(transposed, 130, 800, 2, 5, 9, 600)
 
 
 def test_a_replica_does_not_depend_on_the_others() -> None:

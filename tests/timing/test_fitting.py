@@ -55,7 +55,7 @@ def test_products_are_those_that_torch_counts(structure: str, k: int) -> None:
     """Forward and backward. The few of the prior come on top."""
     sizes = {"bits_per_group": 12, "width": 10, "chains": 2, "sweeps": 1, "batch_size": 4}
     config = Config(structure=structure, importance_samples=k, method="dvae++-exp", seeds=(0, 1), **sizes)  # type: ignore[arg-type]
-    bits = torch.randint(0, 2, (4, 784), dtype=torch.uint8)
+    bits = torch.randint(0, 2, (4, 784), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     data = Dataset("d", bits, bits, bits, (28, 28), "static", "")
     engine = Engine(config, build(config, data.spec), data, torch.device("cpu"))
     with FlopCounterMode(display=False) as counter:

@@ -237,6 +237,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], mo
     assert "graph has no edge at unit 2" in ended.err
 
 
+@pytest.mark.pictures
 def test_couplings_of_a_graph_are_drawn(tmp_path: Path) -> None:
     model = random_model(small(graph=WHEEL))
     assert pictures.couplings(model, tmp_path / "w.png").stat().st_size > 1000

@@ -39,6 +39,8 @@ USED: dict[str, list[str]] = {
     "dvae#-gauss_int": ["log_det_and_inverse"],
 }
 """Operators that each method uses, besides that of the pixels."""
+TWO_GROUPS = ("dvae#-power", "dvae#-gauss_int")
+"""Together they use all operators."""
 
 
 def count_calls(monkeypatch: pytest.MonkeyPatch, called: list[str], module: ModuleType, name: str) -> None:
@@ -61,8 +63,13 @@ def gradients(model: DiscreteVAE, x: Tensor, uniforms: Tensor, kl_weight: Tensor
     return [torch.stack(terms[1:]).detach(), *own]
 
 
-@pytest.mark.parametrize("groups", [1, 2])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("method", "groups"),
+    [
+        *((method, 1) for method in METHODS),
+        *(pytest.param(method, 2, marks=[] if method in TWO_GROUPS else pytest.mark.slow) for method in METHODS),
+    ],
+)
 def test_the_bound_with_kernels_equals_the_plain_one(method: str, groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two replicas of two samples, against float64; every kernel of the method is called."""
     config = small(

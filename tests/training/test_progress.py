@@ -8,6 +8,7 @@ import threading
 import types
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -202,8 +203,11 @@ def test_an_evaluation_in_a_pipe_writes_lines_to_stderr(monkeypatch: pytest.Monk
     with PhaseLines(said) as phase:
         phase("log Z, reverse AIS", 2, 3)
         said.wait(lambda line: line.startswith("log Z, reverse AIS, 2 of 3 done, after "))
+    stderr = Said()
+    monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=stderr, flush=lambda: None, isatty=lambda: False))
     with phases() as phase:
         phase("images", 1, 3)
+        stderr.wait(lambda text: text.startswith("images, 1 of 3 done, after "))
 
 
 def test_an_evaluation_on_a_terminal_shows_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:

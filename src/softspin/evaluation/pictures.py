@@ -280,22 +280,21 @@ def _canvas(count: int, shape: tuple[int, int], columns: int) -> tuple[int, int]
 
 
 def _figure(width: float, height: float) -> Figure:
-    """Create a figure with an Agg canvas without pyplot, so that the backend is unchanged."""
+    """Create a figure without pyplot, so that the backend is unchanged."""
     try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
         raise missing_extra("pictures need the package matplotlib", "plot") from error
-    figure = Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
+    return Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
 
 
 def _save(figure: Figure, path: StrPath) -> Path:
-    """Write a PNG atomically."""
+    """Write a PNG atomically. `Figure.savefig` would draw everything twice."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
     path = Path(path)
     with atomic_writer(path, parents=True) as file:
-        figure.savefig(file, format="png")
+        FigureCanvasAgg(figure).print_png(file)
     return path
 
 

@@ -1,9 +1,10 @@
-"""Progress of runs: from the steps of one to the remaining time of a grid."""
+"""Progress and warnings of runs: from the steps of one to the remaining time of a grid."""
 
 from __future__ import annotations
 
 import functools
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -49,6 +50,24 @@ class Reporter:
     def _send(self) -> None:
         self._report(self.progress)
         self._reported = time.monotonic()
+
+
+class WorkerWarnings:
+    """Repeats warnings of workers in this process, each text once: the runs of a grid give the same ones."""
+
+    def __init__(self) -> None:
+        self._shown: set[str] = set()
+
+    def show(self, text: str, spec: RunSpec | None) -> None:
+        """Warn, unless the text was shown before.
+
+        Args:
+            text: Message of a worker.
+            spec: Its run, which is named; None for a worker without one.
+        """
+        if text not in self._shown:
+            self._shown.add(text)
+            warnings.warn(text if spec is None else f"{spec.cell.id}: {text}", stacklevel=2)
 
 
 def step_seconds(config: Config) -> float:

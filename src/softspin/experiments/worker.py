@@ -1,8 +1,8 @@
 """A worker process of a grid: it trains the runs that it reads from stdin, one after another.
 
 Both directions are lines of JSON. The driver sends runs; `{"stop": true}` or the end of the input, as after the death
-of the driver, stops the current run with a checkpoint. The worker answers with progress and with the rows of each run.
-It writes files only to the folders of its runs.
+of the driver, stops the current run with a checkpoint. The worker answers with progress, warnings and the rows of each
+run. It writes files only to the folders of its runs.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from softspin import errors
 from softspin.data import Dataset
-from softspin.errors import BusyError, OutOfTimeError, SoftspinError
+from softspin.errors import BusyError, DataWarning, OutOfTimeError, SoftspinError
 from softspin.experiments.launchers import Ended, Progress
 from softspin.experiments.launchers.this_process import load_data
 from softspin.experiments.reporting import Reporter
@@ -47,6 +48,10 @@ def main() -> None:
             ):  # after the death of the driver, training must reach a stop
                 print(json.dumps(message, allow_nan=False), file=answers, flush=True)
 
+        def send_warning(message: Warning | str, *where: object, **more: object) -> None:
+            send({"kind": "warning", "text": " ".join(str(message).split())})
+
+        warnings.showwarning = send_warning
         requests: queue.SimpleQueue[RunSpec | None] = queue.SimpleQueue()
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver, which then stops its workers
         threading.Thread(target=_read, args=(sys.stdin, requests), daemon=True).start()
@@ -70,7 +75,8 @@ def _serve(requests: queue.SimpleQueue[RunSpec | None], send: Send) -> None:
     while (spec := requests.get()) is not None:
         try:
             if spec.config.data not in data:
-                data |= load_data([spec])
+                with warnings.catch_warnings(action="ignore", category=DataWarning):  # the driver has shown them
+                    data |= load_data([spec])
             send(ended_to_json(train(spec, data[spec.config.data], lambda progress: send(_progress_json(progress)))))
         except OutOfTimeError as error:
             send(ended_to_json(Ended(spec, "stopped", reason=str(error))))

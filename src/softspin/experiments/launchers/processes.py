@@ -16,7 +16,7 @@ from softspin.experiments.launchers.machine import Machine
 from softspin.experiments.launchers.mps import Mps
 from softspin.experiments.launchers.this_process import load_data
 from softspin.experiments.launchers.worker_process import WorkerProcess
-from softspin.experiments.reporting import RemainingTime
+from softspin.experiments.reporting import RemainingTime, WorkerWarnings
 from softspin.experiments.runs import RunSpec
 from softspin.experiments.worker import ended_from_json
 
@@ -45,6 +45,7 @@ class Processes:
         self._inbox: queue.SimpleQueue[tuple[WorkerProcess, dict[str, Any] | None]] = queue.SimpleQueue()
         self._report: Report = lambda progress: None
         self._work = RemainingTime([])
+        self._warnings = WorkerWarnings()
 
     def prepare(self, specs: Sequence[RunSpec], report: Report) -> None:
         """Load all data sets once, so that missing ones are downloaded once."""
@@ -95,8 +96,7 @@ class Processes:
             worker, message = self._inbox.get(timeout=seconds)
         except queue.Empty:
             return None
-        if message is not None and message["kind"] == "progress" and worker in self._busy:
-            self._see(Progress(self._busy[worker], message["step"], message["bound"], message["nll"]))
+        if message is not None and self._shows(worker, message):
             return None
         spec = self._busy.pop(worker, None)
         if spec is None:
@@ -120,6 +120,17 @@ class Processes:
         else:
             self._idle.append(worker)
         return ended
+
+    def _shows(self, worker: WorkerProcess, message: dict[str, Any]) -> bool:
+        """Show a warning or the progress of a run; False for any other message."""
+        spec = self._busy.get(worker)
+        if message["kind"] == "warning":
+            self._warnings.show(message["text"], spec)
+        elif message["kind"] == "progress" and spec is not None:
+            self._see(Progress(spec, message["step"], message["bound"], message["nll"]))
+        else:
+            return False
+        return True
 
     def _see(self, progress: Progress) -> None:
         self._work.see(progress)

@@ -19,6 +19,7 @@ from softspin.experiments.launchers.ray_cluster import MAX_REASON, RayCluster, i
 from softspin.experiments.launchers.ray_task import Mailbox, Message, train_on_node
 from softspin.experiments.launchers.run_files import ChangedFiles, take_token, write_files, write_token
 from softspin.experiments.launchers.this_process import load_data
+from softspin.experiments.reporting import WorkerWarnings
 from softspin.experiments.runs import RunSpec, set_aside
 from softspin.experiments.worker import ended_from_json
 from softspin.files import OWNER
@@ -86,6 +87,7 @@ class RayLauncher:
         self._count = 0
         self._capacity, self._capacity_time = 1, -NODES_SECONDS
         self._report: Report = lambda progress: None
+        self._warnings = WorkerWarnings()
 
     def prepare(self, specs: Sequence[RunSpec], report: Report) -> None:
         """Load all data sets once, connect, and check that the cluster can train the runs."""
@@ -158,6 +160,8 @@ class RayLauncher:
         """Handle a message of a run in training."""
         if message["kind"] == "progress":
             self._report(Progress(run.spec, message["step"], message["bound"], message["nll"]))
+        elif message["kind"] == "warning":
+            self._warnings.show(message["text"], run.spec)
         elif message["kind"] == "started":
             self._started.add(run.number)
             take_token(run.token)

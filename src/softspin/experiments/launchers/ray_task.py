@@ -150,7 +150,7 @@ def _pass_messages(
 ) -> Message:
     """Pass messages in both directions until the run ends."""
     process.send(spec)
-    progress: Message | None = None
+    messages: dict[str, Message] = {}  # by kind, or by text if a warning: only the last progress matters
     due = time.monotonic() + POLL_SECONDS
     while True:
         if any(message["kind"] == "stop" for message in received):
@@ -158,18 +158,19 @@ def _pass_messages(
         with contextlib.suppress(queue.Empty):
             _, answer = inbox.get(timeout=POLL_SECONDS)
             if answer is None:
-                return {"kind": "ended", "status": "died", "rows": [], "reason": process.death()}
-            if answer["kind"] != "progress":
+                answer = {"kind": "ended", "status": "died", "rows": [], "reason": process.death()}
+            if answer["kind"] not in ("progress", "warning"):
+                if messages:
+                    exchange(list(messages.values()))
                 return dict(answer)
-            progress = answer
+            messages[answer.get("text", "progress")] = answer
         received = []
         if time.monotonic() >= due:
             changed = {} if files is None else files.read()
-            messages = [] if progress is None else [progress]
             if changed:
-                messages.append({"kind": "files", "files": changed, "broken": False})
-            received = exchange(messages)
-            progress, due = None, time.monotonic() + POLL_SECONDS
+                messages["files"] = {"kind": "files", "files": changed, "broken": False}
+            received = exchange(list(messages.values()))
+            messages, due = {}, time.monotonic() + POLL_SECONDS
 
 
 def _error(text: str) -> Message:
