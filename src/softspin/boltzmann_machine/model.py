@@ -23,7 +23,7 @@ from softspin.numerics import real_tensor
 from softspin.priors.base import Prior
 from softspin.samplers import LogZ
 from softspin.samplers.primitives import check_count, split_replicas
-from softspin.trained.arguments import read_seed, single
+from softspin.trained.arguments import read_log_z, read_seed, single
 from softspin.trained.prior_samples import prior_bits
 
 
@@ -178,15 +178,13 @@ class BoltzmannModel:
             The log-likelihood, as floats.
 
         Raises:
-            ShapeError: The data have another number of columns.
+            ShapeError: The data have another number of columns, or `log_z` is not that of one replica.
             SupportError: A value is neither 0 nor 1.
         """
         one, rows = self.boltzmann(), self._data(x)
         known = self._known_log_z() if log_z is None else log_z
-        numbers = (torch.as_tensor(value, dtype=torch.float64).reshape(1) for value in known[:5])
-        as_tensors = LogZ._make((*numbers, *known[5:]))
         with_replica = one.with_parameters(one.bias[None], one.couplings[None])
-        return single(log_likelihood(with_replica, self.visible, rows, as_tensors))
+        return single(log_likelihood(with_replica, self.visible, rows, read_log_z(known, 1)))
 
     def score_samples(self, x: Any) -> Tensor:
         """Compute log p(v) of each row, with the value of log Z.

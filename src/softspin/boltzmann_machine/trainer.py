@@ -155,10 +155,13 @@ class Trainer:
             raise
 
     def _check(self) -> None:
-        """Stop at a non-finite gradient."""
-        for seed, step in zip(self.config.seeds, self.engine.update.first_nonfinite.tolist(), strict=True):
-            if step >= 0:
-                raise self._broke(step + 1, "the gradient", seed)
+        """Stop at a non-finite gradient or parameter."""
+        update = self.engine.update
+        finite = torch.isfinite(update.prior.bias).all(-1) & torch.isfinite(update.prior.weight).flatten(1).all(-1)
+        each = zip(self.config.seeds, update.first_nonfinite.tolist(), finite.tolist(), strict=True)
+        for seed, step, parameters_finite in each:
+            if step >= 0 or not parameters_finite:
+                raise self._broke(step + 1 if step >= 0 else self.engine.steps, "the gradient", seed)
 
     def _broke(self, step: int, what: str, seed: int) -> TrainingError:
         where = "there is no checkpoint yet"
