@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from softspin.boltzmann_machine.config import BoltzmannConfig, Shape
 from softspin.boltzmann_machine.run_files import BoltzmannResult
 from softspin.data import Dataset
 from softspin.formatting import log_z_interval, with_error
-from softspin.training.bar import Bar, shows_bars
 from softspin.training.progress import Lines, mean_text, to_stderr, to_stdout
+
+if TYPE_CHECKING:
+    from softspin.training.bar import Bar
 
 
 class BoltzmannStart(NamedTuple):
@@ -23,12 +25,6 @@ class BoltzmannStart(NamedTuple):
     data: Dataset
     device: str
     step: int
-
-
-class _Bar(Bar):
-    def report(self, line: Mapping[str, Any]) -> None:
-        train, valid = (f"{name} {mean_text(line[name])}" for name in ("train", "valid"))
-        self.progress.update(self.task, bound=train, valid=valid)
 
 
 class _Lines(Lines):
@@ -66,8 +62,11 @@ class Display:
         self._write(f"run     {batch}, {chains}, {gradient}, on {run.device}")
         self._write(f"folder  {run.folder}" + (f", from step {run.step:,}" if run.step else ""))
         self._folder = run.folder
+        from softspin.boltzmann_machine.bar import LikelihoodBar
+        from softspin.training.bar import shows_bars
+
         if shows_bars(self._console):
-            self._steps = _Bar(self._console, config.steps)
+            self._steps = LikelihoodBar(self._console, config.steps)
         else:
             self._steps = _Lines(config.steps, self._write)
             self._steps.start()

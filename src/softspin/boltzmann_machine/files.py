@@ -73,7 +73,7 @@ def build(
 
     Args:
         shape: Units and couplings.
-        tensors: Bias `(R, n + m)` and weight, by name.
+        tensors: Bias `(R, n + m)`, weight, and the activities if they are known, by name.
         config: Settings.
         source: Name of the file, for errors.
         **options: Options of :class:`BoltzmannModel`.
@@ -84,9 +84,9 @@ def build(
     Raises:
         SharingError: Names or shapes do not fit, or a value is not finite.
     """
-    if tensors.keys() != {"bias", "weight"}:
+    if not {"bias", "weight"} <= tensors.keys() <= {"bias", "weight", "activity"}:
         raise SharingError(f"{source} holds {', '.join(sorted(tensors)) or 'nothing'}; expected bias and weight")
-    bias, weight = tensors["bias"], tensors["weight"]
+    bias, weight, activity = tensors["bias"], tensors["weight"], tensors.get("activity")
     units = shape.visible + shape.hidden
     own = (shape.visible, shape.hidden) if shape.edges is None else (len(shape.edges),)
     if bias.ndim != 2 or bias.shape[1] != units or weight.shape != (len(bias), *own) or not len(bias):
@@ -94,11 +94,15 @@ def build(
             f"{source} has a bias {tuple(bias.shape)} and a weight {tuple(weight.shape)}, which do not fit a "
             f"{shape.text}"
         )
-    if not all(bool(torch.isfinite(one).all()) for one in (bias, weight)):
+    if activity is not None and activity.shape != bias.shape:
+        raise SharingError(
+            f"{source} has activities {tuple(activity.shape)}; like the bias they must be {tuple(bias.shape)}"
+        )
+    if not all(bool(torch.isfinite(one).all()) for one in tensors.values()):
         raise SharingError(f"{source} holds NaN or infinity; every parameter must be finite")
     prior = empty_parameters(shape, len(bias))
     prior.load_state_dict({"bias": bias, "weight": weight})
-    return BoltzmannModel(prior, shape, config, **options)
+    return BoltzmannModel(prior, shape, config, activity=activity, **options)
 
 
 def write_model(model: BoltzmannModel, path: Path) -> Path:
@@ -125,7 +129,8 @@ def write_model(model: BoltzmannModel, path: Path) -> Path:
         "replica": model.replica,
         "result": None if model.result is None else [one.to_json() for one in model.result],
     }
-    tensors = {name: value.detach().cpu().contiguous() for name, value in model.prior.state_dict().items()}
+    named = {**model.prior.state_dict(), **({} if model.activity is None else {"activity": model.activity})}
+    tensors = {name: value.detach().cpu().contiguous() for name, value in named.items()}
     content = safetensors.torch.save(tensors, {KEY: json.dumps(about, allow_nan=False, sort_keys=True)})
     try:
         files.write_bytes(path, content, parents=True)

@@ -18,6 +18,7 @@ import torch
 
 from softspin import files
 from softspin.boltzmann_machine.config import BoltzmannConfig
+from softspin.boltzmann_machine.likelihood import mean_activity
 from softspin.boltzmann_machine.model import BoltzmannModel
 from softspin.distributions import BipartiteBoltzmann
 from softspin.errors import SharingError, missing_extra
@@ -131,6 +132,7 @@ def read_rbms(path: Path, *, update: int | None = None) -> BoltzmannModel:
             group = file[f"update_{wanted}"]
             group = group.get("params", group)
             vbias, hbias, weight = (_array(path, group, name) for name in PARAMETERS)
+            chains = _array(path, file, "parallel_chains") if "parallel_chains" in file else None
     except (OSError, KeyError, AttributeError) as error:
         raise SharingError(f"{path} cannot be read as a file of the package rbms: {error}") from None
     if weight.ndim != 2 or vbias.shape != weight.shape[:1] or hbias.shape != weight.shape[1:] or not weight.size:
@@ -139,6 +141,8 @@ def read_rbms(path: Path, *, update: int | None = None) -> BoltzmannModel:
     bias = torch.from_numpy(np.concatenate([vbias, hbias]))
     model = BoltzmannModel.from_boltzmann(BipartiteBoltzmann(bias, torch.from_numpy(weight)), len(vbias))
     model.config = BoltzmannConfig(hidden=len(hbias), steps=max(1, wanted))
+    if chains is not None and chains.ndim == 2 and chains.shape[1:] == vbias.shape and np.isin(chains, (0, 1)).all():
+        model.activity = mean_activity(model.prior(validate=False), len(vbias), torch.from_numpy(chains))
     return model
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from softspin.boltzmann_machine.config import BoltzmannConfig, Shape
-from softspin.boltzmann_machine.likelihood import LogLikelihood, log_likelihood
+from softspin.boltzmann_machine.likelihood import LogLikelihood, activity_base, log_likelihood
 from softspin.boltzmann_machine.parameters import empty_parameters
 from softspin.boltzmann_machine.run_files import BoltzmannResult
 from softspin.data import as_images
@@ -45,6 +45,7 @@ class BoltzmannModel:
         config: Settings of the run, and of the estimates of log Z.
         replica: The replica that methods use.
         result: Result of each replica, if there is one.
+        activity: Means of all units over the training data, `(R, n + m)`, from which annealing starts; None if unknown.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class BoltzmannModel:
         *,
         replica: int = 0,
         result: Sequence[BoltzmannResult] | None = None,
+        activity: Tensor | None = None,
     ) -> None:
         self.prior, self.shape = prior.requires_grad_(False), shape
         self.config = config or BoltzmannConfig()
@@ -63,6 +65,7 @@ class BoltzmannModel:
             raise ConfigError(f"replica = {replica} is not possible; it must be a number from 0 to {self.replicas - 1}")
         self.replica = replica
         self.result = None if result is None else tuple(result)
+        self.activity = activity
         self._log_z: tuple[tuple[int, int], LogZ[Any]] | None = None
 
     @classmethod
@@ -138,7 +141,8 @@ class BoltzmannModel:
         Raises:
             ConfigError: There is no such replica.
         """
-        return BoltzmannModel(self.prior, self.shape, self.config, replica=replica, result=self.result)
+        options: dict[str, Any] = {"replica": replica, "result": self.result, "activity": self.activity}
+        return BoltzmannModel(self.prior, self.shape, self.config, **options)
 
     # Likelihoods --------------------------------------------------------------------------------------
 
@@ -163,6 +167,7 @@ class BoltzmannModel:
             temperatures=self.config.test_temperatures if temperatures is None else temperatures,
             chains=self.config.test_chains if chains is None else chains,
             seeds=[read_seed(seed)],
+            base=None if self.activity is None else activity_base(self.activity[self.replica][None]).to(one.bias),
         )
         check_log_z(found)
         return single(found)

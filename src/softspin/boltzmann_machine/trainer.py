@@ -18,7 +18,7 @@ from torch import Tensor
 
 from softspin.boltzmann_machine.config import BoltzmannConfig
 from softspin.boltzmann_machine.engine import Engine
-from softspin.boltzmann_machine.likelihood import LogLikelihood, log_likelihood
+from softspin.boltzmann_machine.likelihood import LogLikelihood, activity_base, log_likelihood, mean_activity
 from softspin.boltzmann_machine.parameters import empty_parameters
 from softspin.boltzmann_machine.run_files import RESULT, RUN, BoltzmannResult, BoltzmannRun, check_same
 from softspin.data import Dataset
@@ -179,7 +179,8 @@ class Trainer:
     def _evaluate(self) -> dict[str, Any]:
         """Log-likelihood of all splits, a line of the metrics log; keeps the best parameters of each replica."""
         self._check()
-        now = self.engine.update.result
+        now = {**self.engine.update.result}
+        now["activity"] = mean_activity(self._boltzmann(now), self.data.pixels, self._splits["train"])
         log_z = log_z_of_replicas(
             self._boltzmann(now),
             temperatures=self.config.validation_temperatures,
@@ -187,6 +188,7 @@ class Trainer:
             seeds=self.config.seeds,
             guarded=False,
             exact_units=EXACT,
+            base=activity_base(now["activity"]),
             progress=self._progress("validation"),
         )
         each = self._likelihoods(now, log_z)
@@ -215,7 +217,7 @@ class Trainer:
 
     def _boltzmann(self, tensors: dict[str, Tensor]) -> Boltzmann:
         prior = empty_parameters(self.shape, len(self.config.seeds)).to(self.device).requires_grad_(False)
-        prior.load_state_dict(tensors)
+        prior.load_state_dict({name: tensors[name] for name in ("bias", "weight")})
         return prior(validate=False)
 
     def _likelihoods(self, tensors: dict[str, Tensor], log_z: Any) -> dict[str, LogLikelihood]:
@@ -232,6 +234,7 @@ class Trainer:
             temperatures=config.test_temperatures,
             chains=config.test_chains,
             seeds=config.seeds,
+            base=activity_base(self.best["activity"]),
             states=starts.round(),
             progress=self._progress("test"),
         )

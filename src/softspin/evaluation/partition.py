@@ -70,6 +70,7 @@ def log_z_of_replicas(
     sandwich: bool = True,
     guarded: bool = True,
     exact_units: int | None = None,
+    base: Tensor | None = None,
     states: Tensor | None = None,
     progress: Progress | None = None,
 ) -> LogZ:
@@ -83,6 +84,8 @@ def log_z_of_replicas(
         sandwich: Whether to anneal in both directions.
         guarded: Whether the sandwich has its guards.
         exact_units: Largest number of units to enumerate; by default 24, or 20 without `sandwich`.
+        base: Biases at which annealing starts, `(R, D)`; by default "centred", see
+            :func:`softspin.samplers.primitives.base_biases`.
         states: States from which to search for those that annealing misses, `(R, N, D)`.
         progress: Called before each annealing run with its name, the number of runs done and their total number.
 
@@ -94,6 +97,7 @@ def log_z_of_replicas(
     largest = exact_units if exact_units is not None else LARGEST if sandwich else EXACT
     replicas = split_replicas(boltzmann)
     for replica, (one, own) in enumerate(zip(replicas, seeds, strict=True)):
+        path["base"] = "centred" if base is None else base[replica]
         if one.enumerated_units <= largest:
             _tell(progress, ("enumeration",), replica, len(replicas))("enumeration")
             results.append(exact(one))

@@ -153,6 +153,7 @@ class BoltzmannMachine(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         self.intercept_visible_, self.intercept_hidden_ = found["bias"][:visible], found["bias"][visible:]
         self.components_ = found["weight"].T.copy()
         self.n_steps_ = engine.steps
+        self._activity = engine.update.offset[0].cpu().numpy().copy()
         self._state = {name: value.cpu().numpy().copy() for name, value in engine.state().items()}
         return self
 
@@ -167,7 +168,8 @@ class BoltzmannMachine(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         bias = torch.from_numpy(np.concatenate([self.intercept_visible_, self.intercept_hidden_]))
         weight = torch.from_numpy(np.ascontiguousarray(self.components_.T))
         prior.load_state_dict({"bias": bias[None], "weight": weight[None]})
-        return BoltzmannModel(prior, config.shape(self.n_features_in_), config)
+        activity = torch.from_numpy(self._activity)[None]
+        return BoltzmannModel(prior, config.shape(self.n_features_in_), config, activity=activity)
 
     def transform(self, X: Any) -> Array:
         """Probabilities of the hidden units given rows.
