@@ -40,6 +40,7 @@ from softspin.boltzmann_machine.likelihood import activity_base, log_likelihood,
 from softspin.data import Dataset
 from softspin.distributions import BipartiteBoltzmann
 from softspin.samplers import log_z
+from softspin.training.journal import plain
 
 GROWTH = 1.6
 """Ratio of successive amounts of training time between evaluations."""
@@ -291,7 +292,7 @@ def main() -> None:
     ]
     save = args.save or Path(__file__).parent / "results" / f"rbm_{args.device}.json"
     save.parent.mkdir(parents=True, exist_ok=True)
-    save.write_text(json.dumps({**about, "targets": rows, "runs": runs}, indent=1) + "\n")
+    save.write_text(json.dumps(plain({**about, "targets": rows, "runs": runs}), indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -241,6 +241,32 @@ def test_the_metrics_log_has_the_likelihood_of_all_splits_with_intervals(tmp_pat
     assert model.result[0].log_z_method == "exact"
 
 
+class Recorder:
+    """A logger that keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+
+    def start(self, folder: Path, config: Any, step: int | None) -> None:
+        self.config = config
+
+    def log(self, numbers: Any, step: int) -> None:
+        self.steps.append(step)
+        self.last = numbers
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_loggers_get_the_metrics(tmp_path: Path) -> None:
+    logger = Recorder()
+    fit(tmp_path / "run", loggers=logger)
+    assert logger.steps == [8, 16, 24]
+    assert logger.config["hidden"] == 3
+    assert {"train/0", "test/0", "test_low/0", "log_z/0"} <= logger.last.keys()
+    assert logger.closed
+
+
 def test_a_large_rbm_has_an_interval_of_log_z(tmp_path: Path) -> None:
     x = (np.random.default_rng(0).random((60, 30)) < 0.3).astype(np.uint8)
     path: dict[str, Any] = {"validation_temperatures": 50, "test_temperatures": 200, "test_chains": 50}

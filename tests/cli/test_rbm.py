@@ -36,6 +36,7 @@ def test_fit_evaluate_sample_and_convert(call: Call) -> None:
     model = softspin.load_boltzmann("runs/rbm-bits")
     every = call("rbm", "evaluate", "runs/rbm-bits", "--split", "all", "--json").json
     assert every["log_likelihood"] == pytest.approx(model.log_likelihood(some_data()).value, abs=1e-9)
+    assert "holds a Boltzmann machine on its own; use softspin rbm" in call("evaluate", "runs/rbm-bits").err
     assert call("rbm", "sample", "runs/rbm-bits", "-n", 7, "--out", "drawn.npy").code == 0
     assert np.load("drawn.npy").shape == (7, 4)
     assert call("rbm", "convert", "runs/rbm-bits", "model.safetensors").code == 0

@@ -17,7 +17,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 import softspin
 from softspin.errors import SoftspinError
-from softspin.sklearn import BinaryEncoder, BoltzmannMachine
+from softspin.sklearn import BinaryEncoder, BoltzmannMachine, annotate
 
 X = some_data().astype(float)
 SMALL = {"width": 4, "chains": 10, "sweeps": 1, "batch_size": 10, "test_samples": 50, "validation_samples": 2}
@@ -138,3 +138,20 @@ def test_mistakes_end_in_one_line(estimator: Any, x: np.ndarray, text: str) -> N
     with pytest.raises(SoftspinError, match=text) as error:
         estimator.fit(x)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.filterwarnings("ignore:batch_size")
+@pytest.mark.parametrize("make", [machine, encoder])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_anndata_in_and_out(make: Any, sparse: bool) -> None:
+    anndata = pytest.importorskip("anndata")
+    cells = anndata.AnnData(scipy.sparse.csr_matrix(X) if sparse else X.copy())
+    fitted = make().fit(cells)
+    annotate(fitted, cells)
+    np.testing.assert_array_equal(cells.obsm["X_softspin"], fitted.transform(X))
+    np.testing.assert_array_equal(cells.obs["softspin_log_likelihood"], fitted.score_samples(X))
+    np.testing.assert_array_equal(cells.X.toarray() if sparse else cells.X, X)
+    annotate(fitted, cells, key="again", scores=False)
+    assert (list(cells.obsm), list(cells.obs)) == (["X_softspin", "X_again"], ["softspin_log_likelihood"])
+    with pytest.raises(SoftspinError, match="data are a ndarray, not an AnnData object"):
+        annotate(fitted, X)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from softspin.errors import ConfigError, RunError
 from softspin.parallel import world
 from softspin.training import checkpoint
 from softspin.training.callbacks import Callbacks
+from softspin.training.loggers import Logger, make_loggers
 
 
 def fit_boltzmann(
@@ -31,6 +33,7 @@ def fit_boltzmann(
     minutes: float | None = None,
     resume: bool = False,
     callbacks: Any = None,
+    loggers: str | Logger | Sequence[str | Logger] = (),
     progress: bool = True,
     **settings: Any,
 ) -> BoltzmannModel:
@@ -55,6 +58,7 @@ def fit_boltzmann(
         resume: Resume the run in `folder` from its last checkpoint, with its own settings.
         callbacks: A function that is called with each line of the metrics log, an object with some of the methods in
             `softspin.training.callbacks.HOOKS`, or a list of these.
+        loggers: `"tensorboard"`, `"wandb"`, an object like :class:`softspin.training.Logger`, or a list of these.
         progress: Whether to show the settings, a progress bar and the result.
         **settings: Settings by name, such as `hidden=200` or `sampler="pa"`.
 
@@ -90,7 +94,7 @@ def fit_boltzmann(
     called = Callbacks([*(callbacks if isinstance(callbacks, list | tuple) else [callbacks] if callbacks else [])])
     if progress:
         called = Callbacks([called, Display()])
-    trainer = Trainer(config, data, path, called, _source(x))
+    trainer = Trainer(config, data, path, called, source=_source(x), loggers=make_loggers(loggers))
     trainer.deadline = math.inf if minutes is None else began + 60 * minutes
     try:
         step = checkpoint.load_meta(path, "last")["step"] if checkpoint.exists(path, "last") else 0

@@ -46,6 +46,9 @@ class BoltzmannModel:
         replica: The replica that methods use.
         result: Result of each replica, if there is one.
         activity: Means of all units over the training data, `(R, n + m)`, from which annealing starts; None if unknown.
+
+    Raises:
+        ConfigError: There is no such replica.
     """
 
     def __init__(

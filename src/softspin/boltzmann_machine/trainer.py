@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from softspin.training import checkpoint
 from softspin.training.callbacks import Callbacks
 from softspin.training.capture import compile_errors
 from softspin.training.journal import NAME, Journal
+from softspin.training.loggers import Logger, started
 from softspin.training.process import interrupts_wait, locked, noted_by_any, stop_error, termination_raises
 from softspin.training.results import describe, finite, write_json
 from softspin.training.writer import CheckpointWriter
@@ -53,6 +55,7 @@ class Trainer:
         folder: Run directory, created if missing.
         callbacks: Called during training.
         source: Name or path of the data, for the record of the run; None if they were given as arrays.
+        loggers: Programs that get the metrics too.
     """
 
     def __init__(
@@ -61,10 +64,12 @@ class Trainer:
         data: Dataset,
         folder: Path,
         callbacks: Callbacks,
+        *,
         source: str | None = None,
+        loggers: Sequence[Logger] = (),
     ) -> None:
         self.config, self.data, self.folder, self.callbacks = config, data, folder, callbacks
-        self.source, self.device = source, find_device(config.device)
+        self.source, self.loggers, self.device = source, loggers, find_device(config.device)
         provenance(self.device)  # caches the commit now: the working tree may change during training
         self.shape = config.shape(data.pixels)
         self.engine = Engine(config, data, self.device)
@@ -95,7 +100,11 @@ class Trainer:
         """
         with termination_raises(), locked(self.folder):
             self._open(resume)
-            with Journal.open(self.folder, self.engine.steps if resume else None) as journal, self._writer:
+            step = self.engine.steps if resume else None
+            with contextlib.ExitStack() as files:
+                files.enter_context(started(self.loggers, self.folder, self.config.to_dict(), step))
+                journal = files.enter_context(Journal.open(self.folder, step, self.loggers))
+                files.enter_context(self._writer)
                 self._loop(journal)
             return self._test()
 

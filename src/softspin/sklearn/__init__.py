@@ -7,7 +7,8 @@ try:
 except ImportError as error:
     raise missing_extra("softspin.sklearn needs the package scikit-learn", "sklearn") from error
 
+from softspin.sklearn.annotation import annotate
 from softspin.sklearn.boltzmann import BoltzmannMachine
 from softspin.sklearn.encoder import BinaryEncoder
 
-__all__ = ["BinaryEncoder", "BoltzmannMachine"]
+__all__ = ["BinaryEncoder", "BoltzmannMachine", "annotate"]

@@ -19,7 +19,7 @@ def read_rows(estimator: Any, x: Any, binarize: float | None, *, reset: bool, gr
 
     Args:
         estimator: The estimator, which remembers the number of columns.
-        x: Data `(rows, columns)`, dense or sparse.
+        x: Data `(rows, columns)`, dense or sparse, or an AnnData object, whose matrix `X` is used.
         binarize: Values above are 1, others 0; None if the data are bits.
         reset: Whether to remember the number of columns, or to compare with it.
         gray: Whether values between 0 and 1 are allowed.
@@ -30,7 +30,9 @@ def read_rows(estimator: Any, x: Any, binarize: float | None, *, reset: bool, gr
     Raises:
         SupportError: A value is neither 0 nor 1, or outside [0, 1] if gray levels are allowed.
     """
-    found = validate_data(estimator, x, accept_sparse="csr", dtype=(np.float64, np.float32), reset=reset)
+    found = validate_data(
+        estimator, x.X if is_anndata(x) else x, accept_sparse="csr", dtype=(np.float64, np.float32), reset=reset
+    )
     rows: Array = found.toarray() if hasattr(found, "toarray") else found
     if binarize is not None:
         return (rows > binarize).astype(rows.dtype)
@@ -40,6 +42,11 @@ def read_rows(estimator: Any, x: Any, binarize: float | None, *, reset: bool, gr
         wrong = rows[~allowed][0]
         raise SupportError(f"X has the value {wrong:g}; values must be {what}, or set binarize to a threshold")
     return rows
+
+
+def is_anndata(x: Any) -> bool:
+    """Whether data are an AnnData object; the package itself is not needed to use one."""
+    return type(x).__module__.partition(".")[0] == "anndata" and hasattr(x, "obsm")
 
 
 def read_seed(random_state: Any) -> int:
