@@ -241,9 +241,9 @@ class BoltzmannMachine(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         """
         check_is_fitted(self)
         known = getattr(self, "_log_z", None)
-        if known is None or known[0] != self.n_steps_ or known[1] is not self.components_:
-            self._log_z = self.n_steps_, self.components_, self.model_.log_z()
-        return self._log_z[2]
+        if known is None or known[0] is not self.components_:  # every fit makes a new array
+            self._log_z = self.components_, self.model_.log_z()
+        return self._log_z[1]
 
     def sample(self, n_samples: int = 1, *, random_state: Any = None) -> Array:
         """Draw rows, by population annealing and Gibbs sweeps.
