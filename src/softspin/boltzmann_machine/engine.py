@@ -11,10 +11,10 @@ from softspin.boltzmann_machine.config import BoltzmannConfig
 from softspin.boltzmann_machine.parameters import initial_parameters
 from softspin.boltzmann_machine.update import Update, sampler_of
 from softspin.data import Dataset
-from softspin.errors import CheckpointError
 from softspin.evaluation import pixel_probabilities
 from softspin.parts import SAMPLERS
 from softspin.training.capture import Runner, plan_parts
+from softspin.training.engine import copy_state
 
 
 class Engine:
@@ -64,7 +64,6 @@ class Engine:
         """
         return self.update.state() | {"reported": torch.tensor(self._reported)}
 
-    @torch.no_grad()
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Continue from a state.
 
@@ -74,16 +73,7 @@ class Engine:
         Raises:
             CheckpointError: Names or shapes are not those of this run.
         """
-        own = self.state()
-        for name in sorted(own.keys() | state.keys()):
-            if name not in own or name not in state:
-                raise CheckpointError(
-                    f"the checkpoint and this run have different tensors; '{name}' is in only one of them"
-                )
-            if own[name].shape != state[name].shape:
-                stored, expected = tuple(state[name].shape), tuple(own[name].shape)
-                raise CheckpointError(f"'{name}' has shape {stored} in the checkpoint; this run needs {expected}")
-            own[name].copy_(state[name])
+        copy_state(state, self.state())
         self.steps, self._reported = int(self.update.step_counter), int(state["reported"])
         if self.steps % self.update.steps_per_epoch:
             self._shuffle()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ from softspin.errors import ConfigError, RecordError, RunError, UnknownNameError
 from softspin.graphs import Edges
 from softspin.records import DataRecord, Provenance
 from softspin.schema import Record
+from softspin.training.results import read_json
 
 RUN, RESULT = "boltzmann.json", "result.json"
 
@@ -83,7 +83,7 @@ def read_run(folder: Path) -> BoltzmannRun:
         RunError: The file is missing or invalid.
     """
     try:
-        run = BoltzmannRun.from_json(_read(folder / RUN))
+        run = BoltzmannRun.from_json(read_json(folder / RUN))
         BoltzmannConfig.from_dict(run.config)
     except FileNotFoundError:
         raise RunError(f"no Boltzmann machine in {folder}; there is no {RUN}") from None
@@ -105,7 +105,7 @@ def read_result(folder: Path) -> list[BoltzmannResult] | None:
         RunError: The file is invalid.
     """
     try:
-        rows = _read(folder / RESULT)
+        rows = read_json(folder / RESULT)
         return [BoltzmannResult.from_json(row) for row in (rows if isinstance(rows, list) else [rows])]
     except FileNotFoundError:
         return None
@@ -133,14 +133,3 @@ def check_same(config: BoltzmannConfig, data: Dataset, folder: Path) -> None:
             f"the run in {folder} has {name} = {getattr(theirs, name)}, not {getattr(config, name)}; settings of a run "
             "cannot change; resume it with its own, or train in another folder"
         )
-
-
-def _read(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise RunError(f"{path} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise RunError(f"{path} cannot be read: {error}") from None
