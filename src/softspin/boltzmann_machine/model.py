@@ -37,7 +37,7 @@ class BoltzmannModel:
         >>> from softspin.distributions import BipartiteBoltzmann
         >>> model = BoltzmannModel.from_boltzmann(BipartiteBoltzmann(torch.zeros(5), torch.ones(2, 3)), visible=2)
         >>> model.score_samples([[0, 0], [1, 1]])
-        tensor([-4.0136, -0.6375], dtype=torch.float64)
+        tensor([-4.4734, -0.1720], dtype=torch.float64)
 
     Args:
         prior: The parameters, with replicas.
