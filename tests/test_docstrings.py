@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 
 PACKAGES = (
-    "softspin", "softspin.config", "softspin.data", "softspin.distributions", "softspin.dwave", "softspin.evaluation",
+    "softspin", "softspin.boltzmann_machine", "softspin.config", "softspin.data", "softspin.distributions",
+    "softspin.dwave", "softspin.evaluation",
     "softspin.experiments", "softspin.kernels", "softspin.likelihoods", "softspin.methods", "softspin.nets",
     "softspin.objectives", "softspin.parts", "softspin.priors", "softspin.random", "softspin.records",
     "softspin.samplers", "softspin.samplers.diagnostics", "softspin.samplers.gibbs", "softspin.samplers.log_z",
-    "softspin.samplers.population", "softspin.samplers.tempering", "softspin.sharing", "softspin.smoothing",
-    "softspin.training", "softspin.training.trainer",
+    "softspin.samplers.population", "softspin.samplers.tempering", "softspin.sharing", "softspin.sklearn",
+    "softspin.smoothing", "softspin.training", "softspin.training.trainer",
 )  # fmt: skip
 """Modules that users import from. Their exports are the public API."""
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from softspin import data, distributions, objectives, samplers, smoothing
     from softspin.api import fit
+    from softspin.boltzmann_machine import BoltzmannConfig, BoltzmannModel, fit_boltzmann, load_boltzmann
     from softspin.config import Config
     from softspin.distributions import (
         BipartiteBoltzmann,
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "BoltzmannConfig": "softspin.boltzmann_machine",
+    "BoltzmannModel": "softspin.boltzmann_machine",
+    "fit_boltzmann": "softspin.boltzmann_machine",
+    "load_boltzmann": "softspin.boltzmann_machine",
     "Config": "softspin.config",
     "Model": "softspin.trained",
     "fit": "softspin.api",
@@ -45,6 +50,8 @@ _MODULES = ("data", "distributions", "objectives", "samplers", "smoothing")
 
 __all__ = [
     "BipartiteBoltzmann",
+    "BoltzmannConfig",
+    "BoltzmannModel",
     "Config",
     "GaussianIntegralRelaxation",
     "GraphBoltzmann",
@@ -57,7 +64,9 @@ __all__ = [
     "data",
     "distributions",
     "fit",
+    "fit_boltzmann",
     "load",
+    "load_boltzmann",
     "method",
     "objectives",
     "samplers",

@@ -66,12 +66,13 @@ def read_edges(text: str, units: int) -> Any:
     return [[int(pair[1]), int(pair[2])] for pair in pairs if pair]
 
 
-def checked_edges(edges: Iterable[tuple[int, int]], units: int) -> Edges:
+def checked_edges(edges: Iterable[tuple[int, int]], units: int, size: str | None = None) -> Edges:
     """Sort and validate edges.
 
     Args:
         edges: Pairs of units.
         units: Number of units, groups x bits_per_group.
+        size: Description of the number of units for errors, if it is another one.
 
     Returns:
         The edges in order, each with the smaller unit first.
@@ -83,7 +84,7 @@ def checked_edges(edges: Iterable[tuple[int, int]], units: int) -> Edges:
         >>> checked_edges([(2, 1), (0, 1)], 3)
         ((0, 1), (1, 2))
     """
-    size = f"groups x bits_per_group = {units:,} units"
+    size = size or f"groups x bits_per_group = {units:,} units"
     if units > MAX_UNITS:
         raise ConfigError(f"graph of {size} is not possible; at most {MAX_UNITS:,} units are supported")
     ordered = sorted((min(pair), max(pair)) for pair in edges)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 import warnings
-from collections.abc import Callable
 
 import typer
 
 from softspin import __version__
-from softspin.cli import cache, data
-from softspin.cli.console import complain
+from softspin.cli import cache, data, rbm
+from softspin.cli.console import complain, paragraphs
 from softspin.cli.demo import demo
 from softspin.cli.encode import encode
 from softspin.cli.evaluate import evaluate
@@ -32,12 +30,6 @@ from softspin.cli.train import train
 from softspin.errors import OutOfTimeError, RunError, SoftspinError
 from softspin.parallel import world
 
-
-def paragraphs(command: Callable[..., None]) -> str:
-    """The docstring of a command with each paragraph on one line, to be wrapped at the width of the terminal."""
-    return "\n\n".join(" ".join(text.split()) for text in (inspect.getdoc(command) or "").split("\n\n"))
-
-
 app = typer.Typer(
     name="softspin",
     help="Discrete variational autoencoders with relaxed Boltzmann priors.",
@@ -57,6 +49,7 @@ for title, commands in {
     for command in commands:
         app.command(rich_help_panel=title, help=paragraphs(command))(command)
 app.command(hidden=True, help=paragraphs(slurm_task))(slurm_task)
+app.add_typer(rbm.app, name="rbm", rich_help_panel="Train")
 app.add_typer(data.app, name="data", rich_help_panel="Data")
 app.add_typer(cache.app, name="cache", rich_help_panel="Data")
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import typer
@@ -17,6 +18,11 @@ from softspin.errors import ConfigError, UnknownNameError
 from softspin.parallel import world
 from softspin.provenance import commit
 from softspin.training.journal import plain
+
+
+def paragraphs(command: Callable[..., None]) -> str:
+    """The docstring of a command with each paragraph on one line, to be wrapped at the width of the terminal."""
+    return "\n\n".join(" ".join(text.split()) for text in (inspect.getdoc(command) or "").split("\n\n"))
 
 
 def say(text: str) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from softspin import api, files
 from softspin import data as datasets
+from softspin.boltzmann_machine.run_files import RUN as BOLTZMANN
 from softspin.cli.console import warn
 from softspin.data import Dataset, parse_shape
 from softspin.data.limits import check_memory
@@ -33,6 +34,8 @@ def check_run(folder: Path) -> None:
     """Raise unless the directory holds a run; the error suggests the most similar one that does."""
     if (folder / RUN).is_file():
         return
+    if (folder / BOLTZMANN).is_file():
+        raise RunError(f"{folder} holds a Boltzmann machine on its own; use softspin rbm")
     what = "no run in" if folder.is_dir() else "no directory"
     raise RunError(f"{what} {folder}; {_nearest(folder)}")
 

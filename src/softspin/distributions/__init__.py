@@ -9,6 +9,7 @@ from softspin.distributions.on_graph import GraphBoltzmann
 from softspin.distributions.overlap import OverlapRelaxation
 from softspin.distributions.relaxation import Relaxation
 from softspin.distributions.smoothed_bernoulli import SmoothedBernoulli
+from softspin.distributions.visible import VisibleMarginal
 
 __all__ = [
     "BipartiteBoltzmann",
@@ -20,5 +21,6 @@ __all__ = [
     "OverlapRelaxation",
     "Relaxation",
     "SmoothedBernoulli",
+    "VisibleMarginal",
     "safe_beta",
 ]

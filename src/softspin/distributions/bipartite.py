@@ -124,6 +124,15 @@ class BipartiteBoltzmann(Boltzmann):
         both = product(means[..., :n].mT, bits[..., n:]) + product(bits[..., :n].mT, means[..., n:])
         return both / (2 * bits.shape[-2])
 
+    def weighted_pairs(self, z: Tensor, weights: Tensor) -> Tensor:
+        return product(z[..., : self.left].mT, weights[:, None] * z[..., self.left :])
+
+    def split(self, first: int) -> tuple[Tensor | None, Tensor]:
+        if first == self.left:
+            return None, self.weight
+        dense = self.coupling
+        return dense[..., :first, :first], dense[..., :first, first:]
+
     def coupling_term(self, pair: Tensor) -> Tensor:
         return (self.weight * pair).sum((-2, -1))
 

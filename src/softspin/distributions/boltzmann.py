@@ -144,6 +144,31 @@ class Boltzmann(Enumerable):
         """
 
     @abstractmethod
+    def weighted_pairs(self, z: Tensor, weights: Tensor) -> Tensor:
+        """Sum w_k z_ki z_kj over rows k, for the coupled pairs.
+
+        With weights 1/N for data and -1/C for samples, it is the gradient of the mean log-likelihood.
+
+        Args:
+            z: Rows, states or means, `(*replicas, rows, D)`.
+            weights: Weights of the rows, `(rows,)`.
+
+        Returns:
+            Sums in the form of :attr:`couplings`; a :class:`GraphBoltzmann` has those of all pairs.
+        """
+
+    @abstractmethod
+    def split(self, first: int) -> tuple[Tensor | None, Tensor]:
+        """Couplings of the first units among each other, and with the other units.
+
+        Args:
+            first: Number of first units n.
+
+        Returns:
+            Couplings `(*replicas, n, n)`, None if there are none by construction, and `(*replicas, n, D - n)`.
+        """
+
+    @abstractmethod
     def coupling_term(self, pair: Tensor) -> Tensor:
         """Sum W_ij pair_ij over all pairs of units.
 

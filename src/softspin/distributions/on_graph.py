@@ -108,6 +108,12 @@ class GraphBoltzmann(Boltzmann):
         pair = (cross + cross.mT) / 2
         return pair - torch.diag_embed(pair.diagonal(dim1=-2, dim2=-1)) + torch.diag_embed(mean)
 
+    def weighted_pairs(self, z: Tensor, weights: Tensor) -> Tensor:
+        return z.mT @ (weights[:, None] * z)
+
+    def split(self, first: int) -> tuple[Tensor | None, Tensor]:
+        return self._dense[..., :first, :first], self._dense[..., :first, first:]
+
     def coupling_term(self, pair: Tensor) -> Tensor:
         return (self._dense * pair).sum((-2, -1)) / 2
 

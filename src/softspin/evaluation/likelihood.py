@@ -280,7 +280,7 @@ def _add(
 
 @functools.cache
 def _compiled_add() -> Callable[..., _Sums]:
-    """:func:`_add` by torch.compile, for fixed shapes; sums as in :func:`softspin.training.capture.compiled_stages`."""
+    """:func:`_add` by torch.compile, for fixed shapes; sums as in `Update.compiled_stages` of training."""
     return torch.compile(_add, dynamic=False, options={"triton.persistent_reductions": False})
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from softspin.distributions import Boltzmann
 from softspin.distributions.enumeration import LARGEST
 from softspin.errors import SupportError
 from softspin.evaluation.draws import replica_seeds
@@ -54,20 +55,59 @@ def log_z_for(
     Returns:
         log Z, tensors `(R,)`.
     """
-    results: list[LogZ] = []
-    each = zip(split_replicas(model.prior(validate=False)), replica_seeds(seed, model.replicas), strict=True)
     path: dict[str, Any] = {"temperatures": temperatures, "chains": chains}
-    for replica, (boltzmann, own) in enumerate(each):
-        if boltzmann.enumerated_units <= (LARGEST if sandwich else EXACT):
-            _tell(progress, ("enumeration",), replica, model.replicas)("enumeration")
-            results.append(exact(boltzmann))
+    seeds = replica_seeds(seed, model.replicas)
+    prior = model.prior(validate=False)
+    return log_z_of_replicas(prior, **path, seeds=seeds, sandwich=sandwich, states=states, progress=progress)
+
+
+def log_z_of_replicas(
+    boltzmann: Boltzmann,
+    *,
+    temperatures: int,
+    chains: int,
+    seeds: Sequence[int],
+    sandwich: bool = True,
+    guarded: bool = True,
+    exact_units: int | None = None,
+    base: Tensor | None = None,
+    states: Tensor | None = None,
+    progress: Progress | None = None,
+) -> LogZ:
+    """log Z of every replica of a Boltzmann machine, as :func:`log_z_for`.
+
+    Args:
+        boltzmann: Boltzmann machine with one replica dimension R.
+        temperatures: Number of annealing steps.
+        chains: Number of annealing chains.
+        seeds: One seed per replica.
+        sandwich: Whether to anneal in both directions.
+        guarded: Whether the sandwich has its guards.
+        exact_units: Largest number of units to enumerate; by default 24, or 20 without `sandwich`.
+        base: Biases at which annealing starts, `(R, D)`; by default "centred", see
+            :func:`softspin.samplers.primitives.base_biases`.
+        states: States from which to search for those that annealing misses, `(R, N, D)`.
+        progress: Called before each annealing run with its name, the number of runs done and their total number.
+
+    Returns:
+        log Z, tensors `(R,)`.
+    """
+    results: list[LogZ] = []
+    path: dict[str, Any] = {"temperatures": temperatures, "chains": chains}
+    largest = exact_units if exact_units is not None else LARGEST if sandwich else EXACT
+    replicas = split_replicas(boltzmann)
+    for replica, (one, own) in enumerate(zip(replicas, seeds, strict=True)):
+        path["base"] = "centred" if base is None else base[replica]
+        if one.enumerated_units <= largest:
+            _tell(progress, ("enumeration",), replica, len(replicas))("enumeration")
+            results.append(exact(one))
         elif sandwich:
             starts = None if states is None else states[replica]
-            tell = _tell(progress, SANDWICH_RUNS, replica, model.replicas)
-            results.append(sandwich_ais(boltzmann, seed=own, progress=tell, starts=starts, **path))
+            tell = _tell(progress, SANDWICH_RUNS, replica, len(replicas))
+            results.append(sandwich_ais(one, seed=own, progress=tell, starts=starts, guarded=guarded, **path))
         else:
-            _tell(progress, SANDWICH_RUNS[:1], replica, model.replicas)(SANDWICH_RUNS[0])
-            results.append(ais(boltzmann, seed=own, **path))
+            _tell(progress, SANDWICH_RUNS[:1], replica, len(replicas))(SANDWICH_RUNS[0])
+            results.append(ais(one, seed=own, **path))
     numbers = zip(*(result[:5] for result in results), strict=True)
     flagged = [torch.as_tensor(bool(one.flagged)) for one in results]
     first = results[0]

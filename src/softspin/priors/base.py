@@ -60,6 +60,17 @@ class Prior(Part, nn.Module):
         """
 
     @abstractmethod
+    def couplings(self, weight: Tensor) -> Tensor:
+        """Couplings of a Boltzmann machine with these weights.
+
+        Args:
+            weight: Weights, or a change of them, in the shape of the parameter.
+
+        Returns:
+            Couplings in the form of :attr:`softspin.distributions.boltzmann.Boltzmann.couplings`.
+        """
+
+    @abstractmethod
     def weight_moments(self, pair: Tensor) -> Tensor:
         """The gradient of log Z with respect to the weight.
 

@@ -46,6 +46,10 @@ class GivenPrior(Prior):
         """The Boltzmann machine for a sampler: without gradients or checks."""
         return self.family.from_parameters(self.bias.detach(), self.weight.detach()).with_log_z(log_z)
 
+    def couplings(self, weight: Tensor) -> Tensor:
+        """The weight itself."""
+        return weight
+
     def weight_moments(self, pair: Tensor) -> Tensor:
         """The gradient of `coupling_term`, which is that of log Z, `(1, ...)`."""
         with torch.enable_grad():

@@ -58,17 +58,18 @@ class GraphPrior(Prior):
 
     def forward(self, log_z: Tensor | None = None, *, validate: bool = True) -> GraphBoltzmann:
         """The Boltzmann machine, with log Z `(R,)` if known."""
-        return GraphBoltzmann(self.bias, self._coupling(self.weight), log_z, validate_args=validate)
+        return GraphBoltzmann(self.bias, self.couplings(self.weight), log_z, validate_args=validate)
 
     def detached(self, log_z: Tensor) -> GraphBoltzmann:
         """The Boltzmann machine for a sampler: without gradients or checks."""
-        return GraphBoltzmann(self.bias.detach(), self._coupling(self.weight.detach()), log_z, validate_args=False)
+        return GraphBoltzmann(self.bias.detach(), self.couplings(self.weight.detach()), log_z, validate_args=False)
 
     def weight_moments(self, pair: Tensor) -> Tensor:
         """The entries of E[z z'] `(R, D, D)` on the edges, `(R, E)`."""
         return pair[:, self.edges[0], self.edges[1]]
 
-    def _coupling(self, weight: Tensor) -> Tensor:
+    def couplings(self, weight: Tensor) -> Tensor:
+        """The symmetric matrix `(R, D, D)` of the weights of the edges."""
         replicas, units = self.bias.shape
         flat = weight.new_zeros(replicas, units * units)
         upper = flat.index_copy(1, self.edges[0] * units + self.edges[1], weight).view(replicas, units, units)

@@ -55,6 +55,10 @@ class RBM(Prior):
         """The RBM for a sampler: without gradients or checks."""
         return BipartiteBoltzmann(self.bias.detach(), self.weight.detach(), log_z, validate_args=False)
 
+    def couplings(self, weight: Tensor) -> Tensor:
+        """The weight `(R, n, m)` itself."""
+        return weight
+
     def weight_moments(self, pair: Tensor) -> Tensor:
         """E[left right'] `(R, n, m)` itself."""
         return pair

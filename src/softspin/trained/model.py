@@ -18,18 +18,18 @@ from softspin.evaluation.running import evaluating
 from softspin.numerics import real_tensor
 from softspin.samplers.primitives import check_count, split_replicas
 from softspin.trained.arguments import read_mask, read_seed
-from softspin.trained.evaluable import Evaluable
 from softspin.trained.inpainting import fill_in
 from softspin.trained.own import net_of_parts
 from softspin.trained.posterior import likely_bits, posterior_means
 from softspin.trained.prior_samples import prior_bits
+from softspin.trained.scores import Scores
 from softspin.trained.shareable import ReplicaChoice
 
 ROWS = 1024
 """Images that go through the networks in one batch."""
 
 
-class Model(Evaluable):
+class Model(Scores):
     """A trained discrete VAE, with one replica or several.
 
     The model is p(x, z) = p(x | z) p(z): the prior p(z) is a Boltzmann machine over D bits, the decoder gives p(x | z),

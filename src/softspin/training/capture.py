@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
 from softspin.compile_cache import reusing_compiled_code
 from softspin.config import Config
-from softspin.data.mapped import MappedTable
 from softspin.errors import ConfigError, DeviceError
 from softspin.kernels.support import TRITON
 from softspin.model import DiscreteVAE
 from softspin.parallel import SINGLE, World
 from softspin.parts import Part
 from softspin.samplers import Sampler
-from softspin.training.update import Stages, Update
 
 EAGER_UPDATES = 3
 """Number of updates that run eagerly before the graph is captured."""
@@ -60,13 +59,45 @@ def plan_capture(
         if config.compile == "on":
             raise ConfigError(f"compile = on is not possible with {world.size} processes; use auto or off")
         return CapturePlan(compiled=False, captured=False)
-    parts: list[type[Part] | Part] = [model.method, *model.nets, model.likelihood, model.prior_parameters, sampler]
+    parts = [model.method, *model.nets, model.likelihood, model.prior_parameters, sampler]
+    return plan_parts(config.compile, parts, device)
+
+
+def plan_parts(setting: str, parts: Sequence[type[Part] | Part], device: torch.device) -> CapturePlan:
+    """Decide how updates are run, by what their parts support.
+
+    Args:
+        setting: The setting `compile`: auto, on or off.
+        parts: Parts of an update.
+        device: The device of training.
+
+    Returns:
+        The plan.
+    """
     compilable = TRITON and all(part.compilable for part in parts)
     on_gpu = device.type == "cuda"
     return CapturePlan(
-        compiled=config.compile == "on" or (config.compile == "auto" and on_gpu and compilable),
+        compiled=setting == "on" or (setting == "auto" and on_gpu and compilable),
         captured=on_gpu and compilable and all(part.capturable for part in parts),
     )
+
+
+class Runnable(Protocol):
+    """An update whose state is in tensors on the device, so that it can be captured."""
+
+    device: torch.device
+
+    @property
+    def stages(self) -> Any:
+        """The stages that can be compiled."""
+
+    def compiled_stages(self) -> Any:
+        """The stages, compiled by torch.compile."""
+
+    def run(
+        self, stages: Any, side_stream: Callable[[], AbstractContextManager[None]], join: Callable[[], None]
+    ) -> None:
+        """Make one update; the sampler runs in `side_stream`, until `join`."""
 
 
 class Runner:
@@ -77,9 +108,9 @@ class Runner:
         plan: Whether to compile and to capture.
     """
 
-    def __init__(self, update: Update, plan: CapturePlan) -> None:
+    def __init__(self, update: Runnable, plan: CapturePlan) -> None:
         self.update = update
-        self.stages = compiled_stages(update) if plan.compiled else update.stages
+        self.stages = update.compiled_stages() if plan.compiled else update.stages
         self._side_stream = torch.cuda.Stream(update.device) if plan.captured else None
         self._graph: torch.cuda.CUDAGraph | None = None
         self._reusing = reusing_compiled_code if plan.compiled else contextlib.nullcontext
@@ -89,7 +120,7 @@ class Runner:
         """Run one update. The first ones run eagerly before a capture, so that everything they need is allocated."""
         if self._side_stream is None:
             with self._reusing():
-                self.update.run(self.stages)
+                self.update.run(self.stages, contextlib.nullcontext, _no_wait)
         elif self._graph is None and self._eager_updates < EAGER_UPDATES:
             self._eager_updates += 1
             with self._reusing():
@@ -147,16 +178,5 @@ def compile_errors(what: str) -> Iterator[None]:
         raise DeviceError(f"{what} could not be compiled ({reason}); set compile=off") from error
 
 
-def compiled_stages(update: Update) -> Stages:
-    """The stages of an update, compiled by torch.compile."""
-    return Stages(
-        moments=torch.compile(update.moments),
-        # Rows of a table on disk are read by NumPy.
-        next_batch=update.next_batch
-        if isinstance(update.train_images, MappedTable)
-        else torch.compile(update.next_batch),
-        # With persistent reductions, torch puts each row of a sum over bits into one warp: 0.26 ms for the densities of
-        # the soft bits at K = 25.
-        bound=torch.compile(update.bound, options={"triton.persistent_reductions": False}),
-        descend=torch.compile(update.descend),
-    )
+def _no_wait() -> None:
+    """Without a side stream there is nothing to wait for."""

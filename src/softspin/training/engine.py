@@ -120,16 +120,30 @@ class Engine:
         Raises:
             CheckpointError: Names or shapes are not those of this run.
         """
-        own, state = self.update.state(), self.update.shards.own(state)
-        if state.keys() != own.keys():
-            odd = sorted(state.keys() ^ own.keys())[0]
-            raise CheckpointError(f"the checkpoint and this run have different tensors; '{odd}' is in only one of them")
-        for name, value in own.items():
-            if value.shape != state[name].shape:
-                stored, expected = tuple(state[name].shape), tuple(value.shape)
-                raise CheckpointError(f"'{name}' has shape {stored} in the checkpoint; this run needs {expected}")
-            value.copy_(state[name])
+        state = self.update.shards.own(state)
+        copy_state(state, self.update.state())
         self.record.load(state)
         self.steps = int(self.update.step_counter)
         if self.steps % self.update.steps_per_epoch:
             self._shuffle()
+
+
+@torch.no_grad()
+def copy_state(state: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
+    """Copy the tensors of a checkpoint into those of a run.
+
+    Args:
+        state: Tensors of the checkpoint, by name.
+        own: Tensors of the run.
+
+    Raises:
+        CheckpointError: Names or shapes are not those of this run.
+    """
+    if state.keys() != own.keys():
+        odd = sorted(state.keys() ^ own.keys())[0]
+        raise CheckpointError(f"the checkpoint and this run have different tensors; '{odd}' is in only one of them")
+    for name, value in own.items():
+        if value.shape != state[name].shape:
+            stored, expected = tuple(state[name].shape), tuple(value.shape)
+            raise CheckpointError(f"'{name}' has shape {stored} in the checkpoint; this run needs {expected}")
+        value.copy_(state[name])

@@ -227,7 +227,7 @@ def read_run(folder: Path) -> RunRecord:
     """
     path = folder / RUN
     try:
-        values = _read_json(path)
+        values = read_json(path)
     except FileNotFoundError:
         raise RunError(f"no run in {folder}: there is no {RUN}; give a run directory") from None
     try:
@@ -257,7 +257,7 @@ def read_result(folder: Path) -> list[ResultRow] | None:
     """
     path = folder / RESULT
     try:
-        rows = _read_json(path)
+        rows = read_json(path)
     except FileNotFoundError:
         return None
     if not isinstance(rows, list):
@@ -268,7 +268,8 @@ def read_result(folder: Path) -> list[ResultRow] | None:
         raise RunError(f"{path} has a row that {error}; resume the run to write it again") from None
 
 
-def _read_json(path: Path) -> Any:
+def read_json(path: Path) -> Any:
+    """Read a JSON file of a run; raises FileNotFoundError, or RunError if it cannot be read."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

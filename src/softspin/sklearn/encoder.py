@@ -1,0 +1,202 @@
+"""A discrete VAE as a transformer of scikit-learn: rows to bits and back."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_array
+from sklearn.utils.validation import check_is_fitted
+
+from softspin import api
+from softspin.config import Config
+from softspin.data import from_arrays
+from softspin.errors import ConfigError, ShapeError
+from softspin.sklearn.inputs import Array, read_rows, read_seed
+
+
+class BinaryEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Binary codes of rows, by a VAE with binary latent variables and a Boltzmann prior.
+
+    It is :func:`softspin.fit` with the interface of scikit-learn, and :attr:`model_` is its model.
+
+    Example:
+        >>> from sklearn.datasets import load_digits
+        >>> x = load_digits().data / 16
+        >>> encoder = BinaryEncoder(n_bits=32, random_state=0)
+        >>> codes = encoder.fit_transform(x)  # doctest: +SKIP
+
+    Args:
+        n_bits: Number of latent bits; even for an RBM prior.
+        output: What :meth:`transform` returns: the most probable "bits", or "probabilities".
+        steps: Number of training steps; None is that of the profile.
+        validation_fraction: Share of the rows by which the best parameters are chosen, and on which the reported
+            likelihood is evaluated.
+        settings: Other settings by name, such as `{"method": "dvae++-exp", "width": 100}`.
+        binarize: Values above are 1, others 0. None: values must be in [0, 1]; those between are gray levels, from
+            which bits are drawn for every batch.
+        folder: Run directory; None for a temporary one.
+        device: "cpu", "cuda", or "auto" for a GPU if there is one.
+        random_state: Seed, generator, or None for new random numbers each time.
+        verbose: Whether to show the progress.
+
+    Attributes:
+        model_: The trained :class:`softspin.Model`.
+        n_features_in_: Number of columns.
+    """
+
+    def __init__(
+        self,
+        n_bits: int = 32,
+        *,
+        output: Literal["bits", "probabilities"] = "bits",
+        steps: int | None = None,
+        validation_fraction: float = 0.1,
+        settings: Mapping[str, Any] | None = None,
+        binarize: float | None = None,
+        folder: str | None = None,
+        device: str = "cpu",
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.n_bits = n_bits
+        self.output = output
+        self.steps = steps
+        self.validation_fraction = validation_fraction
+        self.settings = settings
+        self.binarize = binarize
+        self.folder = folder
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Train the VAE.
+
+        Args:
+            X: Data, `(rows, columns)`.
+            y: Ignored.
+
+        Returns:
+            The estimator.
+
+        Raises:
+            ConfigError: A parameter is not possible.
+            ShapeError: There are fewer than 2 rows.
+            SupportError: A value of X is outside [0, 1], and `binarize` is None.
+        """
+        rows = read_rows(self, X, self.binarize, reset=True, gray=True)
+        if self.output not in ("bits", "probabilities"):
+            raise ConfigError(f"output = {self.output!r} is not possible; it must be bits or probabilities")
+        if not 0 < self.validation_fraction < 1:
+            raise ConfigError(f"validation_fraction = {self.validation_fraction} is not possible; it must be in (0, 1)")
+        if len(rows) < 2:
+            raise ShapeError("n_samples=1 is too few; at least 2 rows are needed, one of them for validation")
+        seed = read_seed(self.random_state)
+        order = np.random.default_rng(seed).permutation(len(rows))
+        held_out = min(max(1, round(self.validation_fraction * len(rows))), len(rows) - 1)
+        valid, train = rows[order[:held_out]], rows[order[held_out:]]
+        config = Config(
+            **{"structure": "1-nonlinear", "bits_per_group": self.n_bits, **(self.settings or {})},
+            seeds=(seed,),
+            device=self.device,
+        )
+        if self.steps is not None:
+            config = config.replace(steps=self.steps)
+        data = from_arrays(train, valid, valid, name="X", source="data of scikit-learn")
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = Path(temporary) / "run" if self.folder is None else Path(self.folder)
+            self.model_ = api.fit(config, data, folder, progress=self.verbose, pictures=False)
+        return self
+
+    def transform(self, X: Any) -> Array:
+        """Codes of rows: the most probable bits, or the probabilities of the bits.
+
+        Args:
+            X: Data, `(rows, columns)`.
+
+        Returns:
+            Codes, `(rows, n_bits)`.
+
+        Raises:
+            SupportError: A value of X is outside [0, 1], and `binarize` is None.
+        """
+        check_is_fitted(self)
+        rows = read_rows(self, X, self.binarize, reset=False, gray=True)
+        bits = self._bits(rows)
+        found = self.model_.encode(bits, sample=False) if self.output == "bits" else self.model_.probabilities(bits)
+        return found.cpu().numpy().astype(rows.dtype)
+
+    def inverse_transform(self, X: Any) -> Array:
+        """Decode bits.
+
+        Args:
+            X: Codes, `(rows, n_bits)`; probabilities are rounded.
+
+        Returns:
+            Probabilities of the columns, `(rows, columns)`.
+        """
+        check_is_fitted(self)
+        codes = check_array(X, dtype=(np.float64, np.float32))
+        decoded = self.model_.decode(torch.from_numpy((codes > 0.5).astype(np.float32)))
+        return decoded.cpu().flatten(1).numpy().astype(codes.dtype)
+
+    def score_samples(self, X: Any) -> Array:
+        """Estimated log-likelihood of each row, in nats.
+
+        Args:
+            X: Data, `(rows, columns)`.
+
+        Returns:
+            Log-likelihoods, `(rows,)`.
+
+        Raises:
+            SupportError: A value of X is outside [0, 1], and `binarize` is None.
+        """
+        check_is_fitted(self)
+        rows = read_rows(self, X, self.binarize, reset=False, gray=True)
+        return self.model_.score_samples(self._bits(rows)).cpu().numpy()
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Mean log-likelihood of the rows, in nats.
+
+        Args:
+            X: Data, `(rows, columns)`.
+            y: Ignored.
+
+        Returns:
+            The mean.
+        """
+        return float(self.score_samples(X).mean())
+
+    def sample(self, n_samples: int = 1, *, random_state: Any = None) -> Array:
+        """Generate rows: probabilities of the columns, from samples of the prior.
+
+        Args:
+            n_samples: Number of draws.
+            random_state: Seed, generator, or None for new draws each time.
+
+        Returns:
+            Probabilities, `(n_samples, columns)`.
+        """
+        check_is_fitted(self)
+        return self.model_.sample(n_samples, seed=read_seed(random_state)).cpu().flatten(1).numpy()
+
+    def _bits(self, rows: Array) -> torch.Tensor:
+        """Rows for the model: gray levels above 1/2 are 1, so that codes do not depend on other rows of a call."""
+        return torch.from_numpy((rows > 0.5).astype(np.uint8))
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.model_.net.units)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags

@@ -1,0 +1,101 @@
+"""Files of the package rbms, read and written by both."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from boltzmann_machine.truth_by_states import HIDDEN, VISIBLE, states
+from torch import Tensor
+
+import softspin
+from softspin.boltzmann_machine import BoltzmannModel
+from softspin.boltzmann_machine.hdf5 import read_rbms
+from softspin.distributions import BipartiteBoltzmann, GraphBoltzmann
+from softspin.errors import SoftspinError
+
+h5py = pytest.importorskip("h5py")
+
+
+def parameters() -> tuple[Tensor, Tensor, Tensor]:
+    g = torch.Generator().manual_seed(0)
+    return tuple(torch.randn(shape, generator=g) for shape in ((VISIBLE,), (HIDDEN,), (VISIBLE, HIDDEN)))  # type: ignore[return-value]
+
+
+def model() -> BoltzmannModel:
+    vbias, hbias, weight = parameters()
+    return BoltzmannModel.from_boltzmann(BipartiteBoltzmann(torch.cat([vbias, hbias]), weight), VISIBLE)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::SyntaxWarning")
+def test_rbms_reads_what_is_written_here(tmp_path: Path) -> None:
+    io = pytest.importorskip("rbms.io")
+    path = model().to_rbms(tmp_path / "model.h5")
+    steps = model().config.steps
+    read, chains, _, about = io.load_model(
+        str(path), steps, device=torch.device("cpu"), dtype=torch.float64, restore=True
+    )
+    assert torch.allclose(
+        read.compute_energy_visibles(states(VISIBLE)), model().free_energy(states(VISIBLE)), atol=1e-6
+    )
+    assert chains["visible"].shape == (100, VISIBLE)
+    assert set(chains["visible"].unique().tolist()) <= {0.0, 1.0}
+    assert (about["batch_size"], about["gibbs_steps"]) == (100, 1)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::SyntaxWarning")
+def test_what_rbms_writes_is_read_here(tmp_path: Path) -> None:
+    io = pytest.importorskip("rbms.io")
+    from rbms.bernoulli_bernoulli.classes import BBRBM
+
+    vbias, hbias, weight = parameters()
+    path = tmp_path / "theirs.h5"
+    for update, scale in ((5, 0.5), (17, 1.0), (9, 0.1)):
+        own = BBRBM(weight_matrix=scale * weight, vbias=vbias, hbias=hbias)
+        io.save_model(str(path), own, own.init_chains(6), num_updates=update, time=1.5, flags=["checkpoint"])
+    read = softspin.load_boltzmann(path)
+    assert torch.equal(read.score_samples(states(VISIBLE)), model().score_samples(states(VISIBLE)))
+    assert torch.equal(read_rbms(path, update=5).boltzmann().couplings, 0.5 * weight)
+    with pytest.raises(SoftspinError, match="holds no update 6; there are 3, from 5 to 17"):
+        read_rbms(path, update=6)
+
+
+def test_a_file_written_and_read_here_is_the_same(tmp_path: Path) -> None:
+    read = softspin.load_boltzmann(model().to_rbms(tmp_path / "model.h5"))
+    assert torch.equal(read.boltzmann().couplings, model().boltzmann().couplings)
+    assert torch.equal(read.boltzmann().bias, model().boltzmann().bias)
+
+
+def test_wrong_files_end_in_one_line(tmp_path: Path) -> None:
+    def written(name: str, content: dict[str, Any]) -> Path:
+        with h5py.File(tmp_path / name, "w") as file:
+            for key, value in content.items():
+                file[key] = value
+        return tmp_path / name
+
+    graph = BoltzmannModel.from_boltzmann(GraphBoltzmann(torch.zeros(2), torch.tensor([[0.0, 1.0], [1.0, 0.0]])), 2)
+    good = {"vbias": np.zeros(2), "hbias": np.zeros(3), "weight_matrix": np.zeros((2, 3))}
+    bad = {"NaN": np.full(2, np.nan), "shape": np.zeros(4), "text": "abc"}
+    (tmp_path / "none.h5").write_bytes(b"nothing")
+    cases = [
+        (lambda: graph.to_rbms(tmp_path / "graph.h5"), "hold RBMs only"),
+        (lambda: model().to_rbms(tmp_path / "model.pt"), r"must end in \.h5"),
+        (lambda: softspin.load_boltzmann(tmp_path / "none.h5"), "cannot be read as a file of the package rbms"),
+        (lambda: softspin.load_boltzmann(written("empty.h5", {"x": 1})), "holds no update_N"),
+        (lambda: softspin.load_boltzmann(written("potts.h5", {"model_type": "PBRBM"})), "holds a PBRBM, not an RBM"),
+        (lambda: softspin.load_boltzmann(written("lacks.h5", {"update_3/params/vbias": np.zeros(2)})), "hbias"),
+    ]
+    for name, value in bad.items():
+        content = {f"update_1/params/{key}": one for key, one in {**good, "vbias": value}.items()}
+        text = "do not fit together" if name == "shape" else "not finite numbers"
+        cases.append((lambda c=content, n=name: softspin.load_boltzmann(written(f"{n}.h5", c)), text))  # type: ignore[misc]
+    for call, text in cases:
+        with pytest.raises(SoftspinError, match=text) as error:
+            call()
+        assert "\n" not in str(error.value)
+    assert not (tmp_path / "graph.h5").exists()

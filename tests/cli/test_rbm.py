@@ -1,0 +1,85 @@
+"""`softspin rbm`: a Boltzmann machine on its own, from the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from boltzmann_machine.truth_by_states import some_data
+from cli.command import Call
+
+import softspin
+from softspin.training import checkpoint
+
+SMALL = ["--hidden", "3", "--steps", "12", "--chains", "10", "--evaluate-every", "6", "--device", "cpu"]
+
+
+@pytest.fixture
+def bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    np.save("bits.npy", some_data())
+    return tmp_path / "bits.npy"
+
+
+@pytest.mark.usefixtures("bits")
+def test_fit_evaluate_sample_and_convert(call: Call) -> None:
+    done = call("rbm", "fit", "bits.npy", *SMALL)
+    assert done.code == 0, done.err
+    shown = done.out.splitlines()
+    assert shown[1] == "model   RBM of 4 visible and 3 hidden units; seed 0"
+    assert "step 12 of 12  log-likelihood  train" in done.out
+    assert shown[-1].startswith("test log-likelihood -")
+    assert shown[-1].endswith("(exact)")
+    evaluated = call("rbm", "evaluate", "runs/rbm-bits")
+    assert evaluated.out.strip() == shown[-1]
+    model = softspin.load_boltzmann("runs/rbm-bits")
+    every = call("rbm", "evaluate", "runs/rbm-bits", "--split", "all", "--json").json
+    assert every["log_likelihood"] == pytest.approx(model.log_likelihood(some_data()).value, abs=1e-9)
+    assert "holds a Boltzmann machine on its own; use softspin rbm" in call("evaluate", "runs/rbm-bits").err
+    assert call("rbm", "sample", "runs/rbm-bits", "-n", 7, "--out", "drawn.npy").code == 0
+    assert np.load("drawn.npy").shape == (7, 4)
+    assert call("rbm", "convert", "runs/rbm-bits", "model.safetensors").code == 0
+    assert (
+        call("rbm", "info", "model.safetensors").out.splitlines()[0] == "RBM of 4 visible and 3 hidden units; 1 replica"
+    )
+    for name in ("model.safetensors", "runs/rbm-bits"):
+        told = call("rbm", "evaluate", name, "--data", "bits.npy", "--json").json
+        assert told["log_likelihood"] == pytest.approx(model.result[0].test, abs=1e-9)  # type: ignore[index]
+
+
+@pytest.mark.usefixtures("bits")
+def test_a_run_that_ran_out_of_time_is_resumed(call: Call) -> None:
+    late = call("rbm", "fit", "bits.npy", *SMALL, "--minutes", "1e-9", "--folder", "r")
+    assert late.code == 75
+    assert late.err.strip() == (
+        "out of time at step 1 of 12, with a checkpoint; resume with: softspin rbm fit --resume --folder r"
+    )
+    assert call("rbm", "fit", "--resume", "--folder", "r").code == 0
+    assert call("rbm", "fit", "bits.npy", *SMALL, "--folder", "whole").code == 0
+    one, other = (checkpoint.load(folder, "last")[0] for folder in ("r", "whole"))
+    assert all(bool((one[name] == other[name]).all()) for name in one)
+
+
+@pytest.mark.usefixtures("bits")
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (["fit"], 2, "give a file such as bits.npy"),
+        (["fit", "nothing.npy"], 1, "error: there is no file nothing.npy"),
+        (["fit", "bits.npy", "--hidden", "x"], 2, "error: hidden = 'x' is not possible; it must be an integer"),
+        (["fit", "bits.npy", "--seeds", "4-1"], 2, "error: seeds = 4-1 is not possible"),
+        (["fit", "bits.npy", "--graph", "0:9"], 1, "error: graph has an edge at unit 9"),
+        (["fit", "--resume"], 2, "it needs the run directory"),
+        (["fit", "--resume", "--folder", "nothing"], 1, "error: no Boltzmann machine in nothing"),
+        (["evaluate", "nothing"], 1, "error: no Boltzmann machine in nothing"),
+        (["evaluate", "bits.npy"], 1, "error: bits.npy is not a safetensors file"),
+        (["evaluate", "nothing", "--split", "tset"], 1, "unknown split 'tset'"),
+    ],
+)
+def test_a_mistake_ends_in_one_line(call: Call, words: list[str], code: int, text: str) -> None:
+    done = call("rbm", *words)
+    assert done.code == code
+    assert text in " ".join(done.err.replace("│", " ").split())
+    assert "Traceback" not in done.err
+    assert not Path("runs").exists()

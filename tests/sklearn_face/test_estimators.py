@@ -1,0 +1,157 @@
+"""The estimators against scikit-learn's own RBM, sums over all states, and the API that they wrap."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+from boltzmann_machine.truth_by_states import some_data, states
+from sklearn.neural_network import BernoulliRBM
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+import softspin
+from softspin.errors import SoftspinError
+from softspin.sklearn import BinaryEncoder, BoltzmannMachine, annotate
+
+X = some_data().astype(float)
+SMALL = {"width": 4, "chains": 10, "sweeps": 1, "batch_size": 10, "test_samples": 50, "validation_samples": 2}
+
+
+def machine(**changes: Any) -> BoltzmannMachine:
+    return BoltzmannMachine(**{"n_components": 3, "max_iter": 4, "chains": 10, "random_state": 0, **changes})
+
+
+def encoder(**changes: Any) -> BinaryEncoder:
+    return BinaryEncoder(**{"n_bits": 4, "steps": 4, "random_state": 0, "settings": SMALL, **changes})
+
+
+def test_hidden_units_are_those_of_scikit_learn() -> None:
+    ours, theirs = machine().fit(X), BernoulliRBM(n_components=3)
+    theirs.components_, theirs.intercept_hidden_ = ours.components_, ours.intercept_hidden_
+    theirs.intercept_visible_, theirs.n_features_in_ = ours.intercept_visible_, 4
+    np.testing.assert_allclose(ours.transform(X), theirs.transform(X), atol=1e-6)
+    np.testing.assert_allclose(ours.model_.free_energy(X).numpy(), theirs._free_energy(X), atol=1e-5)
+
+
+def test_scores_are_log_probabilities_of_all_states() -> None:
+    ours = machine().fit(X)
+    every = states(4).numpy()
+    assert np.exp(ours.score_samples(every)).sum() == pytest.approx(1, abs=1e-9)
+    assert ours.score(X) == pytest.approx(ours.score_samples(X).mean())
+    assert ours.log_z().kind == "exact"
+    before = ours.score(X)
+    assert ours.partial_fit(1 - X).score(1 - X) != before, "log Z is that of the new parameters"
+    assert np.exp(ours.score_samples(every)).sum() == pytest.approx(1, abs=1e-9)
+
+
+def test_fit_is_that_of_the_engine(tmp_path: Path) -> None:
+    ours = machine(max_iter=5, batch_size=10).fit(X)
+    splits = {"train": X.astype(np.uint8), "valid": X[:1].astype(np.uint8), "test": X[:1].astype(np.uint8)}
+    model = softspin.fit_boltzmann(
+        splits, folder=tmp_path / "run", hidden=3, epochs=5, batch_size=10, chains=10, evaluate_every=20,
+        progress=False, device="cpu",
+    )  # fmt: skip
+    np.testing.assert_array_equal(ours.components_, model.prior.weight[0].numpy().T)
+    assert (ours.n_iter_, ours.n_steps_) == (5, 20)
+
+
+def test_partial_fit_continues() -> None:
+    ours = machine(batch_size=10)
+    ours.partial_fit(X).partial_fit(X[:25])
+    assert (ours.n_iter_, ours.n_steps_) == (2, 6)
+    copied = pickle.loads(pickle.dumps(ours))
+    np.testing.assert_array_equal(copied.partial_fit(X).components_, ours.partial_fit(X).components_)
+    learned = machine(learning_rate=0.3, chains=100)
+    for _ in range(150):
+        learned.partial_fit(X)
+    assert learned.score(X) > machine(max_iter=1, learning_rate=1e-6).fit(X).score(X) + 0.05
+
+
+def test_inverse_transform_and_samples() -> None:
+    ours = machine().fit(X)
+    back = ours.inverse_transform(ours.transform(X))
+    assert back.shape == X.shape
+    np.testing.assert_allclose(
+        back, 1 / (1 + np.exp(-(ours.intercept_visible_ + ours.transform(X) @ ours.components_)))
+    )
+    drawn = ours.sample(8, random_state=1)
+    assert drawn.shape == (8, 4)
+    assert set(np.unique(drawn)) <= {0.0, 1.0}
+    np.testing.assert_array_equal(drawn, ours.sample(8, random_state=1))
+    assert list(ours.get_feature_names_out()) == [f"boltzmannmachine{k}" for k in range(3)]
+
+
+def test_sparse_and_gray_data_and_pipelines() -> None:
+    ours = machine().fit(X)
+    np.testing.assert_allclose(machine().fit(scipy.sparse.csr_matrix(X)).components_, ours.components_)
+    gray = np.where(X > 0, 0.9, 0.2)
+    np.testing.assert_allclose(machine(binarize=0.5).fit(gray).components_, ours.components_)
+    piped = make_pipeline(FunctionTransformer(lambda x: (x > 0.5).astype(float)), machine()).fit(gray)
+    np.testing.assert_allclose(piped[-1].components_, ours.components_)
+    assert piped.score(gray) == pytest.approx(ours.score(X))
+
+
+@pytest.mark.filterwarnings("ignore:batch_size")
+def test_the_encoder_is_the_model_of_fit(tmp_path: Path) -> None:
+    ours = encoder(folder=str(tmp_path / "run")).fit(X)
+    assert (tmp_path / "run" / "result.json").exists()
+    codes = ours.transform(X)
+    assert codes.shape == (len(X), 4)
+    assert set(np.unique(codes)) <= {0.0, 1.0}
+    stored = softspin.load(tmp_path / "run", device="cpu")
+    np.testing.assert_array_equal(codes, stored.encode(X.astype(np.uint8), sample=False).numpy())
+    scores = stored.score_samples(torch.from_numpy(X.astype(np.uint8))).numpy()
+    np.testing.assert_allclose(ours.score_samples(X), scores)
+    assert ours.inverse_transform(codes).shape == X.shape
+    assert ours.sample(3, random_state=0).shape == (3, 4)
+    ours.set_params(output="probabilities")
+    np.testing.assert_allclose(ours.transform(X), stored.probabilities(X.astype(np.uint8)).numpy(), atol=1e-6)
+    again = pickle.loads(pickle.dumps(ours))
+    np.testing.assert_array_equal(again.transform(X), ours.transform(X))
+
+
+@pytest.mark.parametrize(
+    ("estimator", "x", "text"),
+    [
+        (machine(), X + 1, "X has the value 2; values must be 0 or 1, or set binarize to a threshold"),
+        (machine(), X / 2, "X has the value 0.5; values must be 0 or 1"),
+        (machine(n_components=0), X, "hidden = 0 is not possible"),
+        (machine(max_iter=0), X, "max_iter = 0 is not possible; it must be an integer from 1"),
+        (machine(batch_size=0), X, "batch_size = 0 is not possible"),
+        (machine(sampler="cd"), X, "sampler = 'cd' is not possible; it must be one of pcd, pa, pt"),
+        (machine(random_state=-3), X, "seeds = .* is not possible"),
+        (encoder(), X + 1, r"X has the value 2; values must be in \[0, 1\]"),
+        (encoder(), X[:1], "n_samples=1 is too few"),
+        (encoder(n_bits=3), X, "is odd"),
+        (encoder(output="code"), X, "output = 'code' is not possible"),
+        (encoder(validation_fraction=1.0), X, "validation_fraction = 1.0 is not possible"),
+        (encoder(settings={"widht": 3}), X, "did you mean 'width'"),
+    ],
+)
+def test_mistakes_end_in_one_line(estimator: Any, x: np.ndarray, text: str) -> None:
+    with pytest.raises(SoftspinError, match=text) as error:
+        estimator.fit(x)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.filterwarnings("ignore:batch_size")
+@pytest.mark.parametrize("make", [machine, encoder])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_anndata_in_and_out(make: Any, sparse: bool) -> None:
+    anndata = pytest.importorskip("anndata")
+    cells = anndata.AnnData(scipy.sparse.csr_matrix(X) if sparse else X.copy())
+    fitted = make().fit(cells)
+    annotate(fitted, cells)
+    np.testing.assert_array_equal(cells.obsm["X_softspin"], fitted.transform(X))
+    np.testing.assert_array_equal(cells.obs["softspin_log_likelihood"], fitted.score_samples(X))
+    np.testing.assert_array_equal(cells.X.toarray() if sparse else cells.X, X)
+    annotate(fitted, cells, key="again", scores=False)
+    assert (list(cells.obsm), list(cells.obs)) == (["X_softspin", "X_again"], ["softspin_log_likelihood"])
+    with pytest.raises(SoftspinError, match="data are a ndarray, not an AnnData object"):
+        annotate(fitted, X)
