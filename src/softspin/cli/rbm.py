@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import inspect
@@ -19,7 +20,7 @@ from softspin.boltzmann_machine.likelihood import likelihood_texts
 from softspin.boltzmann_machine.run_files import RUN, read_run
 from softspin.cli.console import paragraphs, say, say_json, usage_errors
 from softspin.cli.options import NOT_FINISHED, Chains, Device, Json, Minutes, Seed, Temperatures, flag
-from softspin.cli.runs import SPLITS, check_ending, check_split, free_folder, write_array
+from softspin.cli.runs import RUNS, SPLITS, check_ending, check_split, free_folder, write_array
 from softspin.errors import ConfigError, OutOfTimeError
 
 app = typer.Typer(
@@ -112,18 +113,18 @@ def fit(
             config = BoltzmannConfig().with_texts(flags)
         if epochs is not None and "steps" in flags:
             raise typer.BadParameter(f"steps = {config.steps} is given too; give one of them", param_hint="--epochs")
-        folder = folder or free_folder(Path("runs") / f"rbm-{Path(data).stem}")
     shown = _JsonLines() if json else Display(stderr=False)
-    run = folder
     options: dict[str, Any] = {"epochs": epochs, "minutes": minutes, "resume": resume}
-    try:
-        fit_boltzmann(data, config, run, callbacks=shown, progress=False, **options)
-    except KeyboardInterrupt:
-        _stopped("stopped", run)
-        raise typer.Exit(130) from None
-    except OutOfTimeError as error:
-        _stopped(str(error), run)
-        raise typer.Exit(NOT_FINISHED) from None
+    default = RUNS / f"rbm-{Path(data or '').stem}"
+    with free_folder(default) if folder is None else contextlib.nullcontext(folder) as run:
+        try:
+            fit_boltzmann(data, config, run, callbacks=shown, progress=False, **options)
+        except KeyboardInterrupt:
+            _stopped("stopped", run)
+            raise typer.Exit(130) from None
+        except OutOfTimeError as error:
+            _stopped(str(error), run)
+            raise typer.Exit(NOT_FINISHED) from None
 
 
 def _stopped(reason: str, folder: Path) -> None:
