@@ -38,8 +38,10 @@ def test_the_last_lines_are_the_result(call: Call, tmp_path: Path) -> None:
     assert ended.code == 0
     *_, first, second, written = ended.out.splitlines()
     for line, beta in ((first, 20), (second, 30)):
-        pattern = rf"seed 0, beta {beta}: test NLL \d+\.\d\d \+- \d\.\d\d, log Z = .* independent pixels: 6\.24"
+        best = r"( \(lowest validation NLL\))?"
+        pattern = rf"seed 0, beta {beta}{best}: test NLL \d+\.\d\d \+- \d\.\d\d, log Z = .* independent pixels: 6\.24"
         assert re.fullmatch(rf"{pattern}(; WARNING: .*)?", line), line
+    assert ("lowest" in first) != ("lowest" in second)
     assert written.startswith(f"written: {tmp_path / 'run'}/ with result.json, samples.png")
     assert min(path.stat().st_size for path in (tmp_path / "run").glob("*.png")) > 1000
     assert "profile quick, 6 steps: " in ended.out

@@ -59,7 +59,6 @@ def free_folder(wanted: Path) -> Iterator[Path]:
 
     Creating it is the only test that two processes cannot both pass.
     """
-    new = [] if wanted.parent.exists() else [wanted.parent]
     try:
         wanted.parent.mkdir(parents=True, exist_ok=True)
         for number in itertools.count(1):
@@ -74,8 +73,7 @@ def free_folder(wanted: Path) -> Iterator[Path]:
         yield folder
     finally:
         with contextlib.suppress(OSError):
-            for empty in (folder, *new):
-                empty.rmdir()
+            folder.rmdir()
 
 
 def open_model(run: Path, which: str = "best", device: str = "auto") -> api.Model:
