@@ -27,6 +27,7 @@ from made_rows import made_row
 from torch import Tensor, nn
 from torch._inductor.exc import InductorError
 from training.runs import bars, engine, small, trainer
+from unsealed import unseal
 
 import softspin
 from softspin.data import load
@@ -609,7 +610,7 @@ def test_data_of_another_name_do_not_change_the_default_beta(tmp_path: Path) -> 
 def test_an_edited_run_json_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(Killed):
         trainer(small(), tmp_path, callback=Stop(7, kill)).train()
-    path = tmp_path / "run.json"
+    path = unseal(tmp_path / "run.json")
     path.write_text(path.read_text().replace('"steps": 10', '"steps": 20'))
     with pytest.raises(RunError, match=r"run.json has steps = 20, but its checkpoint has 10; settings of a run cannot"):
         trainer(small(steps=20), tmp_path).train(resume=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from softspin.config.fields import Pairs
-from softspin.config.migrations import RENAMED_SETTINGS, VERSION, migrate
+from softspin.config.migrations import RENAMED_SETTINGS, VERSION, added_since, migrate
 from softspin.config.profiles import profile_values
 from softspin.config.settings import Settings
 from softspin.config.values import (
@@ -399,3 +399,20 @@ def differing_setting(one: Config, other: Config) -> str | None:
     ours, theirs = one.settings(), other.settings()
     names = (name for name in ours | theirs if not is_neutral(name))
     return next((name for name in names if ours.get(name) != theirs.get(name)), None)
+
+
+def missing_setting(stored: Mapping[str, Any]) -> str | None:
+    """Find a setting that a stored config lacks, so that its default would be used.
+
+    Args:
+        stored: All settings of a config of any version, as :meth:`Config.to_dict` wrote them.
+
+    Returns:
+        The first one; None if there are all that its version has.
+
+    Raises:
+        ConfigError: The config is invalid, or of a newer version.
+        UnknownNameError: It names an unknown part.
+    """
+    known = migrate(stored).keys() | added_since(stored)
+    return next((name for name in Config.from_dict(stored).settings() if name not in known), None)

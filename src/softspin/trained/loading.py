@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
+import warnings
 from pathlib import Path
 
 from torch import nn
@@ -73,8 +73,10 @@ def load(
     run = read_run(path)
     config = run.read_config()
     rows = None
-    with contextlib.suppress(RunError):  # a damaged result does not make the model unusable
+    try:
         rows = read_result(path)  # before the checkpoint: once there are rows, the best parameters no longer change
+    except RunError as error:  # a damaged result does not make the model unusable
+        warnings.warn(f"the model is loaded without its result: {error}", stacklevel=2)
     if not checkpoint.exists(path, which):
         hint = "use which='last'"
         if not checkpoint.exists(path, "last"):

@@ -27,6 +27,7 @@ from softspin import __version__
 from softspin.config import migrate_tensors
 from softspin.errors import CheckpointError, ConfigError, DamagedError
 from softspin.files import sync_folder, write_synced
+from softspin.seals import seal
 
 FORMAT = 1
 """Version of the layout of both files; increased if an older softspin cannot read newer checkpoints."""
@@ -154,12 +155,7 @@ def _manifest(file: str, content: bytes, meta: Mapping[str, Any]) -> bytes:
         "meta": dict(meta),
     }
     body = json.loads(json.dumps(body, allow_nan=False))  # as it will be read, with string keys
-    return json.dumps({**body, "seal": _seal(body)}, indent=1, allow_nan=False).encode()
-
-
-def _seal(body: Mapping[str, Any]) -> str:
-    """Digest of the other entries of the manifest, so that changes to meta are detected too."""
-    return hashlib.sha256(json.dumps(body, sort_keys=True, allow_nan=False).encode()).hexdigest()
+    return json.dumps({**body, "seal": seal(body)}, indent=1, allow_nan=False).encode()
 
 
 def _read_manifest(folder: Path, name: str) -> dict[str, Any]:
@@ -182,9 +178,9 @@ def _read_manifest(folder: Path, name: str) -> dict[str, Any]:
             f"checkpoint '{name}' in {folder} was written by softspin {manifest.get('softspin')} with format "
             f"{manifest['format']}; this one, {__version__}, reads format {FORMAT}"
         )
-    seal = manifest.pop("seal", None)
+    stored = manifest.pop("seal", None)
     try:
-        sealed = seal == _seal(manifest)
+        sealed = stored == seal(manifest)
     except ValueError:  # NaN, which is never written
         sealed = False
     if not sealed:
