@@ -136,7 +136,7 @@ def _whole(content: bytes) -> bytes:
     end = content.rfind(b"\n") + 1
     try:
         json.loads(content[end:])
-    except ValueError:
+    except (ValueError, RecursionError):
         return content[:end]
     return content
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from softspin.formatting import printable_text
 from softspin.playground.export import spread
 from softspin.playground.payload import MAX_BYTES, payload
 from softspin.playground.stored import migrated
@@ -71,7 +72,7 @@ def render(data: dict[str, Any]) -> str:
     """
     data = migrated(data)
     parts = {
-        "title": html.escape(f"softspin: {', '.join(data['replicas'][0]['headline'][:3])}"),
+        "title": html.escape(printable_text(f"softspin: {', '.join(data['replicas'][0]['headline'][:3])}")),
         "style": _read("style.css"),
         "script": "\n".join(_read(f"{name}.js") for name in SCRIPTS),
         "model": json.dumps(data, allow_nan=False).replace("<", "\\u003c"),  # so no text can end the script element

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import warnings
-from pathlib import Path
 
 from torch import nn
 
@@ -16,6 +15,7 @@ from softspin.evaluation.stored import check_stored
 from softspin.provenance import find_device
 from softspin.sharing import files
 from softspin.sharing.metadata import describe_checkpoint
+from softspin.trained.arguments import possible_path
 from softspin.trained.model import Model
 from softspin.training import checkpoint
 from softspin.training.results import RUN, check_checkpoint, read_result, read_run
@@ -56,9 +56,7 @@ def load(
         CheckpointError: The checkpoint is damaged, or of another format.
         SharingError: The shared model cannot be read.
     """
-    if not isinstance(path, str | os.PathLike):
-        raise RunError(f"the path of a model must be a string or a Path, not {type(path).__name__}")
-    path, device = Path(path), Config(device=device).device
+    path, device = possible_path(path), Config(device=device).device
     if which not in ("best", "last"):
         raise ConfigError(f"'{which}' is not a checkpoint; it must be best or last")
     if not (path / RUN).exists() and files.is_shared(path):

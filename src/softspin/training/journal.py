@@ -18,6 +18,8 @@ from softspin.errors import DamagedError, JournalError
 from softspin.training.loggers import Logger, scalars
 
 NAME = "journal.jsonl"
+MAX_STEP = 2**63 - 1
+"""Larger steps are never written; Python could not even print them."""
 
 
 class Journal:
@@ -72,8 +74,8 @@ class Journal:
             JournalError: There is no `step`, or the file cannot be written.
         """
         entry = plain(line)
-        if type(entry.get("step")) is not int:
-            raise JournalError(f"a line of the metrics log needs an integer 'step', not {entry.get('step')!r}")
+        if not _is_step(entry.get("step")):
+            raise JournalError(f"a line of the metrics log needs an integer 'step' from 0 to {MAX_STEP}")
         raw = json.dumps(entry, allow_nan=False).encode() + b"\n"
         try:
             # One unbuffered call per line: a killed process leaves complete lines, unless the disk is full.
@@ -129,13 +131,17 @@ def _lines(path: Path, content: bytes) -> list[tuple[bytes, dict[str, Any]]]:
             line = json.loads(raw)
         except (ValueError, RecursionError):
             line = None
-        if not isinstance(line, dict) or type(line.get("step")) is not int:
+        if not isinstance(line, dict) or not _is_step(line.get("step")):
             raise DamagedError(
                 f"metrics log {path} is damaged: line {number} is not an object with a step; delete the file, and the "
                 "run can be resumed without it"
             )
         lines.append((raw + b"\n", line))
     return lines
+
+
+def _is_step(step: object) -> bool:
+    return type(step) is int and 0 <= step <= MAX_STEP
 
 
 def plain(value: Any) -> Any:
