@@ -63,7 +63,12 @@ def test_a_damaged_file_is_compiled_again(suffix: str, kind: str, folder: Path) 
         rng = random.Random(0)
         for at in rng.sample(range(40, len(content)), 20):
             content[at] ^= 1 << rng.randrange(8)
-    new = {"empty": b"", "half": content[: len(content) // 2], "text": b"no code\n", "start": b"\0" + content}
+    new = {
+        "empty": b"",
+        "half": bytes(content[: len(content) // 2]),
+        "text": b"no code\n",
+        "start": b"\0" + bytes(content),
+    }
     path.write_bytes(new.get(kind, bytes(content)))
     assert result(said) == (42, 0)
     assert result(said) == (42, 1), "rebuilt"

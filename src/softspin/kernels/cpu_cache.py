@@ -22,7 +22,7 @@ from numba.core.sigutils import normalize_signature
 DIGEST_BYTES = 32
 
 
-class CheckedFiles(IndexDataCacheFile):  # type: ignore[misc]
+class CheckedFiles(IndexDataCacheFile):
     """Index and data files that begin with the SHA-256 of the rest."""
 
     def _dump(self, obj: Any) -> bytes:
@@ -53,7 +53,7 @@ def _load(data: bytes) -> Any:
     return pickle.loads(content)
 
 
-class CheckedCache(FunctionCache):  # type: ignore[misc]
+class CheckedCache(FunctionCache):
     """The cache of one function. Its errors become warnings; a damaged cache is emptied.
 
     Args:
@@ -102,7 +102,7 @@ def compile_cached(signature: Any, function: Callable[..., Any]) -> Any:
     Returns:
         numba's compiled function, with an `address`.
     """
-    compiled = CFunc(function, normalize_signature(signature), locals={}, options={})
+    compiled: Any = CFunc(function, normalize_signature(signature), locals={}, options={})
     with contextlib.suppress(RuntimeError):  # no writable folder
         compiled._cache = CheckedCache(function)
     compiled.compile()

@@ -10,11 +10,13 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any
 
 from softspin.errors import DamagedError, JournalError
+from softspin.files import append_whole, reject_link
 from softspin.training.loggers import Logger, scalars
 
 NAME = "journal.jsonl"
@@ -31,7 +33,7 @@ class Journal:
         loggers: They get the numbers too.
     """
 
-    def __init__(self, path: Path, file: BinaryIO, loggers: Sequence[Logger] = ()) -> None:
+    def __init__(self, path: Path, file: FileIO, loggers: Sequence[Logger] = ()) -> None:
         self.path = path
         self._file = file
         self._loggers = loggers
@@ -55,6 +57,7 @@ class Journal:
         path = Path(folder) / NAME
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            reject_link(path)
             # Lines are in the order of their steps, so one truncation, which needs no disk space, removes later ones.
             lines = [] if step is None or not path.exists() else _lines(path, path.read_bytes())
             keep = sum(len(raw) for raw, line in lines if step is not None and line["step"] <= step)
@@ -78,9 +81,7 @@ class Journal:
             raise JournalError(f"a line of the metrics log needs an integer 'step' from 0 to {MAX_STEP}")
         raw = json.dumps(entry, allow_nan=False).encode() + b"\n"
         try:
-            # One unbuffered call per line: a killed process leaves complete lines, unless the disk is full.
-            if self._file.write(raw) != len(raw):
-                raise JournalError(f"metrics log {self.path} cannot be written: only part of a line was written")
+            append_whole(self._file, raw)
         except OSError as error:
             raise _unwritable(self.path, error) from error
         if self._loggers:
