@@ -31,8 +31,8 @@ sys.modules["matplotlib"] = None  # type: ignore[assignment]  # pictures would t
 import torch  # noqa: E402
 from soak_faults import ALL, Child, Fault, FullDisk, LossError, mount_disk  # noqa: E402
 
-from softspin.cli import app  # noqa: E402, F401  (imports everything before the forks)
-from softspin.kernels import gibbs_sweeps  # noqa: E402
+import softspin  # noqa: E402
+from softspin.cli import app  # noqa: E402, F401
 from softspin.timing.machine import processor  # noqa: E402
 from softspin.training import checkpoint, journal  # noqa: E402
 
@@ -114,7 +114,7 @@ class Soak:
         child = Child(words) if fault is None else Child(words, fault.prepare)
         self.processes += 1
         if fault is not None:
-            ended = child.wait(self.rng.random() * self.rng.random() * self.references[number][1], must_end=False)
+            ended = child.wait(self.rng.uniform(0, self.references[number][1]), must_end=False)
             if not ended and not hit:
                 fault.strike(child, folder)
                 hit = True
@@ -143,8 +143,9 @@ class Soak:
 
 def soak(minutes: float, seed: int, disk: Path, faults: tuple[type[Fault], ...] = ALL) -> dict[str, Any]:
     """Run with faults for some minutes; returns the counts. Raises LossError at the first loss."""
-    one = torch.zeros(1, 1, 2)
-    gibbs_sweeps(one, one[0], torch.zeros(1, 1, 1), torch.tensor([[1, 0]]), 1)  # compiles before the forks
+    with tempfile.TemporaryDirectory() as name:  # what the first training imports and compiles, the forks need not
+        config = softspin.Config(data="bars-and-stripes-3x3", bits_per_group=3, width=4, steps=2, device="cpu")
+        softspin.fit(config, folder=Path(name, "run"), progress=False, pictures=False)
     start, made = time.monotonic(), Soak(disk, random.Random(seed), faults)
     while time.monotonic() < start + 60 * minutes:
         made.run()
