@@ -36,14 +36,17 @@ _TOKEN = "[0-9a-f]{16}"
 Folder = str | os.PathLike[str]
 
 
-def save(folder: Folder, name: str, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+def save(
+    folder: Folder, name: str, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], *, parents: bool = True
+) -> None:
     """Write a checkpoint, atomically replacing the previous one of the same name.
 
     Args:
-        folder: Folder, created if missing.
+        folder: Folder.
         name: Name of the checkpoint: letters, digits and underscores.
         tensors: Tensors of any device, shape and dtype, by name.
         meta: Plain data for strict JSON, so neither NaN nor infinity.
+        parents: Create a missing folder.
 
     Raises:
         CheckpointError: The files cannot be written; the previous checkpoint is then unchanged.
@@ -56,7 +59,8 @@ def save(folder: Folder, name: str, tensors: Mapping[str, Tensor], meta: Mapping
     text = _manifest(file.name, content, meta)
     fresh = file.with_suffix(".json")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        if parents:
+            folder.mkdir(parents=True, exist_ok=True)
         write_synced(file, content, exclusive=True)
         write_synced(fresh, text, exclusive=True)
         sync_folder(folder)  # both files are on the disk before the manifest refers to the tensors
