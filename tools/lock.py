@@ -80,6 +80,7 @@ def entry(name: str, version: str, digests: Iterable[str], without: Iterable[str
 
 
 def main() -> None:
+    """Write the file."""
     parts = [HEADER]
     for name, version in sorted(pinned().items()):
         if name not in OF_THE_MACHINE:

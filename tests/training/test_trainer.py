@@ -48,7 +48,7 @@ from softspin.training.results import RESULT, read_result
 from softspin.training.resume import read_saved
 from softspin.training.trainer import AIS_REPORT_INTERVAL, Trainer
 
-TIMES = ("seconds", "training_seconds", "provenance", "start_commit")
+TIMES = ("seconds", "training_seconds", "provenance", "start_commit", "seal")
 
 
 def timeless(line: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def kill() -> None:
 def test_a_run_writes_metrics_log_checkpoints_and_result(tmp_path: Path) -> None:
     callback = Stop(-1, kill)
     rows = trainer(small(seeds=(0, 1)), tmp_path, callback=callback).train()
-    assert json.loads((tmp_path / RESULT).read_text()) == [row.to_json() for row in rows]
+    assert json.loads(unseal(tmp_path / RESULT).read_text()) == [row.to_json() for row in rows]
     assert read_result(tmp_path) == rows
     assert [row.seed for row in rows] == [0, 1]
     for row in rows:
@@ -229,11 +229,11 @@ def test_killed_between_the_two_checkpoints(tmp_path: Path, monkeypatch: pytest.
     save = checkpoint.save
     names: list[str] = []
 
-    def stops(folder: Any, name: str, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+    def stops(folder: Any, name: str, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], **how: Any) -> None:
         if names.count("best") == 2:
             kill()
         names.append(name)
-        save(folder, name, tensors, meta)
+        save(folder, name, tensors, meta, **how)
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "save", stops)

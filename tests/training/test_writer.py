@@ -150,6 +150,6 @@ def test_a_directory_that_was_moved_is_not_made_again(tmp_path: Path) -> None:
     """It may be moved between the check of the training loop and the write by the thread."""
     writer = CheckpointWriter(tmp_path / "moved")
     writer.save({"last": {"a": torch.ones(1)}}, {})
-    with pytest.raises(CheckpointError, match="'last' could not be written to .*moved: No such file or directory"):
+    with pytest.raises(CheckpointError, match=r"'last' could not be written to .*moved: No such file or directory"):
         writer.wait()
     assert not (tmp_path / "moved").exists()
