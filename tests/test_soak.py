@@ -63,9 +63,9 @@ def test_a_difference_is_a_loss(soak: ModuleType, tmp_path: Path) -> None:
         )
         checkpoint.save(changed, name, tensors, meta)
         differs(name)
-    for name, old, new in (("journal", '"bound": [-', '"bound": [-1'), ("result", '"nll": ', '"nll": 1')):
+    for name, old, new in (("journal", '"bound": [-', '"bound": [-1'), ("result.json", '"nll": ', '"nll": 1')):
         changed = Path(shutil.copytree(folder, tmp_path / "changed"))
-        (path,) = changed.glob(f"{name}.json*")
+        path = changed / ("journal.jsonl" if name == "journal" else name)
         path.write_text(path.read_text().replace(old, new, 1))
         differs(name)
 
