@@ -103,10 +103,10 @@ def test_names_that_are_not_text(call: Call, tiny: Path, tmp_path: Path) -> None
 def test_output_with_bytes_that_are_not_text(tmp_path: Path) -> None:
     """Strict output, as in most languages, cannot have them."""
     code = "from softspin.cli import main; main()"
-    words = [sys.executable, "-c", code, "info", os.fsdecode(b"no\xff")]
-    environment = os.environ | {"PYTHONIOENCODING": "utf-8:strict"}
+    words = [sys.executable, "-c", code, "cache", "show"]
+    environment = os.environ | {"PYTHONIOENCODING": "utf-8:strict", "SOFTSPIN_CACHE": os.fsdecode(b"/no\xff")}
     ended = subprocess.run(words, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stderr) == (1, "error: no directory no\\udcff; train one with: softspin train\n")
+    assert (ended.returncode, ended.stdout) == (0, "/no\\udcff/compiled: 0.0 MB\n"), ended.stderr
 
 
 @pytest.mark.parametrize("text", ["[/x]", "[red]", "a\\[red]", "[link=x]y[/link]", "\\"])

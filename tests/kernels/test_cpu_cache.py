@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import pickle
 import random
 import warnings
 from collections.abc import Iterator
@@ -75,6 +76,20 @@ def test_a_damaged_file_is_compiled_again(suffix: str, kind: str, folder: Path) 
     (line,) = said
     assert "is damaged" in line
     assert line.endswith("and is compiled again")
+
+
+def test_machine_code_that_changed_is_never_run(folder: Path) -> None:
+    """It could still be unpickled, and would compute something else or crash."""
+    said: list[str] = []
+    result(said)
+    (path,) = (path for path in files(folder) if path.suffix == ".nbc")
+    content = bytearray(path.read_bytes())
+    content[content.index(b"\x7fELF") + 100] ^= 1
+    pickle.loads(content[cpu_cache.DIGEST_BYTES :])
+    path.write_bytes(content)
+    assert result(said) == (42, 0)
+    (line,) = said
+    assert "is damaged (ValueError: it does not have the SHA-256 that was written)" in line
 
 
 @pytest.mark.parametrize("damaged", [False, True])
