@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,6 @@ import torch  # noqa: E402
 from soak_faults import ALL, Child, Fault, FullDisk, LossError, mount_disk  # noqa: E402
 
 import softspin  # noqa: E402
-from softspin.cli import app  # noqa: E402, F401
 from softspin.timing.machine import processor  # noqa: E402
 from softspin.training import checkpoint, journal  # noqa: E402
 
@@ -141,19 +141,19 @@ class Soak:
         self.runs += 1
 
 
-def soak(minutes: float, seed: int, disk: Path, faults: tuple[type[Fault], ...] = ALL) -> dict[str, Any]:
-    """Run with faults for some minutes; returns the counts. Raises LossError at the first loss."""
+def soak(minutes: float, seed: int, disk: Path, faults: tuple[type[Fault], ...] = ALL) -> Iterator[dict[str, Any]]:
+    """Run with faults for some minutes; yields the counts after each run. Raises LossError at the first loss."""
     with tempfile.TemporaryDirectory() as name:  # what the first training imports and compiles, the forks need not
         config = softspin.Config(data="bars-and-stripes-3x3", bits_per_group=3, width=4, steps=2, device="cpu")
         softspin.fit(config, folder=Path(name, "run"), progress=False, pictures=False)
     start, made = time.monotonic(), Soak(disk, random.Random(seed), faults)
     while time.monotonic() < start + 60 * minutes:
         made.run()
-    return {
-        "minutes": round((time.monotonic() - start) / 60, 1), "seed": seed, "runs": made.runs,
-        "processes": made.processes, "lost": 0, "temporary_files_left": made.left,
-        "faults": [{"what": what, **count} for what, count in made.counts.items()],
-    }  # fmt: skip
+        yield {
+            "minutes": round((time.monotonic() - start) / 60, 1), "seed": seed, "runs": made.runs,
+            "processes": made.processes, "lost": 0, "temporary_files_left": made.left,
+            "faults": [{"what": what, **count} for what, count in made.counts.items()],
+        }  # fmt: skip
 
 
 def main() -> None:
@@ -168,18 +168,22 @@ def main() -> None:
         is_small = mount_disk(disk, DISK)
         if is_small:
             at_end.callback(subprocess.run, ["umount", "--lazy", str(disk)], check=False)
+        today = datetime.datetime.now(datetime.UTC).date().isoformat()
+        about = {"date": today, "commit": args.commit, "device": processor(), "torch": torch.__version__}
         try:
-            found = soak(args.minutes, args.seed, disk, tuple(one for one in ALL if is_small or one is not FullDisk))
+            for found in soak(
+                args.minutes, args.seed, disk, tuple(one for one in ALL if is_small or one is not FullDisk)
+            ):
+                if args.out:
+                    args.out.write_text(json.dumps(about | found, indent=1) + "\n")
         except LossError as loss:
             kept = Path(tempfile.mkdtemp(prefix="softspin-lost-"))
             shutil.copytree(disk, kept, dirs_exist_ok=True)
+            if args.out:
+                args.out.unlink(missing_ok=True)  # no result
             print(f"lost: {loss}\nthe folder is kept in {kept}", file=sys.stderr)
             sys.exit(1)
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    row = {"date": today, "commit": args.commit, "device": processor(), "torch": torch.__version__, **found}
-    print(json.dumps(row, indent=1))
-    if args.out:
-        args.out.write_text(json.dumps(row, indent=1) + "\n")
+    print(json.dumps(about | found, indent=1))
 
 
 if __name__ == "__main__":

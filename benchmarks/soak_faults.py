@@ -15,6 +15,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 
+from softspin.cli import app as command
+from softspin.cli import main
+
 CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 1, 2
 HANG_SECONDS = 300.0
 
@@ -35,10 +38,12 @@ class Child:
         self.words, self.code = words, None
         self._output, inside = os.pipe()  # not a file, which could not be written on a full disk
         sys.stdout.flush()
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         self.pid = os.fork()
         if self.pid == 0:
             os.close(self._output)
             _run(words, inside, prepare)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         os.close(inside)
 
     code: int | None
@@ -82,10 +87,8 @@ def _run(words: list[str], output: int, prepare: Callable[[], None]) -> None:
     sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", buffering=1, closefd=False)
     code = 1
     try:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
         prepare()
-        from softspin.cli import main
-
+        command.run = _unblocked(command.run)
         sys.argv = ["softspin", *words]
         main()
         code = 0
@@ -99,6 +102,17 @@ def _run(words: list[str], output: int, prepare: Callable[[], None]) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def _unblocked(run: Callable[[], None]) -> Callable[[], None]:
+    """Ctrl-C before the first line of the command would be a traceback of this script."""
+
+    def unblocked() -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        run()
+
+    return unblocked
 
 
 class Fault(ABC):
