@@ -99,7 +99,7 @@ def test_how_a_process_may_end(soak: ModuleType, code: int, text: str, allowed: 
 def test_the_table_of_the_documentation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     hook = load(ROOT / "docs/hooks/faults.py")
     row: dict[str, Any] = json.loads(hook.RESULT.read_text())
-    assert (row["lost"], row["minutes"] >= 30) == (0, True)
+    assert row["lost"] == 0
     table = hook.fault_table().splitlines()
     assert len(table) == 2 + len(row["faults"])
     assert sum(one["struck"] for one in row["faults"]) > 100
