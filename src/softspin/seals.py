@@ -39,10 +39,11 @@ def sealed(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         The objects with their seals, as they will be read from JSON.
     """
     plain: list[dict[str, Any]] = json.loads(json.dumps(list(rows), allow_nan=False))
-    return [{**row, KEY: seal(plain)} for row in plain]
+    digest = seal(plain)
+    return [{**row, KEY: digest} for row in plain]
 
 
-def find_seal(rows: object) -> bool:
+def has_seal(rows: object) -> bool:
     """Whether any of these values has a seal."""
     return isinstance(rows, list) and any(isinstance(row, dict) and KEY in row for row in rows)
 
@@ -56,13 +57,13 @@ def is_intact(rows: object) -> bool:
     Returns:
         False if any has a seal and not all have the right one. Files that were written without seals are intact.
     """
-    if not find_seal(rows):
+    if not has_seal(rows):
         return True
     assert isinstance(rows, list)
     if not all(isinstance(row, dict) for row in rows):
         return False
     try:
         right = seal([{name: value for name, value in row.items() if name != KEY} for row in rows])
-    except ValueError:  # NaN, which is never written
+    except (ValueError, RecursionError):  # NaN or deep nesting, which are never written
         return False
     return all(row.get(KEY) == right for row in rows)

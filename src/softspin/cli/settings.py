@@ -86,6 +86,7 @@ def _found_from_anywhere(config: Config) -> Config:
     if not is_path(config.data):
         return config
     try:
-        return config.replace(data=str(Path(config.data).expanduser().resolve()))
+        path = Path(config.data).expanduser().resolve()
     except (OSError, RuntimeError, ValueError) as error:  # a loop of links, no home folder, a null character
         raise DataError(f"data {config.data!r} is not a path of a file or folder: {error}") from None
+    return config.replace(data=str(path))

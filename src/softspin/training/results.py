@@ -22,7 +22,7 @@ from softspin.model import DiscreteVAE
 from softspin.provenance import provenance
 from softspin.records import FULL_STEPS, DataRecord, ResultRow, RunRecord
 from softspin.samplers import LogZ
-from softspin.seals import KEY, find_seal, is_intact, sealed
+from softspin.seals import KEY, has_seal, is_intact, sealed
 
 RUN, RESULT = "run.json", "result.json"
 
@@ -239,7 +239,7 @@ def read_run(folder: Path) -> RunRecord:
         )
     try:
         run = RunRecord.from_json(values, complete=True)
-        if not find_seal([values]):
+        if not has_seal([values]):
             _check_settings(values, run)
     except RecordError as error:
         raise RunError(f"{path} {error}; it is not what training wrote") from None
