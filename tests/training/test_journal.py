@@ -23,8 +23,8 @@ def write(folder: Path, start: int | None, stop: int) -> None:
 
 
 def test_lines_are_read_in_order(tmp_path: Path) -> None:
-    write(tmp_path / "new" / "run", None, 40)
-    lines = read(tmp_path / "new" / "run")
+    write(tmp_path, None, 40)
+    lines = read(tmp_path)
     assert [line["step"] for line in lines] == [10, 20, 20, 30, 40, 40]
     assert lines[2] == {"step": 20, "nll": 0.05, "kind": "evaluation"}
 
@@ -126,6 +126,12 @@ def test_a_full_disk_is_an_error_and_leaves_no_part_of_a_line(tmp_path: Path, fr
         assert journal.path.read_bytes() == before
         journal.write({"step": 3})
     assert [line["step"] for line in read(tmp_path)] == [1, 3]
+
+
+def test_a_directory_that_was_moved_is_not_made_again(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match=r"journal\.jsonl cannot be written: No such file or directory"):
+        Journal.open(tmp_path / "moved", 3)
+    assert not (tmp_path / "moved").exists()
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:

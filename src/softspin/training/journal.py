@@ -43,7 +43,7 @@ class Journal:
         """Open the metrics log of a run. Lines of later steps and a truncated last line are removed.
 
         Args:
-            folder: Run directory, created if missing.
+            folder: Run directory. One that was moved away is not made again.
             step: Step after which to append; None starts an empty log.
             loggers: They get the numbers of every line too; they are already started.
 
@@ -56,7 +56,6 @@ class Journal:
         """
         path = Path(folder) / NAME
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
             reject_link(path)
             # Lines are in the order of their steps, so one truncation, which needs no disk space, removes later ones.
             lines = [] if step is None or not path.exists() else _lines(path, path.read_bytes())
