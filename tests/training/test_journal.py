@@ -15,6 +15,7 @@ from softspin.training.journal import NAME, Journal, read
 
 
 def write(folder: Path, start: int | None, stop: int) -> None:
+    folder.mkdir(exist_ok=True)
     with Journal.open(folder, start) as journal:
         for step in range((start or 0) + 10, stop + 1, 10):
             journal.write({"step": step, "bound": [-step / 3, -step / 7], "kind": "report"})
