@@ -49,9 +49,15 @@ format: $(READY)
 clean:
 	rm -rf $(VENV)
 
-# --no-compile: most modules of the packages are never imported.
-$(READY): pyproject.toml constraints.txt
+# Files with another SHA-256 than in requirements.txt are rejected. It is for Linux; `make LOCKED=` does without it.
+LOCKED := $(if $(filter Linux,$(shell uname -s)),requirements.txt)
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --no-compile -q
+
+# --no-compile: most modules of the packages are never imported. What is left for the second command is torch, whose build
+# depends on the machine, and what other systems need.
+$(READY): pyproject.toml constraints.txt requirements.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "softspin needs Python 3.11 or newer; run: make PYTHON=/path/to/python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)
-	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --disable-pip-version-check --no-compile -q -e '.[dev]'
+	$(if $(LOCKED),$(PIP) --no-deps --require-hashes -r $(LOCKED))
+	PIP_CONSTRAINT=constraints.txt $(PIP) -e '.[dev]'
 	@touch $(READY)

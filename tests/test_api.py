@@ -168,7 +168,8 @@ def test_fit_writes_the_given_data_to_the_config(given: Any, tmp_path: Path) -> 
 def test_loading_a_folder_without_a_checkpoint_is_an_error(tmp_path: Path) -> None:
     data = {"name": "x", "source": "x", "fingerprint": "x", "shape": [3, 3], "images": [1, 1, 1]}
     data["binarization"] = "static"
-    about: dict[str, Any] = {"version": 3, "config": {}, "data": data, "provenance": {}}
+    origin = dict.fromkeys(("softspin", "commit", "torch", "device"), "x")
+    about: dict[str, Any] = {"version": 3, "config": small().to_dict(), "data": data, "provenance": origin}
     (tmp_path / "run.json").write_text(json.dumps(about))
     with pytest.raises(RunError, match=r"no checkpoint 'best' in .* yet; training has not written one; resume it"):
         softspin.load(tmp_path)
@@ -178,7 +179,9 @@ def test_loading_a_folder_without_a_checkpoint_is_an_error(tmp_path: Path) -> No
         (tmp_path / "run.json").write_text(text, encoding="latin1")
         with pytest.raises(RunError, match=r"run\.json cannot be read"):
             softspin.load(tmp_path)
-    (tmp_path / "run.json").write_text(json.dumps(about | {"config": {"chainz": 3}, "provenance": {"softspin": "9.1"}}))
+    (tmp_path / "run.json").write_text(
+        json.dumps(about | {"config": {"version": 3, "chainz": 3}, "provenance": origin | {"softspin": "9.1"}})
+    )
     with pytest.raises(
         RunError, match=r"was written by softspin 9\.1; this one, .*, cannot use it: unknown setting 'chainz'"
     ):

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from full_disk import largest_file
 from made_rows import made_row
 
 import softspin
@@ -65,8 +66,9 @@ def test_an_error_leaves_the_old_file_and_nothing_else(
 
     with monkeypatch.context() as patched:
         patched.setattr(call, full)
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(OSError, match="No space left") as caught:
             write(tmp_path / "file")
+        assert caught.value.filename == str(tmp_path / "file")
     assert names(tmp_path) == ["file"]
     assert (tmp_path / "file").read_text() == "old"
 
@@ -319,3 +321,59 @@ def test_old_leftovers_are_removed_and_new_ones_are_not(tmp_path: Path) -> None:
         os.utime(path, (0, 0))
     files.write_text(target, "whole")
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([target.name, new.name, other.name])
+
+
+# Links and full disks ---------------------------------------------------------------------------------
+
+
+def test_a_lock_does_not_follow_a_link(tmp_path: Path) -> None:
+    """A run directory from another person could have one, and opening it could change a file elsewhere."""
+    (tmp_path / "mine").write_text("mine")
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "lock").symlink_to(tmp_path / "mine")
+    with pytest.raises(RunError, match=r"run cannot be written: lock is a symbolic link; delete it"), locked(run):
+        pass
+    (run / "lock").unlink()
+    (run / "lock").symlink_to(tmp_path / "new")
+    with pytest.raises(RunError, match="lock is a symbolic link"), locked(run):
+        pass
+    assert names(tmp_path) == ["mine", "run"]
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_a_temporary_file_does_not_follow_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even if its name were known."""
+    (tmp_path / "mine").write_text("mine")
+    for name in ("result.part", "result.json.part", ".result.json.00000000.part"):
+        (tmp_path / name).symlink_to("mine")
+    monkeypatch.setattr("secrets.token_hex", lambda size: "0" * 2 * size)
+    with pytest.raises(FileExistsError):
+        files.write_text(tmp_path / "result.json", "new")
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_a_full_disk_leaves_no_folder_without_a_run(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No space left"), locked(tmp_path / "new"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert names(tmp_path) == []
+    (tmp_path / "old").mkdir()
+    with pytest.raises(OSError, match="No space left"), locked(tmp_path / "old"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert names(tmp_path / "old") == ["lock"]
+    with contextlib.suppress(KeyboardInterrupt), locked(tmp_path / "run"):
+        (tmp_path / "run" / "run.json").write_text("{}")
+        raise KeyboardInterrupt
+    assert names(tmp_path / "run") == ["lock", "run.json"]
+
+
+@pytest.mark.parametrize("free", [0, 100])
+def test_a_full_disk_leaves_no_part_of_a_row(tmp_path: Path, free: int) -> None:
+    path = tmp_path / "rows.jsonl"
+    append_rows(path, [made_row(seed=0)])
+    before = path.read_bytes()
+    with largest_file(len(before) + free), pytest.raises(RowsError, match=r"cannot be written: (File too|No space)"):
+        append_rows(path, [made_row(seed=1)])
+    assert path.read_bytes() == before
+    append_rows(path, [made_row(seed=1)])
+    assert [row.seed for row in read_rows(path)] == [0, 1]

@@ -206,7 +206,7 @@ def another_name(source: Path) -> None:
     edit(source / "config/migrations.py", rf"VERSION = {VERSION}", f"VERSION = {VERSION + 1}")
     edit(
         source / "config/migrations.py",
-        r"(?<=_config_3_to_4, lambda name: name, lambda name, settings: name\),\n)\)",
+        r"\)(?=\n\"{3}The first takes version 1 to 2)",
         "    Migration(lambda s: {_new(k): v for k, v in s.items()}, lambda k: _new(k), lambda k, s: k))",
     )
     with (source / "config/migrations.py").open("a") as file:

@@ -19,7 +19,7 @@ ROOT = SOURCE.parents[1]
 LAYERS = [
     {"project"},
     {"errors", "deprecation"},
-    {"numerics", "paper", "structures", "typed", "graphs", "random", "files", "parallel"},
+    {"numerics", "paper", "structures", "typed", "graphs", "random", "files", "parallel", "seals"},
     {"parts", "schema", "compile_cache"},
     {"smoothing", "data", "config"},
     {"records"},

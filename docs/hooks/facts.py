@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from costs import cost_facts, cost_table
+from faults import fault_facts, fault_table
 from parts_tables import method_papers, methods_table, parts_table, structures_table
 from sphinx.application import Sphinx
 from tables import command_tables, profile_table, settings_table
@@ -130,6 +131,8 @@ FACTS: dict[str, Callable[..., str]] = {
         parts_table,
         cost_table,
         cost_facts,
+        fault_table,
+        fault_facts,
     )
 }
 

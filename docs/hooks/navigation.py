@@ -73,7 +73,7 @@ TREE: dict[str, list[str]] = {
         "data",
         "dwave",
     ],
-    "development/index": ["architecture", "numerics", "sampling", "experiments", "speed", "log", "release"],
+    "development/index": ["architecture", "numerics", "sampling", "experiments", "speed", "faults", "log", "release"],
 }
 """Page, and the pages below it. A page that is in no list is an error of the build."""
 

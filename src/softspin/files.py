@@ -17,6 +17,7 @@ import secrets
 import time
 import warnings
 from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -89,13 +90,15 @@ def atomic_writer(path: Path, *, parents: bool = False) -> Iterator[BinaryIO]:
         path.parent.mkdir(parents=True, exist_ok=True)
     temporary = temporary_path(path)
     try:
-        with temporary.open("wb") as file:
+        with temporary.open("xb") as file:  # not through a link
             yield file
             _sync(file)
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
+        if isinstance(error, OSError) and error.errno is not None:
+            error.filename = str(path)  # of a full disk the system does not say which file, else the temporary one
         raise
     remove_leftovers(path)
 
@@ -153,6 +156,26 @@ def write_synced(path: Path, content: bytes, *, exclusive: bool = False) -> None
         _sync(file)
 
 
+def append_whole(file: FileIO, content: bytes) -> None:
+    """Append to an unbuffered file in one call, so that a killed process leaves all of it or nothing.
+
+    Args:
+        file: File that is open for appending.
+        content: What to append.
+
+    Raises:
+        OSError: It cannot be written, as on a full disk; the file is then as before.
+    """
+    before = os.fstat(file.fileno()).st_size
+    try:
+        if file.write(content) != len(content):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    except OSError:
+        with contextlib.suppress(OSError):
+            file.truncate(before)
+        raise
+
+
 def move_file(source: Path, target: Path) -> None:
     """Flush a file to the disk and rename it over the target, which is on the same file system.
 
@@ -184,6 +207,19 @@ def _sync(file: Any) -> None:
     os.fsync(file.fileno())
 
 
+def reject_link(path: Path) -> None:
+    """Raise for a symbolic link: a folder of another person could have one that leads to a file of ours.
+
+    Args:
+        path: A file that is opened for writing.
+
+    Raises:
+        OSError: It is a symbolic link.
+    """
+    if path.is_symlink():
+        raise OSError(errno.ELOOP, f"{path.name} is a symbolic link; delete it", str(path))
+
+
 @contextlib.contextmanager
 def lock(path: Path, *, timeout: float | None = None) -> Iterator[None]:
     """Hold an exclusive lock between processes and threads.
@@ -201,6 +237,7 @@ def lock(path: Path, *, timeout: float | None = None) -> Iterator[None]:
         BlockingIOError: Another holder did not release the lock in time.
         OSError: The lock file cannot be opened, or its file system does not support locks.
     """
+    reject_link(path)
     guard = FileLock(path, timeout=-1 if timeout is None else timeout, poll_interval=0.02)
     try:
         guard.acquire()

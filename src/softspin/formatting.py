@@ -285,3 +285,19 @@ def duration(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes} min"
     return f"{minutes} min" if minutes >= 10 else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def printable_text(text: str) -> str:
+    r"""Text with a replacement character for each control character and each byte that is not text.
+
+    Args:
+        text: Such as the name of a file, which may have any bytes.
+
+    Returns:
+        Text that can be shown and stored as UTF-8.
+
+    Example:
+        >>> printable_text("my\x1b[2Jdata.npy").encode()
+        b'my\xef\xbf\xbd[2Jdata.npy'
+    """
+    return "".join(one if one.isprintable() else "\ufffd" for one in text)

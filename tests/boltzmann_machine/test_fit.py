@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import softspin
 from softspin.boltzmann_machine import BoltzmannModel
 from softspin.boltzmann_machine.config import BoltzmannConfig
 from softspin.boltzmann_machine.engine import Engine
-from softspin.boltzmann_machine.run_files import RESULT, RUN
+from softspin.boltzmann_machine.run_files import RESULT, RUN, read_result, read_run
 from softspin.data import from_arrays
 from softspin.distributions import BipartiteBoltzmann, GraphBoltzmann
 from softspin.errors import SoftspinError
@@ -331,6 +332,17 @@ def test_damaged_files_end_in_one_line(tmp_path: Path) -> None:
         with pytest.raises(SoftspinError, match=text) as error:
             softspin.load_boltzmann(path)
         assert "\n" not in str(error.value)
+
+
+def test_changed_files_of_a_run_are_errors(tmp_path: Path) -> None:
+    fit(tmp_path)
+    for path, read in ((tmp_path / RUN, read_run), (tmp_path / RESULT, read_result)):
+        text = path.read_text()
+        name = "hidden" if path.name == RUN else "seed"
+        path.write_text(re.sub(rf'("{name}": \d+)', r"\g<1>1", text, count=1))
+        assert path.read_text() != text
+        with pytest.raises(SoftspinError, match="was changed"):
+            read(tmp_path)
 
 
 # Mistakes ---------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ def place(request: pytest.FixtureRequest, shared: Path) -> Path:
 
 
 def test_export_prints_the_written_files(call: Call, tiny: Path, tmp_path: Path) -> None:
-    rows = json.loads((tiny / "result.json").read_text())
+    rows = [{k: v for k, v in row.items() if k != "seal"} for row in json.loads((tiny / "result.json").read_text())]
     ended = call("export", tiny, "--out", tmp_path / "m.safetensors")
     assert ended.code == 0
     assert ended.out.count("test NLL") == 2

@@ -232,7 +232,7 @@ def test_a_truncated_last_line_is_reported_and_its_result_recovered(call: Call) 
     ("words", "message"),
     [
         (["grid", "table9"], "unknown table 'table9'; did you mean 'table"),
-        (["grid", "no.toml"], "table no.toml cannot be read: No such file or directory"),
+        (["grid", "no.toml"], "no table no.toml"),
         (["grid", "own", "--only", "k2"], f"no cell matches 'k2'; the first of 2 is called {POWER}"),
         (["grid", "own", "--seeds", "3-1"], "seeds = '3-1' is not possible"),
         (["grid", "own", "--steps", "x"], "steps = 'x' is not possible"),

@@ -179,11 +179,12 @@ def test_a_warning_is_one_line(call: Call, monkeypatch: pytest.MonkeyPatch) -> N
     assert (ended.code, ended.out, ended.err) == (0, "[]\n", "warning: the population collapsed\n")
 
 
-def test_ctrl_c_while_torch_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("where", ["softspin.cli.app.run", "softspin.cli.use_compiled_folder"])
+def test_ctrl_c_at_the_start(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("softspin.cli.app.run", interrupted)
+    monkeypatch.setattr(where, interrupted)
     before = signal.getsignal(signal.SIGINT)
     try:
         with pytest.raises(SystemExit) as end:

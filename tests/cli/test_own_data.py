@@ -10,6 +10,7 @@ import pytest
 from cli.command import TINY, Call
 from PIL import Image
 from training.runs import small
+from unsealed import unseal
 
 import softspin
 from softspin import data as datasets
@@ -74,6 +75,7 @@ def test_evaluate_other_data(call: Call, folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "bits.npy"
     assert call("encode", run, "--data", new, "--split", "all", "--out", out).code == 0
     assert np.load(out).shape == (1, 6)
+    unseal(run / "run.json")
     (run / "run.json").write_text((run / "run.json").read_text().replace("train.npy", "moved.npy"))
     assert call("evaluate", run).err.endswith("; if the data are in another place, give it by --data FILE\n")
     assert call("evaluate", run, "--data", tmp_path / "train.npy").code == 0

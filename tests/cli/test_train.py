@@ -22,10 +22,11 @@ from softspin.cli.runs import free_folder
 from softspin.cli.settings import make_config
 from softspin.config import Config
 from softspin.project import install_hint
-from softspin.training import progress
+from softspin.training import checkpoint, progress
 from softspin.training.callbacks import RunStart
 from softspin.training.display import Display, start_lines
 from softspin.training.process import STOPPING
+from softspin.training.results import read_result
 
 
 def softspin(*words: object) -> list[str]:
@@ -266,3 +267,29 @@ def test_a_failed_plot_does_not_end_a_run(call: Call, tmp_path: Path, monkeypatc
     ended = call("train", tmp_path / "run", *TINY)
     assert (ended.code, ended.err) == (0, "no picture: image too large\n")
     assert ended.out.splitlines()[-1].endswith("with result.json, reconstructions.png, curves.png, couplings.png")
+
+
+def test_sigterm_saves_a_checkpoint_and_exits_with_75(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SLURM sends it before a time limit. There is a checkpoint every third step, and one at the signal."""
+    folder, step = tmp_path / "run", Display.step
+
+    def terminated(self: Display, number: int) -> None:
+        step(self, number)
+        if number == 4:
+            signal.raise_signal(signal.SIGTERM)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Display, "step", terminated)
+        ended = call("train", folder, *TINY)
+    assert ended.code == 75
+    assert ended.out.splitlines()[-2:] == [
+        "terminated at step 4 of 6, with a checkpoint",
+        f"resume with: softspin train --resume {folder}",
+    ]
+    assert checkpoint.load_meta(folder, "last")["step"] == 4
+    assert call("train", "--resume", folder).code == 0
+    assert call("train", tmp_path / "whole", *TINY).code == 0
+    one, other = (read_result(path) or [] for path in (folder, tmp_path / "whole"))
+    assert [row.nll for row in one] == [row.nll for row in other]

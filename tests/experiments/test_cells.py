@@ -171,7 +171,7 @@ def test_finding_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert [cell.id for cell in read_cells(own)] == [POWER, EXP]
     with pytest.raises(SoftspinError, match="unknown table 'owm'; did you mean 'own'"):
         find_table("owm")
-    with pytest.raises(ConfigError, match=r"table no\.toml cannot be read: No such file"):
+    with pytest.raises(ConfigError, match=r"no table no\.toml"):
         read_cells(find_table("no.toml"))
 
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 from experiments.tables import BROKEN, EXP, POWER, SETTINGS, timeless, write_table
 from made_rows import made_row
+from unsealed import unseal
 
 from softspin.data import Dataset, load
 from softspin.errors import DeviceError, OutOfTimeError, RunError
@@ -263,9 +264,9 @@ def test_a_damaged_run_is_a_row_and_the_grid_continues(
 def test_a_run_with_other_settings_is_not_resumed(cells: dict[str, Cell], data: Dataset, tmp_path: Path) -> None:
     train_run(only(needed(cells[POWER], tmp_path).runs), data)
     again = only(needed(cells[POWER], tmp_path).runs)
-    path = again.folder / "run.json"
+    path = unseal(again.folder / "run.json")
     about = json.loads(path.read_text())
-    path.write_text(json.dumps(about | {"provenance": {"commit": "abc+"}}))
+    path.write_text(json.dumps(about | {"provenance": about["provenance"] | {"commit": "abc+"}}))
     assert {row.start_commit for row in train_run(again, data)} == {"abc+"}
     path.write_text(json.dumps(about | {"config": about["config"] | {"learning_rate": 0.5}}))
     with pytest.raises(RunError, match=r"seeds-0-2 has learning_rate = 0.5, not 0.003; move the folder away"):

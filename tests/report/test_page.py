@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import itertools
 import re
 from html.parser import HTMLParser
@@ -16,6 +17,7 @@ from softspin.experiments.figures.arrays import save
 from softspin.records import ResultRow
 from softspin.report.content import gather
 from softspin.report.markdown import markdown
+from softspin.report.markdown import text as escaped
 from softspin.report.page import page
 
 POWER = CELLS["mnist/1-linear/k1/dvae#-power/pa"]  # published: 89.35 ± 0.06
@@ -151,14 +153,27 @@ def test_a_variant_is_compared_with_rows_of_equally_valid_code() -> None:
 def test_nothing_in_a_row_becomes_markup(some: list[ResultRow], shown: Page) -> None:
     assert EVIL in shown.text
     assert shown.all("script") == []
-    text = markdown(gather(TABLES, some, NOWHERE), Path("docs"), NOWHERE)
-    assert "<script" not in text
-    assert "&lt;script&gt;" in text
-    rows_of_tables = [line for line in text.splitlines() if line.startswith("|")]
+    written = markdown(gather(TABLES, some, NOWHERE), Path("docs"), NOWHERE)
+    assert "<script" not in written
+    assert "&lt;script&gt;" in written
+    rows_of_tables = [line for line in written.splitlines() if line.startswith("|")]
     for line, after in itertools.pairwise(rows_of_tables):
         if after.startswith("| ---"):
             width = line.count("|")
         assert "script" not in line or line.count("|") == width
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["[x](http://a.b)", "![x](y)", "<http://a.b>", "http://a.b", "www.a.b", "a@b.c", "[x]: y", "**x**", "\\[x](y)"],
+)
+def test_nothing_in_a_name_becomes_a_link(name: str) -> None:
+    """Read by the parser of the documentation, with the rules of GitHub for tables and bare addresses."""
+    parser = pytest.importorskip("markdown_it").MarkdownIt("gfm-like", {"linkify": False, "html": False})
+    shown = parser.render(f"| a |\n| --- |\n| {escaped(name)} |")
+    assert not re.search("<(a|img|strong|em|code)\\b", shown)
+    assert html.unescape(re.sub("<[^>]*>", "", shown)).split() == ["a", *name.split()]
+    assert not re.search(r"https?://|www\.|@", escaped(name))
 
 
 def test_the_page_is_one_file_without_scripts_or_requests(shown: Page) -> None:

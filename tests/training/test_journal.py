@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import errno
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from full_disk import largest_file
 
 from softspin.errors import JournalError
 from softspin.training.journal import NAME, Journal, read
 
 
 def write(folder: Path, start: int | None, stop: int) -> None:
+    folder.mkdir(exist_ok=True)
     with Journal.open(folder, start) as journal:
         for step in range((start or 0) + 10, stop + 1, 10):
             journal.write({"step": step, "bound": [-step / 3, -step / 7], "kind": "report"})
@@ -23,8 +24,8 @@ def write(folder: Path, start: int | None, stop: int) -> None:
 
 
 def test_lines_are_read_in_order(tmp_path: Path) -> None:
-    write(tmp_path / "new" / "run", None, 40)
-    lines = read(tmp_path / "new" / "run")
+    write(tmp_path, None, 40)
+    lines = read(tmp_path)
     assert [line["step"] for line in lines] == [10, 20, 20, 30, 40, 40]
     assert lines[2] == {"step": 20, "nll": 0.05, "kind": "evaluation"}
 
@@ -113,20 +114,30 @@ def test_invalid_folders_and_lines_are_one_line_errors(tmp_path: Path) -> None:
     assert read(tmp_path) == []
 
 
-class FullDisk:
-    def __init__(self, takes: int | None) -> None:
-        self.takes = takes
-
-    def write(self, raw: bytes) -> int:
-        if self.takes is None:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return self.takes
-
-
-@pytest.mark.parametrize(
-    ("takes", "words"), [(None, "No space left on device"), (4, "only part of a line was written")]
-)
-def test_a_full_disk_is_an_error(tmp_path: Path, takes: int | None, words: str) -> None:
-    journal = Journal(tmp_path / NAME, FullDisk(takes))  # type: ignore[arg-type]
-    with pytest.raises(JournalError, match=rf"journal\.jsonl cannot be written: {words}"):
+@pytest.mark.parametrize("free", [0, 4])
+def test_a_full_disk_is_an_error_and_leaves_no_part_of_a_line(tmp_path: Path, free: int) -> None:
+    with Journal.open(tmp_path) as journal:
         journal.write({"step": 1})
+        before = journal.path.read_bytes()
+        with (
+            largest_file(len(before) + free),
+            pytest.raises(JournalError, match=r"journal\.jsonl cannot be written: (File too large|No space left)"),
+        ):
+            journal.write({"step": 2})
+        assert journal.path.read_bytes() == before
+        journal.write({"step": 3})
+    assert [line["step"] for line in read(tmp_path)] == [1, 3]
+
+
+def test_a_directory_that_was_moved_is_not_made_again(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match=r"journal\.jsonl cannot be written: No such file or directory"):
+        Journal.open(tmp_path / "moved", 3)
+    assert not (tmp_path / "moved").exists()
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("")
+    (tmp_path / NAME).symlink_to("other")
+    with pytest.raises(JournalError, match=r"cannot be written: journal\.jsonl is a symbolic link; delete it"):
+        Journal.open(tmp_path, 0)
+    assert (tmp_path / "other").read_text() == ""

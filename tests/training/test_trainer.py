@@ -27,6 +27,7 @@ from made_rows import made_row
 from torch import Tensor, nn
 from torch._inductor.exc import InductorError
 from training.runs import bars, engine, small, trainer
+from unsealed import unseal
 
 import softspin
 from softspin.data import load
@@ -48,7 +49,7 @@ from softspin.training.results import RESULT, read_result
 from softspin.training.resume import read_saved
 from softspin.training.trainer import AIS_REPORT_INTERVAL, Trainer
 
-TIMES = ("seconds", "training_seconds", "provenance", "start_commit")
+TIMES = ("seconds", "training_seconds", "provenance", "start_commit", "seal")
 
 
 def timeless(line: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,7 +96,7 @@ def kill() -> None:
 def test_a_run_writes_metrics_log_checkpoints_and_result(tmp_path: Path) -> None:
     callback = Stop(-1, kill)
     rows = trainer(small(seeds=(0, 1)), tmp_path, callback=callback).train()
-    assert json.loads((tmp_path / RESULT).read_text()) == [row.to_json() for row in rows]
+    assert json.loads(unseal(tmp_path / RESULT).read_text()) == [row.to_json() for row in rows]
     assert read_result(tmp_path) == rows
     assert [row.seed for row in rows] == [0, 1]
     for row in rows:
@@ -246,11 +247,11 @@ def test_killed_between_the_two_checkpoints(tmp_path: Path, monkeypatch: pytest.
     save = checkpoint.save
     names: list[str] = []
 
-    def stops(folder: Any, name: str, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+    def stops(folder: Any, name: str, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], **how: Any) -> None:
         if names.count("best") == 2:
             kill()
         names.append(name)
-        save(folder, name, tensors, meta)
+        save(folder, name, tensors, meta, **how)
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "save", stops)
@@ -627,7 +628,7 @@ def test_data_of_another_name_do_not_change_the_default_beta(tmp_path: Path) -> 
 def test_an_edited_run_json_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(Killed):
         trainer(small(), tmp_path, callback=Stop(7, kill)).train()
-    path = tmp_path / "run.json"
+    path = unseal(tmp_path / "run.json")
     path.write_text(path.read_text().replace('"steps": 10', '"steps": 20'))
     with pytest.raises(RunError, match=r"run.json has steps = 20, but its checkpoint has 10; settings of a run cannot"):
         trainer(small(steps=20), tmp_path).train(resume=True)

@@ -27,13 +27,13 @@ class Gate:
         self.names: list[str] = []
         monkeypatch.setattr(checkpoint, "save", self.save)
 
-    def save(self, folder: Any, name: str, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+    def save(self, folder: Any, name: str, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], **how: Any) -> None:
         assert self.opened.wait(timeout=60)
         assert threading.current_thread() is not threading.main_thread()
         self.names.append(name)
         if self.error is not None:
             raise self.error
-        SAVE(folder, name, tensors, meta)
+        SAVE(folder, name, tensors, meta, **how)
 
 
 class Opens:
@@ -144,3 +144,12 @@ def test_a_writer_can_be_used_again(tmp_path: Path) -> None:
             writer.save({"last": {"x": torch.tensor(step)}}, {"step": step})
         assert checkpoint.load_meta(tmp_path, "last")["step"] == step
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("checkpoints")]
+
+
+def test_a_directory_that_was_moved_is_not_made_again(tmp_path: Path) -> None:
+    """It may be moved between the check of the training loop and the write by the thread."""
+    writer = CheckpointWriter(tmp_path / "moved")
+    writer.save({"last": {"a": torch.ones(1)}}, {})
+    with pytest.raises(CheckpointError, match=r"'last' could not be written to .*moved: No such file or directory"):
+        writer.wait()
+    assert not (tmp_path / "moved").exists()

@@ -13,6 +13,7 @@ from softspin.errors import ConfigError, RecordError, RunError, UnknownNameError
 from softspin.graphs import Edges
 from softspin.records import DataRecord, Provenance
 from softspin.schema import Record
+from softspin.seals import KEY, is_intact
 from softspin.training.results import read_json
 
 RUN, RESULT = "boltzmann.json", "result.json"
@@ -83,7 +84,10 @@ def read_run(folder: Path) -> BoltzmannRun:
         RunError: The file is missing or invalid.
     """
     try:
-        run = BoltzmannRun.from_json(read_json(folder / RUN))
+        values = read_json(folder / RUN)
+        if not is_intact([values]):
+            raise RunError(f"{folder / RUN} was changed after training wrote it: its '{KEY}' does not fit; restore it")
+        run = BoltzmannRun.from_json(values)
         BoltzmannConfig.from_dict(run.config)
     except FileNotFoundError:
         raise RunError(f"no Boltzmann machine in {folder}; there is no {RUN}") from None
@@ -106,7 +110,10 @@ def read_result(folder: Path) -> list[BoltzmannResult] | None:
     """
     try:
         rows = read_json(folder / RESULT)
-        return [BoltzmannResult.from_json(row) for row in (rows if isinstance(rows, list) else [rows])]
+        rows = rows if isinstance(rows, list) else [rows]
+        if not is_intact(rows):
+            raise RunError(f"{folder / RESULT} was changed: its '{KEY}' does not fit; resume the run to write it again")
+        return [BoltzmannResult.from_json(row) for row in rows]
     except FileNotFoundError:
         return None
     except RecordError as error:

@@ -31,6 +31,7 @@ from softspin.evaluation import bernoulli_nll
 from softspin.evaluation.partition import EXACT, Progress, log_z_of_replicas, method_text
 from softspin.parallel import SINGLE
 from softspin.provenance import find_device, provenance
+from softspin.seals import sealed
 from softspin.training import checkpoint
 from softspin.training.callbacks import Callbacks
 from softspin.training.capture import compile_errors
@@ -129,7 +130,7 @@ class Trainer:
             source=self.source,
             provenance=provenance(self.device),
         )
-        write_json(self.folder / RUN, run.to_json())
+        write_json(self.folder / RUN, sealed([run.to_json()])[0])
 
     def _loop(self, journal: Journal) -> None:
         config, last = self.config, self.config.steps
@@ -276,7 +277,7 @@ class Trainer:
                     else None,
                 )
             )
-        write_json(self.folder / RESULT, [one.to_json() for one in results])
+        write_json(self.folder / RESULT, sealed([one.to_json() for one in results]))
         return results
 
     def _progress(self, what: str) -> Progress | None:

@@ -17,9 +17,9 @@ def main() -> None:
     `torchrun` would all be bound to the same cores, so they are not bound. The folders of compiled code are set here,
     too, see :mod:`softspin.compile_cache`.
     """
-    os.environ.setdefault("OMP_PROC_BIND", "true" if os.environ.get("LOCAL_WORLD_SIZE", "1") == "1" else "false")
-    use_compiled_folder()
     try:
+        os.environ.setdefault("OMP_PROC_BIND", "true" if os.environ.get("LOCAL_WORLD_SIZE", "1") == "1" else "false")
+        use_compiled_folder()
         from softspin.cli.app import run
 
         run()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import warnings
 
@@ -74,6 +75,9 @@ def _root(
 
 def run() -> None:
     """Run the command line. User errors, a full disk or no memory end in one line and exit code 1, not a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # names of files may have bytes that are not text
+            stream.reconfigure(errors="backslashreplace")
     try:
         with warnings.catch_warnings(), world().quiet():
             warnings.showwarning = _warn

@@ -11,8 +11,8 @@ from typing import Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from softspin.errors import ConfigError, UnknownNameError
 from softspin.parallel import world
@@ -72,7 +72,7 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for column in columns:
         table.add_column(column, no_wrap=True)
     for row in rows:
-        table.add_row(*map(escape, row))  # else '.[plot]' would lose its extra
+        table.add_row(*map(Text, row))  # as strings, '.[plot]' would lose its extra
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 10_000

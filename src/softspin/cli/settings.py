@@ -12,7 +12,7 @@ from softspin.cli.runs import RUNS
 from softspin.config import RENAMED_SETTINGS, Config, differing_setting, is_neutral
 from softspin.data import is_path
 from softspin.deprecation import warn_renamed
-from softspin.errors import ConfigError, RunError
+from softspin.errors import ConfigError, DataError, RunError
 from softspin.training.results import read_run
 
 
@@ -85,4 +85,8 @@ def _found_from_anywhere(config: Config) -> Config:
     """The config with an absolute data path, so that the run can be resumed from any directory."""
     if not is_path(config.data):
         return config
-    return config.replace(data=str(Path(config.data).expanduser().resolve()))
+    try:
+        path = Path(config.data).expanduser().resolve()
+    except (OSError, RuntimeError, ValueError) as error:  # a loop of links, no home folder, a null character
+        raise DataError(f"data {config.data!r} is not a path of a file or folder: {error}") from None
+    return config.replace(data=str(path))

@@ -1,6 +1,6 @@
 """The configuration of a run: :class:`Config`, metadata of its settings, and migrations of stored files."""
 
-from softspin.config.config import CUSTOM, Config, Intervals, Replica, differing_setting
+from softspin.config.config import CUSTOM, Config, Intervals, Replica, differing_setting, missing_setting
 from softspin.config.fields import Count, Natural, Positive, SettingInfo
 from softspin.config.migrations import RENAMED_SETTINGS, VERSION, migrate, migrate_tensors, migrate_variant, version_of
 from softspin.config.profiles import PROFILES, default_profile
@@ -25,6 +25,7 @@ __all__ = [
     "migrate",
     "migrate_tensors",
     "migrate_variant",
+    "missing_setting",
     "plain",
     "setting_info",
     "setting_infos",

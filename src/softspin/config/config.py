@@ -5,16 +5,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import InitVar, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from softspin.config.fields import Pairs
-from softspin.config.migrations import RENAMED_SETTINGS, VERSION, migrate
+from softspin.config.migrations import RENAMED_SETTINGS, VERSION, added_since, migrate
 from softspin.config.profiles import profile_values
 from softspin.config.settings import Settings
+from softspin.config.toml import read_toml
 from softspin.config.values import (
     PartSettings,
     complete_part_settings,
@@ -261,19 +260,13 @@ class Config(Settings):
         Raises:
             ConfigError: The file cannot be read, or a setting is invalid.
         """
+        values = read_toml(path, "config file")
         try:
-            values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
             if "version" not in values:  # written by hand
                 values = current_names(values, RENAMED_SETTINGS, error=ConfigError)
             values = migrate(values)
             texts = {name: value for name, value in values.items() if isinstance(value, str)}
             return cls(**config_arguments(values | parse_settings(texts, default_values())))
-        except FileNotFoundError:
-            raise ConfigError(f"no config file {path}") from None
-        except OSError as error:
-            raise ConfigError(f"config file {path} cannot be read: {error.strerror}") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigError(f"config file {path} is not TOML: {error}") from None
         except (ConfigError, UnknownNameError) as error:
             raise type(error)(f"{path}: {error}") from None
 
@@ -402,3 +395,20 @@ def differing_setting(one: Config, other: Config) -> str | None:
     ours, theirs = one.settings(), other.settings()
     names = (name for name in ours | theirs if not is_neutral(name))
     return next((name for name in names if ours.get(name) != theirs.get(name)), None)
+
+
+def missing_setting(stored: Mapping[str, Any]) -> str | None:
+    """Find a setting that a stored config lacks, so that its default would be used.
+
+    Args:
+        stored: All settings of a config of any version, as :meth:`Config.to_dict` wrote them.
+
+    Returns:
+        The first one; None if there are all that its version has.
+
+    Raises:
+        ConfigError: The config is invalid, or of a newer version.
+        UnknownNameError: It names an unknown part.
+    """
+    known = migrate(stored).keys() | added_since(stored)
+    return next((name for name in Config.from_dict(stored).settings() if name not in known), None)

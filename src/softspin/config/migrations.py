@@ -28,6 +28,8 @@ class Migration(NamedTuple):
     """The new name of one setting."""
     tensor: Callable[[str, Settings], str | None]
     """The new name of one tensor of a checkpoint or shared model with that config; None drops it."""
+    adds: frozenset[str] = frozenset()
+    """Settings that the older version did not have; their defaults are what it did."""
 
 
 def migrate(values: Mapping[str, Any]) -> Settings:
@@ -104,6 +106,11 @@ def version_of(config: Mapping[str, Any]) -> int:
     if type(version) is not int or version < 1:
         raise ConfigError(f"version = {version!r} of a config is not possible; it must be an integer from 1")
     return version
+
+
+def added_since(config: Mapping[str, Any]) -> frozenset[str]:
+    """Settings that the version of a stored config did not have."""
+    return frozenset().union(*(migration.adds for migration in _since(config.get("version", 1))))
 
 
 def _since(version: object) -> tuple[Migration, ...]:
@@ -199,6 +206,6 @@ def _config_3_to_4(settings: Settings) -> Settings:
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(_config_1_to_2, lambda name: name, _tensor_1_to_2),
     Migration(_config_2_to_3, _setting_2_to_3, _tensor_2_to_3),
-    Migration(_config_3_to_4, lambda name: name, lambda name, settings: name),
+    Migration(_config_3_to_4, lambda name: name, lambda name, settings: name, adds=frozenset({"patience"})),
 )
 """The first takes version 1 to 2, and so on."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -12,6 +11,7 @@ from typing import Any
 
 from softspin import paper
 from softspin.config import VERSION, Config, is_neutral, migrate, setting_info
+from softspin.config.toml import read_toml
 from softspin.errors import ConfigError, SoftspinError, unknown_name
 from softspin.methods import method
 
@@ -169,12 +169,7 @@ def read_cells(path: Path) -> list[Cell]:
     Raises:
         ConfigError: The file cannot be read, or a cell is invalid.
     """
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"table {path} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"table {path} is not TOML: {error}") from None
+    content = read_toml(path, "table")
     listed = content.get("cells")
     if not isinstance(listed, list) or not listed:
         raise ConfigError(f"table {path} has no cells; it must be a list: cells = [{{data = ..., ...}}, ...]")

@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
+from io import FileIO
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 from softspin.errors import RecordError, RowsError
-from softspin.files import lock_or_claim
+from softspin.files import append_whole, lock_or_claim
 from softspin.records import ResultRow
 
 DEFAULT_ROWS = "experiments/rows.jsonl if it exists, else rows.jsonl"
@@ -104,13 +105,13 @@ def append_rows(path: Path, rows: Iterable[ResultRow], *, once: bool = False) ->
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # Two grids may share the file. The lock is a separate file, because a locked file cannot be read on Windows.
-        with path.open("a+b") as file, lock_or_claim(path.with_name(f".{path.name}.lock")):
+        with path.open("a+b", buffering=0) as file, lock_or_claim(path.with_name(f".{path.name}.lock")):
             return _append(path, file, rows, once=once)
     except OSError as error:
         raise RowsError(f"rows {path} cannot be written: {error.strerror}") from error
 
 
-def _append(path: Path, file: BinaryIO, rows: Iterable[ResultRow], *, once: bool) -> list[ResultRow]:
+def _append(path: Path, file: FileIO, rows: Iterable[ResultRow], *, once: bool) -> list[ResultRow]:
     file.seek(0)
     kept = _whole(file.read())
     parsed = _parse(path, kept)
@@ -125,8 +126,7 @@ def _append(path: Path, file: BinaryIO, rows: Iterable[ResultRow], *, once: bool
     if kept and not kept.endswith(b"\n"):
         new = b"\n" + new
     file.truncate(len(kept))
-    file.write(new)
-    file.flush()
+    append_whole(file, new)
     os.fsync(file.fileno())
     return fresh
 
@@ -136,7 +136,7 @@ def _whole(content: bytes) -> bytes:
     end = content.rfind(b"\n") + 1
     try:
         json.loads(content[end:])
-    except ValueError:
+    except (ValueError, RecursionError):
         return content[:end]
     return content
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
 from types import ModuleType
 from typing import Any, Literal
 
@@ -42,6 +43,16 @@ __getattr__ = renamed_members(__name__, {"streams": "softspin.random.init_rng_st
 
 Implementation = Literal["auto", "plain", "cpu", "gpu"]
 _PACKAGES = {"cpu": "numba", "gpu": "triton"}
+
+
+def _use_one_thread() -> None:
+    """OpenMP threads do not survive a fork: torch would wait for them without end. Its DataLoader does the same."""
+    if torch.get_num_threads() > 1:
+        torch.set_num_threads(1)
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_use_one_thread)
 
 
 @functools.cache

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import cfunc, njit, types
+from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from softspin.kernels.cpu_cache import compile_cached
 
 F = TypeVar("F", bound=Callable[..., Any])
 _kept: list[Any] = []  # keeps the compiled code alive
@@ -23,11 +25,7 @@ def jit(**options: Any) -> Callable[[F], F]:
 
 def entry(function: Callable[[Any], None]) -> Any:
     """Compile a C function of one address, cached on disk if a cache directory is writable."""
-    signature = types.void(types.intp)
-    try:
-        compiled = cfunc(signature, cache=True)(function)
-    except RuntimeError:  # no writable cache directory
-        compiled = cfunc(signature)(function)
+    compiled = compile_cached(types.void(types.intp), function)
     _kept.append(compiled)
     address: Any = compiled.address
     return ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)

@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from softspin import __version__
+from softspin.formatting import printable_text
 from softspin.playground.export import spread
 from softspin.playground.payload import MAX_BYTES, payload
 from softspin.playground.stored import migrated
@@ -70,7 +71,7 @@ def render(data: dict[str, Any]) -> str:
     """
     data = migrated(data)
     parts = {
-        "title": html.escape(f"softspin: {', '.join(data['replicas'][0]['headline'][:3])}"),
+        "title": html.escape(printable_text(f"softspin: {', '.join(data['replicas'][0]['headline'][:3])}")),
         "style": _read("style.css"),
         "project": _link("softspin"),
         "made": f"Made with {_link(f'softspin {__version__}')}. {DOCUMENTATION if home() is None else ''}".rstrip(),

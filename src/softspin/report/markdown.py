@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -39,6 +40,11 @@ from softspin.report.texts import (
     verdict,
     which,
 )
+
+_MARKUP = {ord(one): f"&#{ord(one)};" for one in "|`[]*@\\"}
+"""Characters of links, emphasis, code and cells, as references."""
+_ADDRESSES = re.compile(r":(?=//)|(?<=www)\.", re.IGNORECASE)
+"""What makes text a link on some sites."""
 
 
 def markdown(report: Report, folder: Path, pictures: Path) -> str:
@@ -89,7 +95,7 @@ VALUE_COLUMNS = ("Obtained", "Published", "Difference", "Seeds", "Verdict")
 
 
 def _values(report: Report) -> str:
-    rows = [[f"`{one.cell.id}`", *columns] for one, columns in value_rows(report)]
+    rows = [[code(one.cell.id), *columns] for one, columns in value_rows(report)]
     return table(("Cell", *VALUE_COLUMNS), rows) if rows else "No cell has a value yet."
 
 
@@ -102,7 +108,7 @@ def _fold(title: str, *parts: str) -> str:
 
 def _log_z(report: Report) -> str:
     rows = [
-        (f"`{one.cell.id}`", obtained_text(one.found), text(interval_text(one.found)))
+        (code(one.cell.id), obtained_text(one.found), text(interval_text(one.found)))
         for one in report.entries
         if one.found
     ]
@@ -112,13 +118,13 @@ def _log_z(report: Report) -> str:
 def _origins(report: Report) -> str:
     rows = [
         (
-            f"`{text(one.commit)}`",
+            code(one.commit),
             text(one.device),
             text(one.torch),
             str(one.rows),
             one.days,
             text(one.data),
-            f"`{text(one.fingerprint)}`",
+            code(one.fingerprint),
         )
         for one in report.origins
     ]
@@ -128,10 +134,20 @@ def _origins(report: Report) -> str:
 def text(words: object) -> str:
     """Text from a row, escaped so that it cannot become markup or end a table cell.
 
-    >>> text("<b>|")
-    '&lt;b&gt;&#124;'
+    >>> text("<b>| [a](b)")
+    '&lt;b&gt;&#124; &#91;a&#93;(b)'
     """
-    return html.escape(" ".join(str(words).split())).replace("|", "&#124;").replace("`", "&#96;")
+    plain = html.escape(" ".join(str(words).split())).translate(_MARKUP)
+    return _ADDRESSES.sub(lambda found: f"&#{ord(found[0])};", plain)
+
+
+def code(words: object) -> str:
+    """Text from a row as code, where only the ends of the code and of a table cell are special.
+
+    >>> code("a|b[c]`")
+    '`a&#124;b[c]&#96;`'
+    """
+    return f"`{html.escape(' '.join(str(words).split())).replace('|', '&#124;').replace('`', '&#96;')}`"
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -212,7 +228,7 @@ def _others(report: Report) -> str:
         less = report.against_recipe(group)
         rows.append(
             (
-                f"`{text(group.cell)}`",
+                code(group.cell),
                 _bold(group.flags),
                 f"{obtained_text(group)} ({count(len(group.rows), 'seed')})",
                 "" if less is None else f"{signed(less.value)} ± {less.error:.2f}",

@@ -201,7 +201,7 @@ def _replace(path: Path, files: dict[Path, bytes]) -> None:
     try:
         next(iter(files)).parent.mkdir(parents=True, exist_ok=True)
         for file, content in files.items():
-            write_synced(temporary[file], content)
+            write_synced(temporary[file], content, exclusive=True)
         for file in [*files][:-1]:
             file.unlink(missing_ok=True)
         for file in reversed(files):

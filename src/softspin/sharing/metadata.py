@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 from softspin import __version__
 from softspin.config import Config
 from softspin.errors import ConfigError, RecordError, SharingError, UnknownNameError
-from softspin.formatting import replica_name
+from softspin.formatting import printable_text, replica_name
 from softspin.records import PROVENANCE_FIELDS, ModelRecord, ResultRow, RunRecord
 
 MAX_BYTES = 10_000_000
@@ -124,6 +125,26 @@ def _check_rows(place: object, record: ModelRecord, config: Config) -> None:
 def file_name(data: str) -> str:
     """File name of a data path, with either kind of slash; the folders are private and not shared."""
     return Path(data.replace("\\", "/")).name
+
+
+def printable(record: ModelRecord) -> ModelRecord:
+    """The record with replacements for the control characters that a name of data may have.
+
+    Args:
+        record: Metadata.
+
+    Returns:
+        Metadata that can be shared; a license with control characters is left to be rejected.
+    """
+    return dataclasses.replace(ModelRecord.from_json(_printable(record.to_json())), license=record.license)
+
+
+def _printable(value: Any) -> Any:
+    if isinstance(value, str):
+        return printable_text(value)
+    if isinstance(value, dict):
+        return {_printable(name): _printable(one) for name, one in value.items()}
+    return [_printable(one) for one in value] if isinstance(value, list) else value
 
 
 def _check_plain(value: Any) -> None:

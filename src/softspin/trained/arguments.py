@@ -2,18 +2,43 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from numbers import Integral
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from softspin.errors import ShapeError, SupportError
+from softspin.errors import RunError, ShapeError, SupportError
 from softspin.numerics import real_tensor
 from softspin.samplers import LogZ
 
 R = TypeVar("R", bound=tuple[Any, ...])
+
+
+def possible_path(path: str | os.PathLike[str]) -> Path:
+    """The path of a model, or a name that may be one.
+
+    Args:
+        path: A path, which need not exist.
+
+    Returns:
+        The path.
+
+    Raises:
+        RunError: It cannot be a path: its type is wrong, it is too long, or it may not be read.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise RunError(f"the path of a model must be a string or a Path, not {type(path).__name__}")
+    found = Path(path)
+    try:
+        found.exists()
+    except OSError as error:
+        text = str(found)
+        raise RunError(f"'{text if len(text) < 60 else text[:57] + '...'}' cannot be read: {error.strerror}") from None
+    return found
 
 
 def read_seed(seed: int | None) -> int:

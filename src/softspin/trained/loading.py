@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
-from pathlib import Path
+import warnings
 
 from torch import nn
 
@@ -16,6 +15,7 @@ from softspin.evaluation.stored import check_stored
 from softspin.provenance import find_device
 from softspin.sharing import files
 from softspin.sharing.metadata import describe_checkpoint
+from softspin.trained.arguments import possible_path
 from softspin.trained.model import Model
 from softspin.training import checkpoint
 from softspin.training.results import RUN, check_checkpoint, read_result, read_run
@@ -56,9 +56,7 @@ def load(
         CheckpointError: The checkpoint is damaged, or of another format.
         SharingError: The shared model cannot be read.
     """
-    if not isinstance(path, str | os.PathLike):
-        raise RunError(f"the path of a model must be a string or a Path, not {type(path).__name__}")
-    path, device = Path(path), Config(device=device).device
+    path, device = possible_path(path), Config(device=device).device
     if which not in ("best", "last"):
         raise ConfigError(f"'{which}' is not a checkpoint; it must be best or last")
     if not (path / RUN).exists() and files.is_shared(path):
@@ -73,8 +71,10 @@ def load(
     run = read_run(path)
     config = run.read_config()
     rows = None
-    with contextlib.suppress(RunError):  # a damaged result does not make the model unusable
+    try:
         rows = read_result(path)  # before the checkpoint: once there are rows, the best parameters no longer change
+    except RunError as error:  # a damaged result does not make the model unusable
+        warnings.warn(f"the model is loaded without its result: {error}", stacklevel=2)
     if not checkpoint.exists(path, which):
         hint = "use which='last'"
         if not checkpoint.exists(path, "last"):

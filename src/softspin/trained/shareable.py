@@ -19,7 +19,8 @@ from softspin.model import DiscreteVAE
 from softspin.records import ModelRecord, ResultRow, best_replica
 from softspin.sharing import files, hub
 from softspin.sharing.choice import one_replica
-from softspin.sharing.metadata import file_name
+from softspin.sharing.metadata import file_name, printable
+from softspin.trained.arguments import possible_path
 
 ReplicaChoice = int | Literal["best"] | None
 """Number of a replica, "best" by validation NLL, or None for the default: the best of a grid of beta, else 0."""
@@ -181,7 +182,7 @@ class Shareable(nn.Module):
         config = config.replace(data=file_name(config.data))
         license = known.license if license is None else license
         shared = dataclasses.replace(known, config=config.to_dict(), license=license)
-        return files.write(Path(path), self.net, shared, overwrite=overwrite)
+        return files.write(Path(path), self.net, printable(shared), overwrite=overwrite)
 
     def push_to_hub(
         self, repo_id: str, *, private: bool | None = None, token: str | None = None, license: str | None = None
@@ -232,7 +233,7 @@ class Shareable(nn.Module):
             RunError: The local path holds no model.
             SharingError: The model cannot be read or downloaded.
         """
-        path = Path(name_or_path)
+        path = possible_path(name_or_path)
         if path.exists():
             if revision is not None:
                 raise ConfigError(

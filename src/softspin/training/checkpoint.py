@@ -27,6 +27,7 @@ from softspin import __version__
 from softspin.config import migrate_tensors
 from softspin.errors import CheckpointError, ConfigError, DamagedError
 from softspin.files import sync_folder, write_synced
+from softspin.seals import seal
 
 FORMAT = 1
 """Version of the layout of both files; increased if an older softspin cannot read newer checkpoints."""
@@ -35,14 +36,17 @@ _TOKEN = "[0-9a-f]{16}"
 Folder = str | os.PathLike[str]
 
 
-def save(folder: Folder, name: str, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+def save(
+    folder: Folder, name: str, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], *, parents: bool = True
+) -> None:
     """Write a checkpoint, atomically replacing the previous one of the same name.
 
     Args:
-        folder: Folder, created if missing.
+        folder: Folder.
         name: Name of the checkpoint: letters, digits and underscores.
         tensors: Tensors of any device, shape and dtype, by name.
         meta: Plain data for strict JSON, so neither NaN nor infinity.
+        parents: Create a missing folder.
 
     Raises:
         CheckpointError: The files cannot be written; the previous checkpoint is then unchanged.
@@ -55,7 +59,8 @@ def save(folder: Folder, name: str, tensors: Mapping[str, Tensor], meta: Mapping
     text = _manifest(file.name, content, meta)
     fresh = file.with_suffix(".json")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        if parents:
+            folder.mkdir(parents=True, exist_ok=True)
         write_synced(file, content, exclusive=True)
         write_synced(fresh, text, exclusive=True)
         sync_folder(folder)  # both files are on the disk before the manifest refers to the tensors
@@ -154,12 +159,7 @@ def _manifest(file: str, content: bytes, meta: Mapping[str, Any]) -> bytes:
         "meta": dict(meta),
     }
     body = json.loads(json.dumps(body, allow_nan=False))  # as it will be read, with string keys
-    return json.dumps({**body, "seal": _seal(body)}, indent=1, allow_nan=False).encode()
-
-
-def _seal(body: Mapping[str, Any]) -> str:
-    """Digest of the other entries of the manifest, so that changes to meta are detected too."""
-    return hashlib.sha256(json.dumps(body, sort_keys=True, allow_nan=False).encode()).hexdigest()
+    return json.dumps({**body, "seal": seal(body)}, indent=1, allow_nan=False).encode()
 
 
 def _read_manifest(folder: Path, name: str) -> dict[str, Any]:
@@ -182,9 +182,9 @@ def _read_manifest(folder: Path, name: str) -> dict[str, Any]:
             f"checkpoint '{name}' in {folder} was written by softspin {manifest.get('softspin')} with format "
             f"{manifest['format']}; this one, {__version__}, reads format {FORMAT}"
         )
-    seal = manifest.pop("seal", None)
+    stored = manifest.pop("seal", None)
     try:
-        sealed = seal == _seal(manifest)
+        sealed = stored == seal(manifest)
     except ValueError:  # NaN, which is never written
         sealed = False
     if not sealed:

@@ -10,14 +10,18 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any
 
 from softspin.errors import DamagedError, JournalError
+from softspin.files import append_whole, reject_link
 from softspin.training.loggers import Logger, scalars
 
 NAME = "journal.jsonl"
+MAX_STEP = 2**63 - 1
+"""Larger steps are never written; Python could not even print them."""
 
 
 class Journal:
@@ -29,7 +33,7 @@ class Journal:
         loggers: They get the numbers too.
     """
 
-    def __init__(self, path: Path, file: BinaryIO, loggers: Sequence[Logger] = ()) -> None:
+    def __init__(self, path: Path, file: FileIO, loggers: Sequence[Logger] = ()) -> None:
         self.path = path
         self._file = file
         self._loggers = loggers
@@ -39,7 +43,7 @@ class Journal:
         """Open the metrics log of a run. Lines of later steps and a truncated last line are removed.
 
         Args:
-            folder: Run directory, created if missing.
+            folder: Run directory. One that was moved away is not made again.
             step: Step after which to append; None starts an empty log.
             loggers: They get the numbers of every line too; they are already started.
 
@@ -52,7 +56,7 @@ class Journal:
         """
         path = Path(folder) / NAME
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            reject_link(path)
             # Lines are in the order of their steps, so one truncation, which needs no disk space, removes later ones.
             lines = [] if step is None or not path.exists() else _lines(path, path.read_bytes())
             keep = sum(len(raw) for raw, line in lines if step is not None and line["step"] <= step)
@@ -72,13 +76,11 @@ class Journal:
             JournalError: There is no `step`, or the file cannot be written.
         """
         entry = plain(line)
-        if type(entry.get("step")) is not int:
-            raise JournalError(f"a line of the metrics log needs an integer 'step', not {entry.get('step')!r}")
+        if not _is_step(entry.get("step")):
+            raise JournalError(f"a line of the metrics log needs an integer 'step' from 0 to {MAX_STEP}")
         raw = json.dumps(entry, allow_nan=False).encode() + b"\n"
         try:
-            # One unbuffered call per line: a killed process leaves complete lines, unless the disk is full.
-            if self._file.write(raw) != len(raw):
-                raise JournalError(f"metrics log {self.path} cannot be written: only part of a line was written")
+            append_whole(self._file, raw)
         except OSError as error:
             raise _unwritable(self.path, error) from error
         if self._loggers:
@@ -129,13 +131,17 @@ def _lines(path: Path, content: bytes) -> list[tuple[bytes, dict[str, Any]]]:
             line = json.loads(raw)
         except (ValueError, RecursionError):
             line = None
-        if not isinstance(line, dict) or type(line.get("step")) is not int:
+        if not isinstance(line, dict) or not _is_step(line.get("step")):
             raise DamagedError(
                 f"metrics log {path} is damaged: line {number} is not an object with a step; delete the file, and the "
                 "run can be resumed without it"
             )
         lines.append((raw + b"\n", line))
     return lines
+
+
+def _is_step(step: object) -> bool:
+    return type(step) is int and 0 <= step <= MAX_STEP
 
 
 def plain(value: Any) -> Any:

@@ -33,6 +33,7 @@ def locked(folder: Path) -> Iterator[None]:
         BusyError: Another process is training there.
         RunError: The folder cannot be written.
     """
+    made = not folder.exists()
     with contextlib.ExitStack() as held:
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -41,7 +42,20 @@ def locked(folder: Path) -> Iterator[None]:
             raise BusyError(f"another process is training in {folder}; wait for it, or stop it") from None
         except OSError as error:
             raise RunError(f"folder {folder} cannot be written: {error.strerror}") from error
-        yield
+        try:
+            yield
+        except BaseException:
+            if made:
+                _remove_unused(folder)
+            raise
+
+
+def _remove_unused(folder: Path) -> None:
+    """Remove a folder without a run, as after a full disk."""
+    with contextlib.suppress(OSError):
+        if [path.name for path in folder.iterdir()] == [LOCK]:
+            (folder / LOCK).unlink()
+            folder.rmdir()
 
 
 def is_training(folder: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import math
@@ -12,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from softspin import __version__, files
-from softspin.config import Config, differing_setting, version_of
+from softspin.config import Config, differing_setting, missing_setting, version_of
 from softspin.data import Dataset
 from softspin.errors import ConfigError, RecordError, RunError, UnknownNameError
 from softspin.evaluation import MeanNLL, Progress, bernoulli_nll, evaluate, exact_nll, likely_states, log_z_for
@@ -21,6 +22,7 @@ from softspin.model import DiscreteVAE
 from softspin.provenance import provenance
 from softspin.records import FULL_STEPS, DataRecord, ResultRow, RunRecord
 from softspin.samplers import LogZ
+from softspin.seals import KEY, has_seal, is_intact, sealed
 
 RUN, RESULT = "run.json", "result.json"
 
@@ -230,8 +232,15 @@ def read_run(folder: Path) -> RunRecord:
         values = read_json(path)
     except FileNotFoundError:
         raise RunError(f"no run in {folder}: there is no {RUN}; give a run directory") from None
+    if not is_intact([values]):
+        raise RunError(
+            f"{path} was changed after training wrote it: it does not have the SHA-256 of its '{KEY}'; restore it, or "
+            f"delete its '{KEY}' if the change is meant"
+        )
     try:
-        run = RunRecord.from_json(values)
+        run = RunRecord.from_json(values, complete=True)
+        if not has_seal([values]):
+            _check_settings(values, run)
     except RecordError as error:
         raise RunError(f"{path} {error}; it is not what training wrote") from None
     try:
@@ -241,6 +250,30 @@ def read_run(folder: Path) -> RunRecord:
             f"{path} was written by softspin {run.provenance.softspin}; this one, {__version__}, cannot use it: {error}"
         ) from None
     return run
+
+
+def _check_settings(values: Mapping[str, Any], run: RunRecord) -> None:
+    """Raise RecordError for a setting that is missing in a `run.json` without a seal: its default may be wrong."""
+    if "version" not in values and "made_by" not in values:  # version 1 has neither version, but "made_by"
+        raise RecordError("has no 'version'")
+    if "version" in values and "version" not in run.config:
+        raise RecordError("has no 'config.version'")
+    with contextlib.suppress(ConfigError, UnknownNameError):  # reported by the caller
+        if (name := missing_setting(run.config)) is not None:
+            raise RecordError(f"has no 'config.{name}'")
+
+
+def write_run(folder: Path, run: RunRecord) -> None:
+    """Write `run.json`.
+
+    Args:
+        folder: Run directory.
+        run: The record.
+
+    Raises:
+        RunError: The file cannot be written.
+    """
+    write_json(folder / RUN, sealed([run.to_json()])[0])
 
 
 def read_result(folder: Path) -> list[ResultRow] | None:
@@ -260,12 +293,28 @@ def read_result(folder: Path) -> list[ResultRow] | None:
         rows = read_json(path)
     except FileNotFoundError:
         return None
+    again = "resume the run to write it again"
     if not isinstance(rows, list):
-        raise RunError(f"{path} is not a list of rows; resume the run to write it again")
+        raise RunError(f"{path} is not a list of rows; {again}")
+    if not is_intact(rows):
+        raise RunError(f"{path} was changed: it does not have the SHA-256 of its '{KEY}'; {again}")
     try:
         return [ResultRow.from_json(row) for row in rows]
     except RecordError as error:
-        raise RunError(f"{path} has a row that {error}; resume the run to write it again") from None
+        raise RunError(f"{path} has a row that {error}; {again}") from None
+
+
+def write_result(folder: Path, rows: Sequence[ResultRow]) -> None:
+    """Write `result.json`.
+
+    Args:
+        folder: Run directory.
+        rows: A row for each replica.
+
+    Raises:
+        RunError: The file cannot be written.
+    """
+    write_json(folder / RESULT, sealed([row.to_json() for row in rows]))
 
 
 def read_json(path: Path) -> Any:

@@ -51,7 +51,8 @@ from softspin.training.results import (
     read_result,
     read_run,
     result_rows,
-    write_json,
+    write_result,
+    write_run,
 )
 from softspin.training.resume import Saved, read_saved
 from softspin.training.shards import check_same_run
@@ -184,7 +185,7 @@ class Trainer:
             provenance=provenance(self.device),
             init_from=self.init_from,
         )
-        write_json(self.folder / RUN, run.to_json())
+        write_run(self.folder, run)
         return None
 
     def _existing_result(self) -> list[ResultRow] | None:
@@ -362,7 +363,7 @@ class Trainer:
                 start_commit=start_commit,
             )
             rows.append(found)
-        write_json(self.folder / RESULT, [row.to_json() for row in rows])
+        write_result(self.folder, rows)
         tested = [{name: getattr(row, name) for name in ("nll", "standard_error", "log_z")} for row in rows]
         for logger in self.loggers:
             logger.log(scalars(plain({"test": tested})), steps)

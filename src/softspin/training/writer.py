@@ -59,7 +59,8 @@ class CheckpointWriter:
 
     def _write(self, checkpoints: Mapping[str, Mapping[str, Tensor]], meta: Mapping[str, Any]) -> None:
         for name, tensors in checkpoints.items():
-            checkpoint.save(self.folder, name, tensors, meta)
+            # A directory that was moved during training is not made again: its run is elsewhere.
+            checkpoint.save(self.folder, name, tensors, meta, parents=False)
 
     def __enter__(self) -> Self:
         return self
