@@ -339,7 +339,7 @@ def test_changed_files_of_a_run_are_errors(tmp_path: Path) -> None:
     for path, read in ((tmp_path / RUN, read_run), (tmp_path / RESULT, read_result)):
         text = path.read_text()
         name = "hidden" if path.name == RUN else "seed"
-        path.write_text(re.sub(rf'("{name}": \d+)', r"\g<1>1", text, count=1))
+        path.write_text(re.sub(rf'"{name}": \d+', f'"{name}": 77', text, count=1))
         assert path.read_text() != text
         with pytest.raises(SoftspinError, match="was changed"):
             read(tmp_path)
