@@ -231,7 +231,7 @@ class Settings:
     )
     tf32: bool = setting(
         False,
-        "Compute the matrix products of training in TF32 on a GPU; evaluation always uses float32.",
+        "Compute matrix products and convolutions of training in TF32 on a GPU; evaluation always uses float32.",
         section="hardware",
     )
     compile: Literal["auto", "on", "off"] = setting(
