@@ -14,6 +14,7 @@ from training.runs import small
 from softspin.config import Config
 from softspin.data.dataset import DataSpec
 from softspin.errors import ConfigError, ShapeError
+from softspin.evaluation.likelihood import _sizes
 from softspin.model import build, restore
 from softspin.nets import MLP, BatchNorm, Conv, Conv1d, Convolution, Grid, Net, NetSpec, ResNet
 from softspin.parts import NETS
@@ -257,10 +258,25 @@ def test_data_of_another_shape_are_an_error_that_names_another_net(
     assert "\n" not in str(raised.value)
 
 
-def test_outputs_that_are_not_as_many_for_each_feature_are_rejected() -> None:
-    data = data_spec((3, 3))
-    with pytest.raises(ConfigError, match=r"as many outputs for each of 9 features, .* needs 10; use net = mlp"):
-        Conv.build(small(net="conv"), NetSpec("decoder", 0, (6,), 10, data), generators(0))
+def test_a_likelihood_with_other_outputs_is_rejected() -> None:
+    spec = NetSpec("decoder", 0, (6,), 10, data_spec((3, 3)))
+    with pytest.raises(ConfigError, match="the likelihood needs 10 for 9 features; use net = mlp"):
+        Conv.build(small(net="conv"), spec, generators(0))
+
+
+@roles
+def test_evaluation_knows_the_widest_layer(role: str) -> None:
+    net = made("two halvings", role)
+    seen: list[int] = []
+    for one in net.convolutions:
+        one.register_forward_hook(
+            lambda _, maps, out: seen.append((maps[0] if net.decodes else out)[0].numel() // len(SEEDS))
+        )
+    net(*inputs_of(net, "two halvings"))
+    assert net.widest == max(seen)
+    images = data_spec((28, 28))
+    few, many = (_sizes(build(Config(net=kind), images), 64, 1000, None, None)[1] for kind in ("conv", "mlp"))
+    assert few == many * 784 // (32 * 14 * 14)
 
 
 def test_channels_are_recognized() -> None:

@@ -70,7 +70,12 @@ class Settings:
         section="model",
     )
     width: Count | None = setting(None, "Set the number of units in each hidden layer.", section="model")
-    net: str = setting("mlp", "Choose the kind of encoder and decoder networks.", section="model", option="mlp")
+    net: str = setting(
+        "mlp",
+        "Choose the kind of encoder and decoder networks: mlp, resnet, conv (images) or conv1d (sequences).",
+        section="model",
+        option="mlp",
+    )
     likelihood: str = setting(
         "bernoulli",
         "Choose the distribution of the data given the decoder's outputs.",

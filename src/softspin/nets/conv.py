@@ -46,7 +46,7 @@ class Conv(Net):
         norm_epsilon: Added to the variance in batch norm.
 
     Raises:
-        ConfigError: The outputs of the decoder are not as many for each feature.
+        ConfigError: The likelihood does not have the same number of outputs for every feature.
     """
 
     name = "conv"
@@ -78,8 +78,8 @@ class Conv(Net):
         if self.decodes:
             if spec.outputs % spec.data.features:
                 raise ConfigError(
-                    f"net = {self.name} has as many outputs for each of {spec.data.features} features, but the "
-                    f"likelihood needs {spec.outputs}; use net = mlp"
+                    f"net = {self.name} has the same number of outputs for every feature, but the likelihood needs "
+                    f"{spec.outputs} for {spec.data.features} features; use net = mlp"
                 )
             into, out = spec.inputs, features
             planes = [*[channels] * (len(sizes) - 1), spec.outputs // grid.points]

@@ -83,7 +83,7 @@ class Grid(NamedTuple):
         rows = maps.unflatten(1, (lead[0], -1)).transpose(0, 1)
         if self.channels_last:
             rows = rows.unflatten(2, (-1, self.channels)).movedim(3, -1)
-        return rows.reshape(*lead, rows[0, 0].numel())
+        return rows.reshape(*lead, math.prod(rows.shape[2:]))
 
 
 class Convolution(nn.Module):
