@@ -35,18 +35,13 @@ class Conv(Net):
     Settings: channels, and those of :class:`MLP`.
 
     Args:
+        config: Configuration of the run.
         spec: Inputs and outputs of the net.
-        grid: Channels and sizes of the data.
-        channels: Channels of the maps.
-        layers: Number of hidden layers of the MLP.
-        width: Width of the hidden layers of the MLP.
         generators: One random generator per replica.
-        init_scale: Variance of the initial weights, times the inputs of the layer.
-        norm_decay: Decay of the running statistics of batch norm per step.
-        norm_epsilon: Added to the variance in batch norm.
 
     Raises:
-        ConfigError: The likelihood does not have the same number of outputs for every feature.
+        ConfigError: The data are not images, or the likelihood has not the same number of outputs for every feature.
+        ShapeError: The shape of the data contradicts their number of features.
     """
 
     name = "conv"
@@ -54,64 +49,40 @@ class Conv(Net):
         "channels": PartSetting(Count, 32, "Channels of the maps between two convolutions.")
     }
 
-    def __init__(
-        self,
-        spec: NetSpec,
-        grid: Grid,
-        channels: int,
-        layers: int,
-        width: int,
-        generators: Sequence[torch.Generator],
-        *,
-        init_scale: float = 2.6,
-        norm_decay: float = 0.8,
-        norm_epsilon: float = 1e-2,
-    ) -> None:
+    def __init__(self, config: Config, spec: NetSpec, generators: Sequence[torch.Generator]) -> None:
         super().__init__()
-        self.grid, self.decodes = grid, spec.role == "decoder"
-        sizes = grid.halvings()
-        features = channels * math.prod(sizes[-1])
-        self.maps = Grid(channels, sizes[-1], channels_last=False)
-        self.widest_maps = channels * math.prod(sizes[1])
-        self.norms = nn.ModuleList(BatchNorm(channels, len(generators), norm_decay, norm_epsilon) for _ in sizes[1:])
-        self.bias = nn.Parameter(torch.zeros(len(generators), spec.outputs)) if self.decodes else None
-        if self.decodes:
-            if spec.outputs % spec.data.features:
-                raise ConfigError(
-                    f"net = {self.name} has the same number of outputs for every feature, but the likelihood needs "
-                    f"{spec.outputs} for {spec.data.features} features; use net = mlp"
-                )
-            into, out = spec.inputs, features
-            planes = [*[channels] * (len(sizes) - 1), spec.outputs // grid.points]
-            sizes = sizes[::-1]
-        else:
-            into, out = (features, *spec.inputs[1:]), spec.outputs
-            planes = [grid.channels, *[channels] * (len(sizes) - 1)]
-        self.convolutions = nn.ModuleList(
-            Convolution(a, b, size, generators, init_scale, transposed=self.decodes)
-            for (a, b), size in zip(itertools.pairwise(planes), sizes[1:], strict=True)
+        shape, features, channels = spec.data.shape, spec.data.features, config.options["channels"]
+        if math.prod(shape) != features:
+            raise ShapeError(f"images of shape {list(shape)} have {math.prod(shape)} pixels, but the data {features}")
+        self.grid, self.decodes = self.grid_of(shape), spec.role == "decoder"
+        if self.decodes and spec.outputs % features:
+            raise ConfigError(
+                f"net = {self.name} has the same number of outputs for every feature, but the likelihood needs "
+                f"{spec.outputs} for {features} features; use net = mlp"
+            )
+        sizes = self.grid.halvings()
+        self.smallest = Grid(channels, sizes[-1], channels_last=False)
+        self.largest = Grid(channels, sizes[1], channels_last=False)
+        replicas, between = len(generators), [channels] * (len(sizes) - 1)
+        self.norms = nn.ModuleList(
+            BatchNorm(channels, replicas, config.norm_decay, config.norm_epsilon) for _ in between
         )
-        self.mlp = MLP(
-            sum(into), out, layers, width, generators,
-            init_scale=init_scale, norm_decay=norm_decay, norm_epsilon=norm_epsilon,
-        )  # fmt: skip
+        self.bias = nn.Parameter(torch.zeros(replicas, spec.outputs)) if self.decodes else None
+        if self.decodes:
+            sizes, channels_of = sizes[::-1], [*between, spec.outputs // self.grid.points]
+            dense = spec._replace(outputs=self.smallest.features)
+        else:
+            channels_of = [self.grid.channels, *between]
+            dense = spec._replace(inputs=(self.smallest.features, *spec.inputs[1:]))
+        self.convolutions = nn.ModuleList(
+            Convolution(a, b, size, generators, config.init_scale, transposed=self.decodes)
+            for (a, b), size in zip(itertools.pairwise(channels_of), sizes[1:], strict=True)
+        )
+        self.mlp = MLP.build(config, dense, generators)
 
     @classmethod
     def build(cls, config: Config, spec: NetSpec, generators: Sequence[torch.Generator]) -> Conv:
-        shape, features = spec.data.shape, spec.data.features
-        if math.prod(shape) != features:
-            raise ShapeError(f"images of shape {list(shape)} have {math.prod(shape)} pixels, but the data {features}")
-        return cls(
-            spec,
-            cls.grid_of(shape),
-            config.options["channels"],
-            config.shape.layers,
-            config.shape.width,
-            generators,
-            init_scale=config.init_scale,
-            norm_decay=config.norm_decay,
-            norm_epsilon=config.norm_epsilon,
-        )
+        return cls(config, spec, generators)
 
     @classmethod
     def grid_of(cls, shape: tuple[int, ...]) -> Grid:
@@ -144,7 +115,7 @@ class Conv(Net):
 
     @property
     def widest(self) -> int:
-        return self.widest_maps
+        return self.largest.features
 
     def forward(self, *parts: Tensor) -> Tensor:
         """Map inputs `(R, ..., features)` to `(R, ..., outputs)`."""
@@ -155,12 +126,12 @@ class Conv(Net):
         for convolution, norm in zip(self.convolutions, self.norms, strict=True):
             assert isinstance(norm, BatchNorm)
             maps = activations(norm, convolution(maps))
-        out: Tensor = self.mlp(self.maps.to_data(maps, data.shape[:-1]), *bits)
+        out: Tensor = self.mlp(self.smallest.to_data(maps, data.shape[:-1]), *bits)
         return out
 
     def _decode(self, *bits: Tensor) -> Tensor:
         start: Tensor = self.mlp(*bits)
-        maps = self.maps.to_maps(start)
+        maps = self.smallest.to_maps(start)
         for convolution, norm in zip(self.convolutions, self.norms, strict=True):
             assert isinstance(norm, BatchNorm)
             maps = convolution(activations(norm, maps))

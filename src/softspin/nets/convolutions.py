@@ -38,6 +38,11 @@ class Grid(NamedTuple):
         """Number of points of the grid."""
         return math.prod(self.sizes)
 
+    @property
+    def features(self) -> int:
+        """Number of values of all channels and points."""
+        return self.channels * self.points
+
     def halvings(self) -> list[tuple[int, ...]]:
         """Sizes of the grid and of its halved grids, until no side is longer than 4; at least one is halved.
 

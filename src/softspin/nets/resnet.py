@@ -10,21 +10,11 @@ from softspin.nets.mlp import MLP
 
 
 class ResNet(MLP):
-    """A residual multilayer perceptron: h <- h + tanh(norm(W h + b)), with the sizes and settings of :class:`MLP`.
+    """A residual multilayer perceptron: h <- h + tanh(norm(W h + b)), with arguments and settings of :class:`MLP`.
 
     The first hidden layer maps the inputs to `width` units and has no shortcut; the last layer is linear. Parameters
     are those of an MLP of as many layers. The shortcuts let gradients pass through many layers, so it is meant for
     `layers` = 4 and more.
-
-    Args:
-        inputs: Number of input features.
-        outputs: Number of outputs.
-        layers: Number of hidden layers.
-        width: Width of the hidden layers.
-        generators: One random generator per replica.
-        init_scale: Variance of the initial weights, times the inputs of the layer.
-        norm_decay: Decay of the running statistics of batch norm per step.
-        norm_epsilon: Added to the variance in batch norm.
 
     References:
         K. He, X. Zhang, S. Ren and J. Sun, 2016, Deep Residual Learning for Image Recognition, eq. 1.
