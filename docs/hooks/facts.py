@@ -14,7 +14,7 @@ from typing import Any
 
 from costs import cost_facts, cost_table
 from faults import fault_facts, fault_table
-from parts_tables import method_papers, methods_table, parts_table, structures_table
+from parts_tables import method_papers, methods_table, net_parameters, parts_table, structures_table
 from sphinx.application import Sphinx
 from tables import command_tables, profile_table, settings_table
 
@@ -129,6 +129,7 @@ FACTS: dict[str, Callable[..., str]] = {
         methods_table,
         method_papers,
         parts_table,
+        net_parameters,
         cost_table,
         cost_facts,
         fault_table,

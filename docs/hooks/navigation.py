@@ -25,6 +25,7 @@ TREE: dict[str, list[str]] = {
     "howto/index": [
         "own-data",
         "train",
+        "networks",
         "own-encoder",
         "own-loop",
         "conditional",

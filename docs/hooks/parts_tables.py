@@ -5,10 +5,15 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import torch
+
 from softspin import paper
+from softspin.config import Config
+from softspin.data import DataSpec
 from softspin.methods.discrete_kl import DiscreteKL
 from softspin.methods.gaussian_integral import GaussianIntegral
 from softspin.methods.relaxed import Overlap
+from softspin.model import build
 from softspin.parts import LIKELIHOODS, METHODS, NETS, PRIORS, SAMPLERS
 from softspin.structures import STRUCTURES
 
@@ -69,3 +74,11 @@ def parts_table() -> str:
             summary = re.sub(r":\w+:`~?([^`]+)`", r"`\1`", summary)
             lines.append(f"| `{registry.kind}` | `{name}` | `{part.__name__}` | {summary} |")
     return "\n".join(lines)
+
+
+def net_parameters(name: str) -> str:
+    """Number of parameters of encoder and decoder with the default settings, for 28 x 28 pixels."""
+    mean = torch.full((784,), 0.5)
+    with torch.device("meta"):
+        nets = build(Config(net=name), DataSpec((28, 28), mean)).nets
+    return f"{sum(one.numel() for net in nets for one in net.parameters()):,}"

@@ -6,6 +6,7 @@ Replicas are leading dimensions. A parameter of shape ``(*replicas, ...)`` acts 
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from numbers import Integral
@@ -19,6 +20,25 @@ from torch.nn.functional import logsigmoid
 from softspin.errors import ShapeError, SupportError
 
 LOG_HALF = -0.6931471805599453
+
+
+@contextlib.contextmanager
+def convolution_precision(tf32: bool) -> Iterator[None]:
+    """Allow TF32 in convolutions on a GPU, or not; the setting is restored afterwards. Torch allows it by default.
+
+    Args:
+        tf32: Whether TF32 (10 bits of mantissa) is allowed.
+
+    Yields:
+        None.
+    """
+    convolutions = torch.backends.cudnn.conv  # type: ignore[attr-defined]
+    before = convolutions.fp32_precision
+    convolutions.fp32_precision = "tf32" if tf32 else "ieee"
+    try:
+        yield
+    finally:
+        convolutions.fp32_precision = before
 
 
 def real_tensor(name: str, value: Any) -> Tensor:

@@ -202,7 +202,16 @@ METHODS: Registry[Any] = Registry(
         "dvae#-power": "softspin.methods.relaxed:PowerRelaxed",
     },
 )
-NETS: Registry[Any] = Registry("net", "softspin.nets.base:Net", {"mlp": "softspin.nets.mlp:MLP"})
+NETS: Registry[Any] = Registry(
+    "net",
+    "softspin.nets.base:Net",
+    {
+        "mlp": "softspin.nets.mlp:MLP",
+        "resnet": "softspin.nets.resnet:ResNet",
+        "conv": "softspin.nets.conv:Conv",
+        "conv1d": "softspin.nets.conv1d:Conv1d",
+    },
+)
 LIKELIHOODS: Registry[Any] = Registry(
     "likelihood", "softspin.likelihoods.base:Likelihood", {"bernoulli": "softspin.likelihoods.bernoulli:Bernoulli"}
 )

@@ -247,7 +247,8 @@ def test_evaluation_restores_the_state_of_the_model() -> None:
     model.decoder.eval()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     modes = [module.training for module in model.modules()]
-    products = torch.backends.cuda.matmul
+    products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn.conv  # type: ignore[attr-defined]
+    assert convolutions.fp32_precision == "tf32", "the default of torch"
     old = products.fp32_precision
     products.fp32_precision = "tf32"
     try:
@@ -256,8 +257,10 @@ def test_evaluation_restores_the_state_of_the_model() -> None:
             assert not model.training
             assert not torch.is_grad_enabled()
             assert products.fp32_precision == "ieee"
+            assert convolutions.fp32_precision == "ieee"
             raise KeyError
         assert products.fp32_precision == "tf32"
+        assert convolutions.fp32_precision == "tf32"
     finally:
         products.fp32_precision = old
     assert torch.is_grad_enabled()

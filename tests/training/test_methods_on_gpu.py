@@ -92,13 +92,26 @@ def test_the_compiled_bound_and_its_gradient_equal_those_of_the_cpu(method: str,
 @methods
 @pytest.mark.parametrize("compile", ["on", "off"])
 def test_captured_updates_equal_eager_ones(method: str, compile: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_captured_updates(monkeypatch, method=method, compile=compile)
+
+
+@needs_gpu
+@pytest.mark.parametrize("net", ["resnet", "conv", "conv1d"])
+@pytest.mark.parametrize("compile", ["on", "off"])
+def test_captured_updates_of_other_nets_equal_eager_ones(
+    net: str, compile: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_captured_updates(monkeypatch, net=net, compile=compile)
+
+
+def check_captured_updates(monkeypatch: pytest.MonkeyPatch, **changes: str) -> None:
     """Twelve updates, captured and eager, without non-finite numbers, past two eigenvalue checks."""
-    captured = on_gpu(method=method, compile=compile)
+    captured = on_gpu(**changes)
     for _ in range(12):
         captured.step()
     assert captured._run._graph is not None
     monkeypatch.setattr(capture, "EAGER_UPDATES", 12)
-    eager = on_gpu(method=method, compile=compile)
+    eager = on_gpu(**changes)
     for _ in range(12):
         eager.step()
     assert eager._run._graph is None

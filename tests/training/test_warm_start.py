@@ -60,11 +60,12 @@ def test_runs_that_differ_in_seeds_beta_and_steps_are_compiled_once(method: str)
 @pytest.mark.parametrize("allowed", [False, True])
 def test_the_precision_of_products_is_restored(allowed: bool) -> None:
     """It is part of the key of compiled code, so the second run in a process would not find that of the first."""
-    products = torch.backends.cuda.matmul
-    before = products.fp32_precision
+    products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn.conv  # type: ignore[attr-defined]
+    before = products.fp32_precision, convolutions.fp32_precision
     with tf32(allowed):
         assert products.allow_tf32 is allowed
-    assert products.fp32_precision == before
+        assert convolutions.fp32_precision == ("tf32" if allowed else "ieee")
+    assert (products.fp32_precision, convolutions.fp32_precision) == before
 
 
 def on_gpu(**changes: Any) -> Engine:

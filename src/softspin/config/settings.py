@@ -70,7 +70,12 @@ class Settings:
         section="model",
     )
     width: Count | None = setting(None, "Set the number of units in each hidden layer.", section="model")
-    net: str = setting("mlp", "Choose the kind of encoder and decoder networks.", section="model", option="mlp")
+    net: str = setting(
+        "mlp",
+        "Choose the kind of encoder and decoder networks: mlp, resnet, conv (images) or conv1d (sequences).",
+        section="model",
+        option="mlp",
+    )
     likelihood: str = setting(
         "bernoulli",
         "Choose the distribution of the data given the decoder's outputs.",
@@ -231,7 +236,7 @@ class Settings:
     )
     tf32: bool = setting(
         False,
-        "Compute the matrix products of training in TF32 on a GPU; evaluation always uses float32.",
+        "Compute matrix products and convolutions of training in TF32 on a GPU; evaluation always uses float32.",
         section="hardware",
     )
     compile: Literal["auto", "on", "off"] = setting(

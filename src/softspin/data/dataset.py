@@ -45,6 +45,25 @@ class Labels(NamedTuple):
     """Names of the classes 0, 1, ..., if they have names."""
 
 
+COLORS = 3
+"""Channels of a color picture."""
+
+
+def channels_last(shape: tuple[int, ...]) -> bool:
+    """Whether the last of three dimensions of an image is that of its channels: 3 colors, or 2 or 4 of a larger image.
+
+    >>> channels_last((16, 12, 3)), channels_last((3, 16, 12)), channels_last((8, 8, 2)), channels_last((28, 28))
+    (True, False, True, False)
+
+    Args:
+        shape: Shape of an image.
+
+    Returns:
+        Whether it is.
+    """
+    return len(shape) == 3 and (shape[2] == COLORS or (shape[2] in (2, 4) and shape[2] < min(shape[:2])))
+
+
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """Images split into train, valid and test, each a table `(images, pixels)`.

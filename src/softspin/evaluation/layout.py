@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-COLORS = 3
-"""Channels of a color picture."""
+from softspin.data.dataset import COLORS, channels_last
+
 _MOST_OBLONG = 2
 """A flat image of h x w pixels is drawn in this form if w is at most so many times h."""
 
@@ -50,7 +50,7 @@ def picture_size(shape: tuple[int, ...]) -> tuple[int, int, int]:
     if len(shape) == 3 and COLORS in (shape[2], shape[0]):
         height, width = shape[:2] if shape[2] == COLORS else shape[1:]
         return height, width, COLORS
-    if _channels_last(shape):
+    if channels_last(shape):
         shape = (shape[2], *shape[:2])
     return math.prod(shape[:-1]), shape[-1], 1
 
@@ -71,7 +71,7 @@ def as_pictures(images: Tensor, shape: tuple[int, ...]) -> Tensor:
         shape = tuple(size for size in shape if size > 1) or (1,)
     if channels == COLORS and shape[2] != COLORS:
         return images.reshape(-1, *shape).permute(0, 2, 3, 1)
-    if channels == 1 and _channels_last(shape):
+    if channels == 1 and channels_last(shape):
         images = images.reshape(-1, *shape).permute(0, 3, 1, 2).flatten(1)
     missing = height * width * channels - images.shape[1]
     if missing:
@@ -99,11 +99,6 @@ def planes(shape: tuple[int, ...]) -> tuple[int, int, int, Tensor]:
         shape = tuple(size for size in shape if size > 1) or (1,)
     if len(shape) == 1:
         return *rectangle(shape[0]), 1, order
-    if len(shape) == 3 and (shape[2] == COLORS or _channels_last(shape)):
+    if channels_last(shape):
         order, shape = order.reshape(shape).permute(2, 0, 1).flatten(), (shape[2], *shape[:2])
     return math.prod(shape[:-1]), shape[-1], math.prod(shape[:-2]), order
-
-
-def _channels_last(shape: tuple[int, ...]) -> bool:
-    """Whether the last of three dimensions is that of two or four channels."""
-    return len(shape) == 3 and shape[2] in (2, 4) and shape[2] < min(shape[:2])

@@ -354,7 +354,7 @@ def _sizes(model: DiscreteVAE, images: int, samples: int, batch: int | None, chu
     batch = min(batch, images)
     if chunk is None:
         numbers = 1 << (27 if gpu else 20)
-        widest = max(len(model.mean), model.units)
+        widest = max(len(model.mean), model.units, *(net.widest for net in model.nets))
         chunk = max(1, numbers // (widest * batch * model.replicas))
         chunk = _equal_parts(samples, chunk) if gpu else chunk
     check_count("samples at a time", chunk)

@@ -12,6 +12,7 @@ from torch import Tensor
 from softspin.data.mapped import Table
 from softspin.errors import ShapeError
 from softspin.model import DiscreteVAE
+from softspin.numerics import convolution_precision
 
 
 class MeanNLL(NamedTuple):
@@ -61,14 +62,14 @@ class Running:
 
 @contextmanager
 def evaluating(model: DiscreteVAE) -> Iterator[None]:
-    """Evaluation mode, no gradients, float32 products in full precision; the previous state is restored afterwards."""
+    """Evaluation mode, no gradients, full float32 precision; the previous state is restored afterwards."""
     modes = [(module, module.training) for module in model.modules()]
     products = torch.backends.cuda.matmul
     precision = products.fp32_precision
     try:
         model.eval()
         products.fp32_precision = "ieee"
-        with torch.no_grad():
+        with torch.no_grad(), convolution_precision(tf32=False):
             yield
     finally:
         products.fp32_precision = precision

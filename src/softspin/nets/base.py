@@ -48,6 +48,14 @@ class Net(Part, nn.Module):
     rebuildable: ClassVar[bool] = True
     """Whether :meth:`build` can rebuild it from a config alone, as loading a run or a shared model requires."""
 
+    @property
+    def widest(self) -> int:
+        """Numbers per row in the largest result between two layers; evaluation bounds its memory by it.
+
+        0 if no layer is wider than the data and the bits.
+        """
+        return 0
+
     @classmethod
     def build(cls, config: Config, spec: NetSpec, generators: Sequence[torch.Generator]) -> Net:
         """Build the net that a config describes.

@@ -8,7 +8,7 @@ weight and adds the products, so terms that do not depend on the sample are comp
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,24 @@ from softspin.kernels.matmul import product
 from softspin.kernels.support import has_kernels
 from softspin.numerics import align, replica_matmul
 from softspin.parallel import SINGLE
+
+
+def initial_weight(shape: Sequence[int], variance: float, generators: Sequence[torch.Generator]) -> nn.Parameter:
+    """Draw initial weights: a normal of mean 0, truncated at two standard deviations.
+
+    Args:
+        shape: Shape of the weight of one replica.
+        variance: Variance of the normal before it is truncated.
+        generators: One random generator per replica.
+
+    Returns:
+        Weights, `(R, *shape)`.
+    """
+    sigma = math.sqrt(variance)
+    weights = [torch.empty(*shape) for _ in generators]
+    for weight, generator in zip(weights, generators, strict=True):
+        nn.init.trunc_normal_(weight, std=sigma, a=-2 * sigma, b=2 * sigma, generator=generator)
+    return nn.Parameter(torch.stack(weights))
 
 
 class Linear(nn.Module):
@@ -35,12 +53,8 @@ class Linear(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, generators: Sequence[torch.Generator], scale: float = 2.6) -> None:
         super().__init__()
-        sigma = math.sqrt(scale / inputs)
-        kernels = [torch.empty(inputs, outputs) for _ in generators]
-        for kernel, generator in zip(kernels, generators, strict=True):
-            nn.init.trunc_normal_(kernel, std=sigma, a=-2 * sigma, b=2 * sigma, generator=generator)
-        self.weight = nn.Parameter(torch.stack(kernels))
-        self.bias = nn.Parameter(torch.zeros(len(kernels), outputs))
+        self.weight = initial_weight((inputs, outputs), scale / inputs, generators)
+        self.bias = nn.Parameter(torch.zeros(len(generators), outputs))
 
     def forward(self, *parts: Tensor, trained_bias: bool = True, bounded: bool = False) -> Tensor:
         """Apply the layer.
@@ -125,7 +139,12 @@ class BatchNorm(nn.Module):
 
     @torch.no_grad()
     def track(self, mean: Tensor, variance: Tensor) -> None:
-        """Update the running statistics by those of a batch, `(R, features)`."""
+        """Update the running statistics by those of a batch.
+
+        Args:
+            mean: Mean of each feature, `(R, features)`.
+            variance: Variance of each feature, `(R, features)`.
+        """
         self.mean.lerp_(mean, 1 - self.decay)
         self.variance.lerp_(variance, 1 - self.decay)
 
@@ -155,3 +174,15 @@ def hidden_layer(linear: Linear, norm: BatchNorm, *parts: Tensor, bounded: bool 
     found = hidden.activations(last.flatten(1, -2), weight, bias.flatten(1, -2), norm.scale, norm.shift, norm.epsilon)
     norm.track(found.mean, found.variance)
     return found.values.view(*last.shape[:-1], -1)
+
+
+def decayed_parameters(net: nn.Module) -> Iterator[nn.Parameter]:
+    """Parameters with weight decay: weights of layers and scales of batch norms, not biases and shifts.
+
+    Args:
+        net: A net of the layers of this package.
+
+    Returns:
+        The parameters.
+    """
+    return (one for name, one in net.named_parameters() if name.rpartition(".")[2] in ("weight", "scale"))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from softspin.nets.base import Affine, Net, NetSpec
-from softspin.nets.layers import BatchNorm, Linear, hidden_layer
+from softspin.nets.layers import BatchNorm, Linear, decayed_parameters, hidden_layer
 
 if TYPE_CHECKING:
     from softspin.config import Config
@@ -81,9 +81,13 @@ class MLP(Net):
         for linear, norm in zip(self.linears, self.norms, strict=False):
             assert isinstance(linear, Linear)
             assert isinstance(norm, BatchNorm)
-            hidden = (hidden_layer(linear, norm, *hidden, bounded=bounded),)
+            hidden = (self._layer(linear, norm, *hidden, bounded=bounded),)
             bounded = True
         return hidden
+
+    def _layer(self, linear: Linear, norm: BatchNorm, *parts: Tensor, bounded: bool) -> Tensor:
+        """Output of one hidden layer."""
+        return hidden_layer(linear, norm, *parts, bounded=bounded)
 
     def split_last(self, *parts: Tensor) -> tuple[Tensor, Linear] | None:
         if type(self).forward is not MLP.forward or (not self.norms and len(parts) > 1):
@@ -94,11 +98,7 @@ class MLP(Net):
 
     def decayed(self) -> Iterator[nn.Parameter]:
         """Weights and batch-norm scales; biases and shifts have no weight decay."""
-        for module in self.modules():
-            if isinstance(module, Linear):
-                yield module.weight
-            elif isinstance(module, BatchNorm):
-                yield module.scale
+        return decayed_parameters(self)
 
     def affine_layers(self, replica: int) -> list[Affine]:
         layers = []

@@ -23,6 +23,7 @@ from softspin.errors import ShapeError
 from softspin.kernels.noise import noise
 from softspin.methods import Terms
 from softspin.model import DiscreteVAE
+from softspin.numerics import convolution_precision
 from softspin.parallel import SINGLE, World
 from softspin.random import DrawDomain, KeyDomain, init_rng_state
 from softspin.samplers import NegativePhase, Sampler, negative_phase
@@ -264,12 +265,13 @@ def check_replica_dimension(model: DiscreteVAE) -> None:
 
 @contextlib.contextmanager
 def tf32(allowed: bool) -> Iterator[None]:
-    """Allow TF32 matrix products (10 bits of mantissa) on a GPU, or not; the setting is restored afterwards."""
+    """Allow TF32 (10 bits of mantissa) in matrix products and convolutions on a GPU, or not; restored afterwards."""
     products = torch.backends.cuda.matmul
     before, precision = products.allow_tf32, products.fp32_precision
     products.allow_tf32 = allowed
     try:
-        yield
+        with convolution_precision(allowed):
+            yield
     finally:
         products.allow_tf32 = before
         # The line above turns "none" into "ieee". Both mean no TF32, but they are different keys of compiled code.

@@ -1,0 +1,150 @@
+"""Convolutions of stride 2 and their transposes for R replicas in one call, and the data as maps of channels.
+
+Maps are `(N, R channels, *sizes)`, where N counts samples and images. A replica is a group of channels, and a grouped
+convolution connects no two groups. Sizes are one number (sequences) or two (images).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from softspin.nets.layers import BatchNorm, initial_weight
+
+KERNEL = 5
+"""Size of a kernel along each axis. Padding is `KERNEL // 2`, so that a side of n becomes ceil(n / 2)."""
+SMALLEST = 4
+"""Sides are halved until they are at most this long."""
+CONVOLVE: Mapping[int, Callable[..., Tensor]] = {1: functional.conv1d, 2: functional.conv2d}
+TRANSPOSE: Mapping[int, Callable[..., Tensor]] = {1: functional.conv_transpose1d, 2: functional.conv_transpose2d}
+
+
+class Grid(NamedTuple):
+    """How the features of data are channels on a grid."""
+
+    channels: int
+    sizes: tuple[int, ...]
+    """Length of each axis of the grid."""
+    channels_last: bool
+    """Whether the channels of a point are next to each other in the data."""
+
+    @property
+    def points(self) -> int:
+        """Number of points of the grid."""
+        return math.prod(self.sizes)
+
+    @property
+    def features(self) -> int:
+        """Number of values of all channels and points."""
+        return self.channels * self.points
+
+    def halvings(self) -> list[tuple[int, ...]]:
+        """Sizes of the grid and of its halved grids, until no side is longer than 4; at least one is halved.
+
+        >>> Grid(1, (28, 28), False).halvings()
+        [(28, 28), (14, 14), (7, 7), (4, 4)]
+        >>> Grid(1, (3, 3), False).halvings()
+        [(3, 3), (2, 2)]
+
+        Returns:
+            The sizes.
+        """
+        sizes = [self.sizes]
+        while len(sizes) == 1 or max(sizes[-1]) > SMALLEST:
+            sizes.append(tuple((size + 1) // 2 for size in sizes[-1]))
+        return sizes
+
+    def to_maps(self, x: Tensor) -> Tensor:
+        """Arrange data as maps.
+
+        Args:
+            x: Data, `(R, ..., features)`; the features are one or more blocks of all channels and points.
+
+        Returns:
+            Maps, `(N, R channels, *sizes)`.
+        """
+        rows = x.flatten(1, -2)
+        if self.channels_last:
+            maps = rows.unflatten(-1, (-1, *self.sizes, self.channels)).movedim(-1, 3).flatten(2, 3)
+        else:
+            maps = rows.unflatten(-1, (-1, *self.sizes))
+        return maps.transpose(0, 1).flatten(1, 2)
+
+    def to_data(self, maps: Tensor, lead: Sequence[int]) -> Tensor:
+        """Arrange maps as data, the inverse of :meth:`to_maps`.
+
+        Args:
+            maps: Maps, `(N, R channels, *sizes)`.
+            lead: Leading dimensions `(R, ...)` of the data.
+
+        Returns:
+            Data, `(R, ..., features)`.
+        """
+        rows = maps.unflatten(1, (lead[0], -1)).transpose(0, 1)
+        if self.channels_last:
+            rows = rows.unflatten(2, (-1, self.channels)).movedim(3, -1)
+        return rows.reshape(*lead, math.prod(rows.shape[2:]))
+
+
+class Convolution(nn.Module):
+    """A convolution of stride 2 for R replicas, without bias; or its transpose, which doubles the sizes.
+
+    The weight is that of torch for each replica: `(R, outputs, inputs, *kernel)`, or for a transpose
+    `(R, inputs, outputs, *kernel)`. It starts as a truncated normal of variance `scale` / n, where n is the number of
+    inputs of an output.
+
+    Args:
+        inputs: Number of input channels.
+        outputs: Number of output channels.
+        sizes: Sizes of the output maps.
+        generators: One random generator per replica.
+        scale: Variance of the initial weights, times n.
+        transposed: Whether it is the transpose.
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        sizes: Sequence[int],
+        generators: Sequence[torch.Generator],
+        scale: float = 2.6,
+        *,
+        transposed: bool = False,
+    ) -> None:
+        super().__init__()
+        kernel = (KERNEL,) * len(sizes)
+        self.sizes, self.transposed = tuple(sizes), transposed
+        channels = (inputs, outputs) if transposed else (outputs, inputs)
+        # Every other point of the transpose is a zero between two inputs, along each axis.
+        count = inputs * math.prod(kernel) / (2 ** len(sizes) if transposed else 1)
+        self.weight = initial_weight((*channels, *kernel), scale / count, generators)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Map `(N, R inputs, *sizes)` to `(N, R outputs, *sizes)`."""
+        axes, options = len(self.sizes), {"stride": 2, "padding": KERNEL // 2, "groups": len(self.weight)}
+        weight = self.weight.flatten(0, 1)
+        if not self.transposed:
+            return CONVOLVE[axes](maps, weight, **options)
+        rest = [size - (2 * before - 1) for size, before in zip(self.sizes, maps.shape[2:], strict=True)]
+        return TRANSPOSE[axes](maps, weight, output_padding=rest, **options)
+
+
+def activations(norm: BatchNorm, maps: Tensor) -> Tensor:
+    """Compute tanh of batch norm, with statistics of each channel over samples, images and points.
+
+    Args:
+        norm: Batch norm of the channels.
+        maps: Maps, `(N, R channels, *sizes)`.
+
+    Returns:
+        Activations of the same shape.
+    """
+    replicas = len(norm.scale)
+    rows = maps.unflatten(1, (replicas, -1)).transpose(0, 1).movedim(2, -1)
+    return torch.tanh(norm(rows)).movedim(-1, 2).transpose(0, 1).flatten(1, 2)
