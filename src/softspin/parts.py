@@ -204,7 +204,12 @@ METHODS: Registry[Any] = Registry(
 )
 NETS: Registry[Any] = Registry("net", "softspin.nets.base:Net", {"mlp": "softspin.nets.mlp:MLP"})
 LIKELIHOODS: Registry[Any] = Registry(
-    "likelihood", "softspin.likelihoods.base:Likelihood", {"bernoulli": "softspin.likelihoods.bernoulli:Bernoulli"}
+    "likelihood",
+    "softspin.likelihoods.base:Likelihood",
+    {
+        "bernoulli": "softspin.likelihoods.bernoulli:Bernoulli",
+        "gaussian": "softspin.likelihoods.gaussian:Gaussian",
+    },
 )
 PRIORS: Registry[Any] = Registry(
     "prior",

@@ -2,5 +2,6 @@
 
 from softspin.likelihoods.base import Likelihood
 from softspin.likelihoods.bernoulli import Bernoulli
+from softspin.likelihoods.gaussian import Gaussian
 
-__all__ = ["Bernoulli", "Likelihood"]
+__all__ = ["Bernoulli", "Gaussian", "Likelihood"]

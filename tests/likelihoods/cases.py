@@ -1,0 +1,107 @@
+"""One case for each likelihood: its settings, data, support, another package's log probability, and bad data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import stats
+from torch import Tensor
+
+from softspin.config import Config
+from softspin.data import Dataset, from_arrays
+from softspin.likelihoods import Likelihood
+from softspin.parts import LIKELIHOODS
+
+Array = NDArray[Any]
+
+
+class Support(NamedTuple):
+    """Points of one data row, with weights of a quadrature; those of a sum are 1."""
+
+    points: Array
+    weights: Array
+
+
+class Case(NamedTuple):
+    """What the tests need of a likelihood."""
+
+    name: str
+    make: Callable[[int, int], Array]
+    """Data `(rows, features)` for a number of rows and features."""
+    log_prob: Callable[[Any, Array, Array], Array]
+    """log p of the data `(N, F)` for a likelihood and parameters `(N, P)`, by SciPy."""
+    support: Callable[[Any], Support]
+    """The support of the first feature."""
+    extreme: Array
+    """Data far away from those of `make`, `(N, 3)`."""
+    bad: tuple[tuple[float, str], ...]
+    """Values outside the support, with the error."""
+    settings: Mapping[str, Any] = {}
+    has_mean: bool = True
+    """Whether `mean` is the mean, and not the most probable value."""
+
+    @property
+    def id(self) -> str:
+        return "-".join([self.name, *(str(value) for value in self.settings.values())])
+
+    def config(self, **changes: Any) -> Config:
+        sizes = {"groups": 2, "bits_per_group": 4, "layers": 1, "width": 6, "device": "cpu"}
+        return Config(likelihood=self.name, **{**sizes, **self.settings, **changes})
+
+    def data(self, rows: int = 60, features: int = 3) -> Dataset:
+        return from_arrays(self.make(rows, features), binarize=False)
+
+    def likelihood(self, features: int = 3, **changes: Any) -> Likelihood:
+        made: Likelihood = LIKELIHOODS.get(self.name)(self.config(**changes), self.data(features=features).spec)
+        return made
+
+
+def grid(center: float, spread: float) -> Support:
+    """A trapezoidal rule, which is exact to rounding for a smooth density that vanishes at both ends."""
+    points = center + spread * np.linspace(-15, 15, 30001)
+    return Support(points, np.full(len(points), points[1] - points[0]))
+
+
+def rng(rows: int, features: int) -> np.random.Generator:
+    return np.random.default_rng([rows, features])
+
+
+# Gaussian ---------------------------------------------------------------------------------------------
+
+
+def gaussian_data(rows: int, features: int) -> Array:
+    return 100.0 + 7.0 * rng(rows, features).standard_normal((rows, features))
+
+
+def gaussian_log_prob(likelihood: Any, x: Array, parameters: Array) -> Array:
+    mean, log_scale = np.split(parameters, 2, axis=-1)
+    center, spread = likelihood.center.numpy(), likelihood.spread.numpy()
+    found: Array = stats.norm.logpdf(x, center + spread * mean, spread * np.exp(log_scale)).sum(-1)
+    return found
+
+
+def gaussian_support(likelihood: Any) -> Support:
+    return grid(float(likelihood.center[0]), 3 * float(likelihood.spread[0]))
+
+
+GAUSSIAN = Case(
+    "gaussian",
+    gaussian_data,
+    gaussian_log_prob,
+    gaussian_support,
+    np.array([[0.0, -1e12, 1e12]]),
+    ((math.nan, r"train contains NaN, first at index \[0, 1\]; values must be finite"), (math.inf, "beyond float32")),
+)
+
+CASES = (GAUSSIAN, GAUSSIAN._replace(settings={"scale": "output"}))
+
+
+def random_outputs(likelihood: Likelihood, rows: int, seed: int = 0) -> Tensor:
+    """Outputs of a decoder `(1, 1, rows, outputs)`, float64."""
+    generator = torch.Generator().manual_seed(seed)
+    return 0.5 * torch.randn(1, 1, rows, likelihood.outputs, dtype=torch.float64, generator=generator)

@@ -1,0 +1,72 @@
+"""Every likelihood trains, resumes bit for bit, is saved, loaded and evaluated, in Python and on the command line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from cli.command import Call, caller
+from likelihoods.cases import CASES, Case
+from training.runs import small
+
+import softspin
+
+every = pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
+    return caller(capsys, monkeypatch)
+
+
+def stop_at_7(line: dict[str, Any]) -> None:
+    if line["step"] >= 6:
+        raise KeyboardInterrupt
+
+
+@every
+def test_train_resume_save_load_evaluate(
+    case: Case, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    np.save(tmp_path / "own.npy", case.make(40, 3))
+    config = small(likelihood=case.name, **case.settings, steps=20, seeds=(0, 3), importance_samples=2)
+    quiet: dict[str, Any] = {"progress": False, "pictures": False}
+    whole = softspin.fit(config, tmp_path / "own.npy", tmp_path / "whole", **quiet)
+    with pytest.raises(KeyboardInterrupt):
+        softspin.fit(config, tmp_path / "own.npy", tmp_path / "cut", callbacks=stop_at_7, **quiet)
+    resumed = softspin.fit(folder=tmp_path / "cut", resume=True, **quiet)
+    assert whole.result is not None
+    assert resumed.result is not None
+    assert [row.nll for row in resumed.result] == [row.nll for row in whole.result]
+    for name, value in whole.net.state_dict().items():
+        assert torch.equal(value, resumed.net.state_dict()[name]), name
+
+    found = call("evaluate", tmp_path / "whole", "--json").json
+    assert [row["nll"] for row in found] == pytest.approx([row.nll for row in whole.result], rel=1e-5)
+    text = call("evaluate", tmp_path / "whole", "--data", tmp_path / "own.npy", "--split", "all").out
+    assert whole.net.likelihood.unit in text
+    assert "independent features" in text
+    assert call("sample", tmp_path / "whole", "-n", "5", "--out", tmp_path / "drawn.npy").code == 0
+    drawn = np.load(tmp_path / "drawn.npy")
+    assert drawn.shape == (5, *whole.shape)
+    whole.net.likelihood.check_data(torch.from_numpy(drawn).flatten(1))
+    assert call("reconstruct", tmp_path / "whole", "--out", tmp_path / "again.npy").code == 0
+
+    assert call("export", tmp_path / "whole", "--out", tmp_path / "shared").code == 0
+    shared = softspin.load(tmp_path / "shared")
+    x = case.make(9, 3)
+    assert torch.equal(shared.encode(x, replica=1), whole.encode(x, replica=1))
+    assert torch.equal(shared.nll(x, samples=5).nll, whole.nll(x, samples=5).nll)
+    assert torch.equal(shared.reconstruct(x, replica=1), whole.reconstruct(x, replica=1))
+    card = (tmp_path / "shared" / "README.md").read_text()
+    assert f"{whole.result[0].nll:.2f}" in card
+    assert f"| likelihood | {case.name} |" in card
+    assert whole.net.likelihood.unit in card
+    assert ("density depends on the unit" in card) == ("density" in whole.net.likelihood.unit)
+    assert json.loads((tmp_path / "whole" / "run.json").read_text())["data"]["binarization"] == "none"
