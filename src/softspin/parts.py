@@ -209,6 +209,7 @@ LIKELIHOODS: Registry[Any] = Registry(
     {
         "bernoulli": "softspin.likelihoods.bernoulli:Bernoulli",
         "gaussian": "softspin.likelihoods.gaussian:Gaussian",
+        "negative-binomial": "softspin.likelihoods.negative_binomial:NegativeBinomial",
     },
 )
 PRIORS: Registry[Any] = Registry(

@@ -98,7 +98,47 @@ GAUSSIAN = Case(
     ((math.nan, r"train contains NaN, first at index \[0, 1\]; values must be finite"), (math.inf, "beyond float32")),
 )
 
-CASES = (GAUSSIAN, GAUSSIAN._replace(settings={"scale": "output"}))
+
+# Negative binomial ------------------------------------------------------------------------------------
+
+
+def counts(rows: int, features: int) -> Array:
+    return rng(rows, features).negative_binomial(2, 0.15, (rows, features))
+
+
+def negative_binomial_log_prob(likelihood: Any, x: Array, parameters: Array) -> Array:
+    log_mean, log_dispersion = np.split(parameters, 2, axis=-1)
+    mean = np.exp(likelihood.base_log_mean.numpy() + log_mean)
+    r = np.exp(likelihood.base_log_dispersion.numpy() + log_dispersion)
+    found: Array = stats.nbinom.logpmf(x, r, r / (r + mean)).sum(-1)
+    return found
+
+
+def whole_numbers(last: int) -> Support:
+    return Support(np.arange(last + 1.0), np.ones(last + 1))
+
+
+NEGATIVE_BINOMIAL = Case(
+    "negative-binomial",
+    counts,
+    negative_binomial_log_prob,
+    lambda _: whole_numbers(5000),
+    np.array([[0.0, 1e6, 16777216.0]]),
+    (
+        (
+            -1,
+            r"the data have -1 \(row 0, feature 1\); likelihood = negative-binomial needs counts, whole numbers from 0",
+        ),
+        (0.5, "whole numbers from 0"),
+        (math.nan, "train contains NaN"),
+    ),
+)
+
+CASES = (
+    GAUSSIAN,
+    GAUSSIAN._replace(settings={"scale": "output"}),
+    NEGATIVE_BINOMIAL,
+)
 
 
 def random_outputs(likelihood: Likelihood, rows: int, seed: int = 0) -> Tensor:

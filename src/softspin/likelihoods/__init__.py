@@ -3,5 +3,6 @@
 from softspin.likelihoods.base import Likelihood
 from softspin.likelihoods.bernoulli import Bernoulli
 from softspin.likelihoods.gaussian import Gaussian
+from softspin.likelihoods.negative_binomial import NegativeBinomial
 
-__all__ = ["Bernoulli", "Gaussian", "Likelihood"]
+__all__ = ["Bernoulli", "Gaussian", "Likelihood", "NegativeBinomial"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
@@ -88,21 +88,28 @@ def check_all(valid: Tensor, x: Tensor, rule: str) -> None:
         raise SupportError(f"the data have {x[row, column].item():g} (row {row}, feature {column}); {rule}")
 
 
-def moments(table: Table | None, features: int) -> tuple[Tensor, Tensor]:
+def moments(
+    table: Table | None, features: int, transform: Callable[[Tensor], Tensor] = torch.Tensor.double
+) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of every feature, `(F,)` each, float32; a feature without spread has 1.
 
     Args:
         table: Training data `(N, F)`; None if a model is loaded, which replaces the result by stored tensors.
         features: Number of features F.
+        transform: Function of the data, float64 to float64, whose moments are computed.
 
     Returns:
         Mean and standard deviation.
     """
     if table is None:
         return torch.zeros(features), torch.ones(features)
-    mean = table.sum(0, dtype=torch.float64) / len(table)
-    square = sum((rows.double() - mean).square().sum(0) for rows in table_chunks(table))
-    scale = (torch.as_tensor(square) / len(table)).sqrt()
+    total, squares = (torch.zeros(features, dtype=torch.float64) for _ in range(2))
+    for rows in table_chunks(table):
+        total += transform(rows.cpu().double()).sum(0)
+    mean = total / len(table)
+    for rows in table_chunks(table):
+        squares += (transform(rows.cpu().double()) - mean).square().sum(0)
+    scale = (squares / len(table)).sqrt()
     # Rounding leaves a constant feature with a spread of about 1e-16 of its size.
     spread = scale > 1e-7 * mean.abs()
     return mean.float(), torch.where(spread, scale, torch.ones_like(scale)).float()
