@@ -208,6 +208,7 @@ LIKELIHOODS: Registry[Any] = Registry(
     "softspin.likelihoods.base:Likelihood",
     {
         "bernoulli": "softspin.likelihoods.bernoulli:Bernoulli",
+        "categorical": "softspin.likelihoods.categorical:Categorical",
         "gaussian": "softspin.likelihoods.gaussian:Gaussian",
         "negative-binomial": "softspin.likelihoods.negative_binomial:NegativeBinomial",
     },

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special, stats
 from torch import Tensor
 
 from softspin.config import Config
@@ -134,7 +134,46 @@ NEGATIVE_BINOMIAL = Case(
     ),
 )
 
+# Categorical ------------------------------------------------------------------------------------------
+
+CATEGORIES = 4
+
+
+def sequences(rows: int, features: int) -> Array:
+    return rng(rows, features).choice(CATEGORIES, (rows, features), p=[0.4, 0.1, 0.3, 0.2])
+
+
+def categorical_log_prob(likelihood: Any, x: Array, parameters: Array) -> Array:
+    log_p = special.log_softmax(parameters.reshape(len(parameters), -1, CATEGORIES), axis=-1)
+    index = np.broadcast_to(x, log_p.shape[:2]).astype(int)
+    found: Array = np.take_along_axis(log_p, index[..., None], axis=-1)[..., 0].sum(-1)
+    return found
+
+
+CATEGORICAL = Case(
+    "categorical",
+    sequences,
+    categorical_log_prob,
+    lambda _: whole_numbers(CATEGORIES - 1),
+    np.array([[0.0, 3.0, 3.0]]),
+    (
+        (4, r"the data have 4 \(row 0, feature 1\); .* categories = 4 needs whole numbers from 0 to 3"),
+        (-1, "whole numbers from 0 to 3"),
+        (1.5, "whole numbers from 0 to 3"),
+    ),
+    {"categories": CATEGORIES},
+    has_mean=False,
+)
+
+
+def one_hot(rows: int, features: int) -> Array:
+    return np.eye(CATEGORIES, dtype=np.uint8)[sequences(rows, features)].reshape(rows, -1)
+
+
+ONE_HOT = CATEGORICAL._replace(make=one_hot, settings={"categories": CATEGORIES, "one_hot": True})
+
 CASES = (
+    CATEGORICAL,
     GAUSSIAN,
     GAUSSIAN._replace(settings={"scale": "output"}),
     NEGATIVE_BINOMIAL,

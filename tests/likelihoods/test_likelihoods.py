@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from likelihoods.cases import CASES, Array, Case, random_outputs
+from likelihoods.cases import CASES, CATEGORICAL, ONE_HOT, Array, Case, random_outputs
 from scipy import stats
 from torch import Tensor
 
@@ -69,7 +69,9 @@ def test_samples_follow_the_probabilities(case: Case) -> None:
 
     def draw(shift: float) -> Array:
         generator = torch.Generator().manual_seed(0)
-        many = (parameters + shift).expand(-1, -1, 100_000, -1)
+        # Every other parameter: a shift of all logits of a category changes nothing.
+        wrong = parameters + shift * (torch.arange(parameters.shape[-1]) % 2 == 0)
+        many = wrong.expand(-1, -1, 100_000, -1)
         return likelihood.sample(many, generator).flatten().numpy()
 
     assert chi_square(draw(0.0), points, masses) > FALSE_ALARM
@@ -185,3 +187,28 @@ def test_bad_data_end_in_one_line(case: Case) -> None:
         with pytest.raises(SoftspinError, match=text) as error:
             softspin.fit(case.config(steps=1), {"train": x, "valid": x, "test": x}, "runs/never", progress=False)
         assert "\n" not in str(error.value)
+
+
+def test_one_hot_blocks_are_the_same_as_integers() -> None:
+    integers, blocks = CATEGORICAL.likelihood(), ONE_HOT.likelihood()
+    x, y = torch.from_numpy(CATEGORICAL.make(20, 3)), torch.from_numpy(ONE_HOT.make(20, 3))
+    assert torch.equal(integers.state_dict()["base_logits"], blocks.state_dict()["base_logits"])
+    parameters = integers.parameters_of(random_outputs(integers, 20))
+    assert torch.equal(integers.log_prob(x[None], parameters), blocks.log_prob(y[None], parameters))
+    assert torch.equal(integers.encoder_input(x[None], x), blocks.encoder_input(y[None], y))
+    drawn = [one.sample(parameters, torch.Generator().manual_seed(0)) for one in (integers, blocks)]
+    assert torch.equal(drawn[1].unflatten(-1, (3, 4)).argmax(-1), drawn[0].long())
+    # The mean of a one-hot feature is its probability.
+    for position in range(3):
+        probabilities = blocks.mean(parameters)[0, 0, 0].unflatten(-1, (3, 4))[position]
+        torch.testing.assert_close(probabilities, parameters[0, 0, 0].unflatten(-1, (3, 4))[position].softmax(-1))
+
+
+def test_one_hot_data_are_checked() -> None:
+    x = ONE_HOT.make(20, 3)
+    x[2, 4:8] = [1, 0, 1, 0]
+    with pytest.raises(SoftspinError, match=r"row 2, feature 4\); .* needs blocks of 4 with a single 1$"):
+        ONE_HOT.likelihood().check_data(torch.from_numpy(x))
+    config = ONE_HOT.config(categories=5)
+    with pytest.raises(SoftspinError, match=r"one_hot = true with categories = 5 needs data of shape \(..., 5\), not"):
+        build(config, ONE_HOT.data().spec)

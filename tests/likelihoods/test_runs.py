@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 from cli.command import Call, caller
-from likelihoods.cases import CASES, Case
+from likelihoods.cases import CASES, ONE_HOT, Case
 from training.runs import small
 
 import softspin
 
-every = pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+every = pytest.mark.parametrize("case", [*CASES, ONE_HOT], ids=lambda case: case.id)
 
 
 @pytest.fixture

@@ -2,7 +2,8 @@
 
 from softspin.likelihoods.base import Likelihood
 from softspin.likelihoods.bernoulli import Bernoulli
+from softspin.likelihoods.categorical import Categorical
 from softspin.likelihoods.gaussian import Gaussian
 from softspin.likelihoods.negative_binomial import NegativeBinomial
 
-__all__ = ["Bernoulli", "Gaussian", "Likelihood", "NegativeBinomial"]
+__all__ = ["Bernoulli", "Categorical", "Gaussian", "Likelihood", "NegativeBinomial"]
