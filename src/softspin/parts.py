@@ -211,6 +211,7 @@ LIKELIHOODS: Registry[Any] = Registry(
         "categorical": "softspin.likelihoods.categorical:Categorical",
         "gaussian": "softspin.likelihoods.gaussian:Gaussian",
         "negative-binomial": "softspin.likelihoods.negative_binomial:NegativeBinomial",
+        "zero-inflated-lognormal": "softspin.likelihoods.zero_inflated_lognormal:ZeroInflatedLogNormal",
     },
 )
 PRIORS: Registry[Any] = Registry(

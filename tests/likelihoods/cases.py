@@ -172,11 +172,48 @@ def one_hot(rows: int, features: int) -> Array:
 
 ONE_HOT = CATEGORICAL._replace(make=one_hot, settings={"categories": CATEGORIES, "one_hot": True})
 
+# Zero-inflated log-normal -----------------------------------------------------------------------------
+
+
+def energies(rows: int, features: int) -> Array:
+    made = rng(rows, features)
+    hits = made.random((rows, features)) < 0.6
+    return np.where(hits, made.lognormal(1.5, 0.8, (rows, features)), 0.0)
+
+
+def energy_log_prob(likelihood: Any, x: Array, parameters: Array) -> Array:
+    logit, mean, log_scale = np.split(parameters, 3, axis=-1)
+    base, center, spread = (getattr(likelihood, name).numpy() for name in ("base_logit", "center", "spread"))
+    scale, hit = np.exp(center + spread * mean), special.expit(logit + base)
+    density = stats.lognorm.logpdf(np.where(x > 0, x, 1.0), spread * np.exp(log_scale), scale=scale)
+    found: Array = np.where(x > 0, np.log(hit) + density, np.log1p(-hit)).sum(-1)
+    return found
+
+
+def energy_support(likelihood: Any) -> Support:
+    logs, steps = grid(float(likelihood.center[0]), 2 * float(likelihood.spread[0]))
+    return Support(np.r_[0.0, np.exp(logs)], np.r_[1.0, steps * np.exp(logs)])
+
+
+ENERGIES = Case(
+    "zero-inflated-lognormal",
+    energies,
+    energy_log_prob,
+    energy_support,
+    np.array([[0.0, 1e-30, 1e30]]),
+    (
+        (-0.5, r"the data have -0.5 \(row 0, feature 1\); likelihood = zero-inflated-lognormal needs numbers from 0"),
+        (math.nan, "train contains NaN"),
+    ),
+)
+
 CASES = (
     CATEGORICAL,
     GAUSSIAN,
     GAUSSIAN._replace(settings={"scale": "output"}),
     NEGATIVE_BINOMIAL,
+    ENERGIES,
+    ENERGIES._replace(settings={"scale": "output"}),
 )
 
 

@@ -5,5 +5,6 @@ from softspin.likelihoods.bernoulli import Bernoulli
 from softspin.likelihoods.categorical import Categorical
 from softspin.likelihoods.gaussian import Gaussian
 from softspin.likelihoods.negative_binomial import NegativeBinomial
+from softspin.likelihoods.zero_inflated_lognormal import ZeroInflatedLogNormal
 
-__all__ = ["Bernoulli", "Categorical", "Gaussian", "Likelihood", "NegativeBinomial"]
+__all__ = ["Bernoulli", "Categorical", "Gaussian", "Likelihood", "NegativeBinomial", "ZeroInflatedLogNormal"]
