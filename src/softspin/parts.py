@@ -209,6 +209,7 @@ LIKELIHOODS: Registry[Any] = Registry(
     {
         "bernoulli": "softspin.likelihoods.bernoulli:Bernoulli",
         "categorical": "softspin.likelihoods.categorical:Categorical",
+        "discretized-logistic": "softspin.likelihoods.discretized_logistic:DiscretizedLogistic",
         "gaussian": "softspin.likelihoods.gaussian:Gaussian",
         "negative-binomial": "softspin.likelihoods.negative_binomial:NegativeBinomial",
         "zero-inflated-lognormal": "softspin.likelihoods.zero_inflated_lognormal:ZeroInflatedLogNormal",

@@ -207,7 +207,41 @@ ENERGIES = Case(
     ),
 )
 
+# Discretized logistic ---------------------------------------------------------------------------------
+
+
+def image_bytes(rows: int, features: int) -> Array:
+    values = 128 + 80 * rng(rows, features).standard_normal((rows, features))  # some beyond both ends
+    return values.round().clip(0, 255).astype(np.uint8)
+
+
+def logistic_log_prob(likelihood: Any, x: Array, parameters: Array) -> Array:
+    mean, log_scale = np.split(parameters, 2, axis=-1)
+    center, spread = likelihood.center.numpy(), likelihood.spread.numpy()
+    logistic = stats.logistic(center + spread * mean, np.exp(log_scale) * spread * np.sqrt(3) / np.pi)
+    low, high = np.where(x > 0, x - 0.5, -np.inf), np.where(x < 255, x + 0.5, np.inf)
+    # The difference of the two smaller numbers.
+    upper = low > logistic.mean()
+    p = np.where(upper, logistic.sf(low) - logistic.sf(high), logistic.cdf(high) - logistic.cdf(low))
+    found: Array = np.log(p).sum(-1)
+    return found
+
+
+BYTES = Case(
+    "discretized-logistic",
+    image_bytes,
+    logistic_log_prob,
+    lambda _: whole_numbers(255),
+    np.array([[0.0, 255.0, 128.0]]),
+    (
+        (256, r"the data have 256 \(row 0, feature 1\); .* needs whole numbers from 0 to 255; multiply gray levels"),
+        (-1, "whole numbers from 0 to 255"),
+        (0.5, "whole numbers from 0 to 255"),
+    ),
+)
+
 CASES = (
+    BYTES,
     CATEGORICAL,
     GAUSSIAN,
     GAUSSIAN._replace(settings={"scale": "output"}),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from likelihoods.cases import CASES, CATEGORICAL, ONE_HOT, Array, Case, random_outputs
+from likelihoods.cases import BYTES, CASES, CATEGORICAL, ONE_HOT, Array, Case, random_outputs
 from scipy import stats
 from torch import Tensor
 
@@ -212,3 +212,16 @@ def test_one_hot_data_are_checked() -> None:
     config = ONE_HOT.config(categories=5)
     with pytest.raises(SoftspinError, match=r"one_hot = true with categories = 5 needs data of shape \(..., 5\), not"):
         build(config, ONE_HOT.data().spec)
+
+
+def test_the_difference_of_logistic_functions_in_float32() -> None:
+    """A narrow scale, and pixels far from the mean, where the difference of the two functions has no digits left."""
+    likelihood, exact_one = BYTES.likelihood(), BYTES.likelihood().double()
+    x = torch.tensor([[[0.0, 3.0, 255.0], [250.0, 128.0, 1.0]]])
+    out = torch.tensor([[[[2.0, -2.0, 2.5], [-2.0, 0.0, 2.0]]]])
+    for size in (-3.0, 0.0, 3.0):
+        for one in (likelihood, exact_one):
+            torch.nn.init.constant_(next(one.parameters()), size)
+        found = likelihood.log_prob(x, likelihood.parameters_of(out))
+        truth = exact_one.log_prob(x.double(), exact_one.parameters_of(out.double()))
+        torch.testing.assert_close(found.double(), truth, rtol=1e-5, atol=1e-5)

@@ -52,6 +52,10 @@ def test_train_resume_save_load_evaluate(
     text = call("evaluate", tmp_path / "whole", "--data", tmp_path / "own.npy", "--split", "all").out
     assert whole.net.likelihood.unit in text
     assert "independent features" in text
+    bits = [row.nll / (3 * np.log(2)) for row in whole.result if row.nll is not None]
+    is_bytes = case.name == "discretized-logistic"
+    assert [row.bits_per_dimension for row in whole.result] == (pytest.approx(bits) if is_bytes else [None, None])
+    assert ("bits per dimension" in text) == is_bytes
     assert call("sample", tmp_path / "whole", "-n", "5", "--out", tmp_path / "drawn.npy").code == 0
     drawn = np.load(tmp_path / "drawn.npy")
     assert drawn.shape == (5, *whole.shape)
