@@ -225,3 +225,14 @@ def test_the_difference_of_logistic_functions_in_float32() -> None:
         found = likelihood.log_prob(x, likelihood.parameters_of(out))
         truth = exact_one.log_prob(x.double(), exact_one.parameters_of(out.double()))
         torch.testing.assert_close(found.double(), truth, rtol=1e-5, atol=1e-5)
+
+
+def test_samples_of_narrow_bytes_are_rounded() -> None:
+    """A scale of about 1: draws that are rounded down, which a wide distribution hides, fail."""
+    likelihood = BYTES.likelihood(features=1).double()
+    parameters = torch.tensor([[[[0.1, -4.0]]]], dtype=torch.float64)
+    points = np.arange(256.0)
+    masses = likelihood.log_prob(torch.from_numpy(points)[None, :, None], parameters)[0, 0].exp().numpy()
+    drawn = likelihood.sample(parameters.expand(-1, -1, 10_000, -1), torch.Generator().manual_seed(0)).flatten().numpy()
+    assert chi_square(drawn, points, masses) > FALSE_ALARM
+    assert chi_square((drawn - 1).clip(0), points, masses) < FALSE_ALARM
