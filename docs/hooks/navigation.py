@@ -24,6 +24,7 @@ TREE: dict[str, list[str]] = {
     ],
     "howto/index": [
         "own-data",
+        "likelihoods",
         "train",
         "networks",
         "own-encoder",

@@ -16,10 +16,13 @@ from softspin import data as datasets
 from softspin.config import Config
 from softspin.custom_nets import Encoder, with_nets
 from softspin.data import Dataset
+from softspin.data.mapped import table_chunks
 from softspin.deprecation import renamed_arguments
-from softspin.errors import ConfigError, RunError
+from softspin.errors import ConfigError, DataError, RunError
+from softspin.likelihoods import Likelihood
 from softspin.model import DiscreteVAE, build
 from softspin.parallel import world
+from softspin.parts import LIKELIHOODS
 from softspin.records import DataRecord
 from softspin.run_config import check_config, check_folder, settings_in_config, with_epochs, with_profile, with_sampler
 from softspin.samplers import Sampler
@@ -118,6 +121,7 @@ def fit(
     Raises:
         ConfigError: Settings, networks and sampler do not fit together.
         DataError: The data cannot be found or read.
+        SupportError: Values of the data are outside the support of the likelihood.
         ShapeError: A custom network, or the model to start from, has the wrong size.
         RunError: `folder` already holds a run and `resume` is false, or holds none and `resume` is true.
         TrainingError: A loss, gradient or NLL became non-finite.
@@ -150,6 +154,7 @@ def fit(
     config, used_profile, profile_settings = with_profile(config, profile, dataset.name, path if resume else None)
     is_custom = encoder is not None or decoder is not None
     net = with_nets(config, dataset.spec, encoder, decoder) if is_custom else build(config, dataset.spec)
+    check_values(net.likelihood, dataset)
     source = None if init_from is None else _start_from(net, Path(init_from))
     trainer = Trainer(config, dataset, path, net, sampler=sampler, loggers=all_loggers, init_from=source)
     trainer.deadline = math.inf if minutes is None else began + 60 * minutes
@@ -201,12 +206,28 @@ def load_data(
         The data set.
     """
     data = config.data if data is None else data
-    found = datasets.load(data) if isinstance(data, str | os.PathLike) else datasets.as_dataset(data)
+    kind = LIKELIHOODS.get(config.likelihood)
+    read = datasets.load if isinstance(data, str | os.PathLike) else datasets.as_dataset
+    found = read(data, binarize=kind.binary)
+    if found.binarization == ("none" if kind.binary else "per-batch"):
+        have, want = ("not binarized", "binary data") if kind.binary else ("binarized", "values as they are")
+        raise DataError(
+            f"the data set '{found.name}' is {have}; likelihood = {config.likelihood} needs {want}: make it by "
+            f"softspin.data.from_arrays(..., binarize={kind.binary})"
+        )
     if recorded is not None:
         found = datasets.same_version(found, recorded.fingerprint)
         if shape is None and found.fingerprint == recorded.fingerprint:
             shape = recorded.shape
     return found if shape is None else found.with_shape(shape)
+
+
+def check_values(likelihood: Likelihood, data: Dataset) -> None:
+    """Raise SupportError if data are outside the support of a likelihood; those of bits were checked when made."""
+    if not likelihood.binary:
+        for table in (data.train, data.valid, data.test):
+            for rows in table_chunks(table):
+                likelihood.check_data(rows)
 
 
 def _listed(given: Any) -> list[Any]:

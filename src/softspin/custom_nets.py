@@ -120,7 +120,7 @@ def _replaced(model: DiscreteVAE, encoder: list[nn.Module] | None, decoder: nn.M
     own = DiscreteVAE(
         nets, decoder or model.decoder, model.prior_parameters, model.method, model.likelihood, model.mean
     )
-    outputs, features = own.bits_per_group * own.method.outputs_per_bit, len(own.mean)
+    outputs, features = own.bits_per_group * own.method.outputs_per_bit, own.likelihood.inputs
     with evaluating(own):
         for group, net in enumerate(own.encoder if encoder is not None else ()):
             check_net(f"the encoder of group {group + 1}", net, features + group * own.bits_per_group, outputs)

@@ -65,9 +65,25 @@ def result_line(row: ResultRow, part: str = "test") -> str:
         >>> result_line(row)
         'test NLL 84.20 +- 0.05, log Z in [29.90, 30.10]; independent pixels: 206.10'
     """
-    nll = f"{number(row.nll)} +- {error_text(row)}"
-    found = f"{part} NLL {nll}, {log_z_text(row)}; independent pixels: {number(row.baseline_nll)}"
+    nll = f"{number(row.nll)} +- {error_text(row)}{unit_text(row)}"
+    found = f"{part} NLL {nll}, {log_z_text(row)}; {baseline_name(row)}: {number(row.baseline_nll)}"
     return found if row.warning is None else f"{found}; WARNING: {row.warning}"
+
+
+def unit_text(row: ResultRow) -> str:
+    """The unit of an NLL that is not that of binary pixels, and the NLL in bits per dimension of 8-bit images.
+
+    >>> row = ResultRow(status="ok", seed=0, steps=10, short=True, variant={}, nll=84.2, unit="nats of a density")
+    >>> unit_text(row)
+    ' nats of a density'
+    """
+    bits = "" if row.bits_per_dimension is None else f" ({row.bits_per_dimension:.3f} bits per dimension)"
+    return "" if row.unit is None else f" {row.unit}{bits}"
+
+
+def baseline_name(row: ResultRow) -> str:
+    """Name of the baseline of a result."""
+    return "independent pixels" if row.unit is None else "independent features"
 
 
 def error_text(row: ResultRow) -> str:
@@ -96,16 +112,16 @@ def result_sentence(rows: Sequence[ResultRow] | None) -> str:
         return "Not evaluated on test images."
     first, nll = rows[0], fmean(row.test_nll for row in rows)
     if len(rows) == 1:
-        text = f"Test NLL {nll:.2f} ± {error_text(first)} nats, {log_z_text(first)}"
+        text = f"Test NLL {nll:.2f} ± {error_text(first)}{unit_text(first) or ' nats'}, {log_z_text(first)}"
     else:
         ends = [f"{end(row.test_nll for row in rows):.2f}" for end in (min, max)]
-        text = f"Test NLL {nll:.2f} nats, mean of {len(rows)} replicas ({' to '.join(ends)})"
+        text = f"Test NLL {nll:.2f} {first.unit or 'nats'}, mean of {len(rows)} replicas ({' to '.join(ends)})"
     if warned := [row.warning for row in rows if row.warning is not None]:
         text += f"; WARNING: {warned[0]}"
     if first.baseline_nll is None:
         return f"{text}."
     gain = first.baseline_nll - nll
-    compared = f"{abs(gain):.2f} nats {'better' if gain >= 0 else 'worse'} than independent pixels"
+    compared = f"{abs(gain):.2f} nats {'better' if gain >= 0 else 'worse'} than {baseline_name(first)}"
     return f"{text}; {compared} ({first.baseline_nll:.2f} nats)."
 
 

@@ -27,7 +27,8 @@ from softspin.priors import Prior
 class DiscreteVAE(nn.Module):
     """R models of one shape, trained side by side.
 
-    The encoder has one net per group. The net of group g takes the centered data `(R, 1, batch, features)` and the bits
+    The encoder has one net per group. The net of group g takes the data, centered or as the likelihood prepares
+    them, `(R, 1, batch, features)`, and the bits
     of the groups before it `(R, K, batch, (g - 1) bits)`, as separate arguments. It returns as many outputs for each
     bit as the method needs, the logits first. The decoder takes all bits. An ordinary module that maps rows of features
     is wrapped in :class:`softspin.nets.CustomNet`.
@@ -106,12 +107,12 @@ class DiscreteVAE(nn.Module):
         Raises:
             ShapeError: A net has a wrong number of outputs.
         """
-        centered = (x - self.mean)[:, None]
+        inputs = self.likelihood.encoder_input(x, self.mean)[:, None]
         seen: list[Tensor] = []
         for group, net in enumerate(self.encoder):
             own = noise[..., group * self.bits_per_group : (group + 1) * self.bits_per_group]
             before = [torch.cat(seen, dim=-1)] if seen else []
-            out = net(centered, *before)
+            out = net(inputs, *before)
             if out.shape[-1] != self.bits_per_group * self.method.outputs_per_bit:
                 raise ShapeError(
                     f"the encoder net of group {group + 1} has {out.shape[-1]} outputs; it needs "
@@ -252,7 +253,7 @@ def build(config: Config, data: DataSpec) -> DiscreteVAE:
     outputs = shape.bits_per_group * method.outputs_per_bit
     encoder = []
     for group in range(shape.groups):
-        inputs = (data.features, *([group * shape.bits_per_group] if group else []))
+        inputs = (likelihood.inputs, *([group * shape.bits_per_group] if group else []))
         encoder.append(net.build(config, NetSpec("encoder", group, inputs, outputs, data), generators))
     decoder = net.build(config, NetSpec("decoder", 0, (shape.units,), likelihood.outputs, data), generators)
     prior: Prior = PRIORS.get(config.prior or "rbm").build(config)

@@ -213,7 +213,16 @@ NETS: Registry[Any] = Registry(
     },
 )
 LIKELIHOODS: Registry[Any] = Registry(
-    "likelihood", "softspin.likelihoods.base:Likelihood", {"bernoulli": "softspin.likelihoods.bernoulli:Bernoulli"}
+    "likelihood",
+    "softspin.likelihoods.base:Likelihood",
+    {
+        "bernoulli": "softspin.likelihoods.bernoulli:Bernoulli",
+        "categorical": "softspin.likelihoods.categorical:Categorical",
+        "discretized-logistic": "softspin.likelihoods.discretized_logistic:DiscretizedLogistic",
+        "gaussian": "softspin.likelihoods.gaussian:Gaussian",
+        "negative-binomial": "softspin.likelihoods.negative_binomial:NegativeBinomial",
+        "zero-inflated-lognormal": "softspin.likelihoods.zero_inflated_lognormal:ZeroInflatedLogNormal",
+    },
 )
 PRIORS: Registry[Any] = Registry(
     "prior",

@@ -47,7 +47,7 @@ class DataRecord:
     """Shape of an image."""
     images: tuple[Count, ...]
     """Numbers of training, validation and test images."""
-    binarization: Literal["static", "per-batch"]
+    binarization: Literal["static", "per-batch", "none"]
     source: str
     fingerprint: str
     """SHA-256 of the images, which identifies the data."""
@@ -112,7 +112,11 @@ class ResultRow(Record):
     test_samples: Count | None = None
     """Importance samples of each image, for the NLL."""
     baseline_nll: float | None = None
-    """NLL of independent pixels."""
+    """NLL of independent pixels, or features: the likelihood with the same parameters for all z."""
+    unit: str | None = field(default=None, metadata={"later": True})
+    """Unit of the NLL, which says so if it is that of a density; None is nats of binary pixels."""
+    bits_per_dimension: float | None = field(default=None, metadata={"later": True})
+    """The NLL in bits, divided by the number of features; only for 8-bit images."""
 
     source: str | None = None
     """Source of the data."""

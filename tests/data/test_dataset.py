@@ -137,7 +137,7 @@ def test_to_moves_every_part() -> None:
 @pytest.mark.parametrize(
     ("changes", "error", "text"),
     [
-        ({"binarization": "dynamic"}, SupportError, "must be 'static' or 'per-batch', not 'dynamic'"),
+        ({"binarization": "dynamic"}, SupportError, "must be 'static', 'per-batch' or 'none', not 'dynamic'"),
         ({"shape": ()}, ShapeError, r"positive sizes, such as \(28, 28\), not \(\)"),
         ({"shape": (0, 6)}, ShapeError, r"positive sizes, such as \(28, 28\), not \(0, 6\)"),
         ({"shape": (2, 4)}, ShapeError, r"train must have shape \(images, 8\) for images of shape \(2, 4\)"),

@@ -66,7 +66,8 @@ def reconstruct(
         missing = read_region(mask, model.shape)
         filled = model.inpaint(x, missing, steps=chain_steps, replica=number, seed=seed)
         if out.suffix == ".png":
-            pictures.inpainted(x, read_mask(missing, len(x), model.shape), filled.flatten(1), drawn, out)
+            shown = (model.net.likelihood.shades(one.to(model.net.mean)) for one in (x, filled.flatten(1)))
+            pictures.inpainted(next(shown), read_mask(missing, len(x), model.shape), next(shown), drawn, out)
         else:
             write_array(out, filled)
     elif out.suffix == ".png":

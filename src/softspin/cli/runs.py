@@ -143,16 +143,17 @@ def open_split(model: api.Model, other: str | None, split: str, seed: int = 0) -
     """
     check_split(split, SPLITS)
     if other is not None and split == "all" and datasets.is_path(other):
-        return _fitting(model, datasets.load(other, split=False), other)
+        binarize = model.net.likelihood.binary
+        return _fitting(model, datasets.load(other, split=False, binarize=binarize), other)
     data = open_data(model, other)
     if split in ("test", "valid"):
         return dataclasses.replace(data, test=getattr(data, split), labels=None)
-    if split == "train" and data.binarization == "static":
+    if split == "train" and data.binarization != "per-batch":
         return dataclasses.replace(data, test=data.train, labels=None)
     check_memory(4 * data.pixels * len(data.train), f"the training images of {data.name}")
     generator = torch.Generator().manual_seed(seed)
     bits = data.every_image(generator) if split == "all" else data.batch(torch.arange(len(data.train)), generator)
-    return dataclasses.replace(data, test=bits.to(torch.uint8), labels=None)
+    return dataclasses.replace(data, test=bits.to(data.test.dtype), labels=None)
 
 
 def _fitting(model: api.Model, data: Dataset, name: str) -> Dataset:

@@ -38,6 +38,14 @@ def sample(
             metavar="UNIT=VALUE,...", help="Clamp latent bits and sample the others given them.", show_default="none"
         ),
     ] = None,
+    draw: Annotated[
+        bool | None,
+        typer.Option(
+            "--draw/--mean",
+            help="Write data drawn from the likelihood, or its means, to a .npy file; a .png shows means.",
+            show_default="--draw, but --mean for binary data",
+        ),
+    ] = None,
     shape: Shape = None,
     replica: Replica = None,
     seed: Seed = 0,
@@ -45,18 +53,19 @@ def sample(
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Sample the prior and decode: pixel probabilities as a picture or an array (n, *image shape)."""
+    """Sample the prior and decode: pixel probabilities, or data, as a picture or an array (n, *data shape)."""
     model = open_model(run, which, device)
     out = out or place_in(run, "samples.png" if clamp is None else "clamped.png")
     check_ending(out, (".png", ".npy"))
     check_not_data(out, model)
     number, drawn = choose_replica(model, replica), picture_shape(model, shape)
-    z = model.sample_bits(n, clamp=read_clamp(clamp), replica=number, seed=seed)
+    clamped = read_clamp(clamp)
     if out.suffix == ".png":
+        z = model.sample_bits(n, clamp=clamped, replica=number, seed=seed)
         states = z.expand(model.net.replicas, *z.shape)
         pictures.samples(model.net, states, drawn, out, replica=number)
     else:
-        write_array(out, model.decode(z, replica=number))
+        write_array(out, model.sample(n, draw=draw, clamp=clamped, replica=number, seed=seed))
     if json:
         say_json({"written": out, "samples": n, "seed": seed, "replica": number})
     else:

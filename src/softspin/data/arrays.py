@@ -15,7 +15,7 @@ from softspin.data.inputs import Images, as_array, as_labels, numbered
 from softspin.data.keys import PARTS, find_keys
 from softspin.data.mapped import MappedTable
 from softspin.data.seeded import TEST, VALID, binarize_once, shuffled
-from softspin.data.values import find_levels, to_bits, to_gray
+from softspin.data.values import find_levels, to_bits, to_gray, to_values
 from softspin.errors import DataError, ShapeError
 
 _STREAMS = {"train": None, "valid": VALID, "test": TEST}
@@ -36,6 +36,7 @@ def from_arrays(
     labels: Any = None,
     name: str = "arrays",
     source: str = "own arrays",
+    binarize: bool = True,
 ) -> Dataset:
     """Build a data set from binary images or gray levels.
 
@@ -56,6 +57,8 @@ def from_arrays(
             `Dataset.labels`; training does not use them.
         name: Name of the data set.
         source: Description of the origin, for result rows.
+        binarize: Whether the data are binary images or gray levels. If not, any finite values stay as they are, for a
+            likelihood of counts, categories or real numbers.
 
     Returns:
         The data set.
@@ -73,10 +76,12 @@ def from_arrays(
     if labels is not None:
         of_parts = labels if isinstance(labels, Mapping) else {"train": labels}
         given = {part: Images(images.array, of_parts.get(part)) for part, images in given.items()}
-    return from_images(given, name=name, source=source)
+    return from_images(given, name=name, source=source, binarize=binarize)
 
 
-def from_mapping(arrays: Mapping[str, Any], *, name: str = "arrays", source: str = "own arrays") -> Dataset:
+def from_mapping(
+    arrays: Mapping[str, Any], *, name: str = "arrays", source: str = "own arrays", binarize: bool = True
+) -> Dataset:
     """Build a data set from arrays by name: `train` and `test`, `x_train` and `y_train`, or one array of any name.
 
     Args:
@@ -84,6 +89,7 @@ def from_mapping(arrays: Mapping[str, Any], *, name: str = "arrays", source: str
             `train_labels` are labels.
         name: Name of the data set.
         source: Description of the origin, for result rows.
+        binarize: Whether the data are binary, see :func:`from_arrays`.
 
     Returns:
         The data set, see :func:`from_arrays`.
@@ -96,14 +102,15 @@ def from_mapping(arrays: Mapping[str, Any], *, name: str = "arrays", source: str
     for part, key in keys.labels.items():
         if part in given:
             given[part] = Images(given[part].array, arrays[key])
-    return from_images(given, name=name, source=source)
+    return from_images(given, name=name, source=source, binarize=binarize)
 
 
-def as_dataset(data: Any) -> Dataset:
+def as_dataset(data: Any, *, binarize: bool = True) -> Dataset:
     """Build a data set from whatever :func:`softspin.fit` accepts as data, except names and paths.
 
     Args:
         data: A data set, a mapping of arrays, a pair of images and labels, or images as for :func:`from_arrays`.
+        binarize: Whether the data are binary, see :func:`from_arrays`. A data set stays as it is.
 
     Returns:
         The data set.
@@ -114,20 +121,22 @@ def as_dataset(data: Any) -> Dataset:
     if isinstance(data, Dataset):
         return data
     if isinstance(data, Mapping):
-        return from_mapping(data)
+        return from_mapping(data, binarize=binarize)
     if isinstance(data, tuple) and len(data) > 1 and all(hasattr(one, "ndim") for one in data):
         dims = [one.ndim for one in data]
         if len(data) == 2 and dims[0] > 1 and dims[1] == 1 and len(data[0]) == len(data[1]):
-            return from_arrays(data[0], labels=data[1])
+            return from_arrays(data[0], labels=data[1], binarize=binarize)
         if min(dims) > 1:
             raise DataError(
                 f"the data are a tuple of {len(data)} arrays; give a mapping that names them, such as "
                 '{"train": a, "test": b}'
             )
-    return from_arrays(data)
+    return from_arrays(data, binarize=binarize)
 
 
-def from_images(given: Mapping[str, Images], *, name: str, source: str, split: bool = True) -> Dataset:
+def from_images(
+    given: Mapping[str, Images], *, name: str, source: str, split: bool = True, binarize: bool = True
+) -> Dataset:
     """Build a data set from images by split.
 
     Args:
@@ -135,12 +144,13 @@ def from_images(given: Mapping[str, Images], *, name: str, source: str, split: b
         name: Name of the data set.
         source: Description of the origin, for result rows.
         split: Whether to split; if not, all images in order are the training, the validation and the test set.
+        binarize: Whether the data are binary, see :func:`from_arrays`.
 
     Returns:
         The data set, see :func:`from_arrays`.
     """
     arrays = {part: images.array for part, images in given.items()}
-    levels = find_levels(arrays)
+    levels = find_levels(arrays, binarize)
     shape = tuple(map(int, arrays["train"].shape[1:]))
     found = {
         part: None if images.labels is None else as_labels(part, images.labels, len(images.array))
@@ -157,11 +167,14 @@ def from_images(given: Mapping[str, Images], *, name: str, source: str, split: b
 
     def table(part: str) -> Tensor:
         array, index = arrays[rows[part].given], rows[part].rows
-        divisor, stream = levels.divisors[rows[part].given], None if levels.binary else _STREAMS[part]
+        divisor = levels.divisors[rows[part].given]
+        stream = None if levels.binary or levels.raw else _STREAMS[part]
         if isinstance(array, np.memmap):
-            on_disk = MappedTable(array, index, divisor=divisor, gray=not levels.binary, stream=stream)
+            on_disk = MappedTable(array, index, divisor=divisor, gray=not levels.binary, stream=stream, raw=levels.raw)
             return cast(Tensor, on_disk)  # it has the methods of a tensor that are used of a table
         some = (array if index is None else array[index]).reshape(-1, int(np.prod(shape)))
+        if levels.raw:
+            return torch.from_numpy(to_values(some))
         if levels.binary:
             return torch.from_numpy(to_bits(some))
         gray = to_gray(some, divisor)
@@ -174,7 +187,7 @@ def from_images(given: Mapping[str, Images], *, name: str, source: str, split: b
         table("valid") if split else test,
         test,
         shape,
-        "static" if levels.binary else "per-batch",
+        "none" if levels.raw else "static" if levels.binary else "per-batch",
         source,
         places=_places(arrays, rows) if split else None,
         labels=_labels(found, rows),

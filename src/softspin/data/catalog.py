@@ -76,6 +76,7 @@ def load(
     *,
     limit: float | None = None,
     split: bool = True,
+    binarize: bool = True,
 ) -> Dataset:
     """Load a data set by name, from a .npy, .npz, .pt or .csv file, or from a folder of images.
 
@@ -96,6 +97,7 @@ def load(
         limit: Most memory, in GiB, that the arrays of a file may take; by default $SOFTSPIN_DATA_LIMIT, else 16 or the
             free memory of the machine, whichever is less.
         split: Whether a file is split; if not, all its images, in their order, are each of the three splits.
+        binarize: Whether a file has binary data, see :func:`from_arrays`. A named data set stays as it is.
 
     Returns:
         The data set.
@@ -109,7 +111,7 @@ def load(
         what = f"a data set is loaded by its name or path, not by a {type(name_or_path).__name__}"
         raise DataError(f"{what}; images in memory are for softspin.data.from_arrays")
     if is_path(name_or_path):
-        return _read(Path(name_or_path).expanduser(), limit, split)
+        return _read(Path(name_or_path).expanduser(), limit, split, binarize)
     name = os.fspath(name_or_path)
     _load_plugins()
     if (read := _FUNCTIONS.get(name) or _OLDER.get(name)) is not None:
@@ -163,14 +165,15 @@ def is_path(name_or_path: str | os.PathLike[str]) -> bool:
     return not known and Path(name_or_path).expanduser().is_dir()
 
 
-def _read(path: Path, limit: float | None, split: bool) -> Dataset:
+def _read(path: Path, limit: float | None, split: bool, binarize: bool) -> Dataset:
     try:
         is_folder = path.is_dir()
     except (OSError, ValueError) as error:  # a loop of links, or a null character
         raise DataError(f"cannot read {str(path)!r}: {error}") from None
     given = read_folder(path, limit) if is_folder else read_file(path, limit)
     kind = "own images" if is_folder else "own arrays"
-    return from_images(given, name=path.resolve().stem, source=f"{kind} {path.name}", split=split)
+    name, source = path.resolve().stem, f"{kind} {path.name}"
+    return from_images(given, name=name, source=source, split=split, binarize=binarize)
 
 
 def _looks_like_a_path(text: str) -> bool:

@@ -15,7 +15,7 @@ from torch import Tensor
 from softspin.data.mapped import Table, table_chunks
 from softspin.errors import ShapeError, SupportError
 
-Binarization = Literal["static", "per-batch"]
+Binarization = Literal["static", "per-batch", "none"]
 
 
 class DataSpec(NamedTuple):
@@ -25,6 +25,8 @@ class DataSpec(NamedTuple):
     """Shape of one image."""
     mean: Tensor
     """Mean of every feature over the training set, `(features,)`, float32."""
+    train: Table | None = None
+    """Training data, from which a likelihood computes its constants; None when a model is loaded, which has them."""
 
     @property
     def features(self) -> int:
@@ -80,7 +82,9 @@ class Dataset:
 
     name: str
     train: Tensor
-    """Bits (uint8), or gray levels (float32 in [0, 1]) from which :meth:`batch` draws new bits every time."""
+    """Bits (uint8), or gray levels (float32 in [0, 1]) from which :meth:`batch` draws new bits every time.
+
+    Data that are not binarized are uint8 or float32 in all three tables."""
     valid: Tensor
     """Bits (uint8), so that a likelihood on them is reproducible."""
     test: Tensor
@@ -88,7 +92,7 @@ class Dataset:
     shape: tuple[int, ...]
     """Shape of an image."""
     binarization: Binarization
-    """`"static"` if `train` holds bits, `"per-batch"` if it holds gray levels."""
+    """`"static"` if `train` holds bits, `"per-batch"` if it holds gray levels, `"none"` for values as they are."""
     source: str
     """Description of the copy of the data, for result rows."""
     entropy: float | None = None
@@ -100,7 +104,7 @@ class Dataset:
 
     def __post_init__(self) -> None:
         if self.binarization not in get_args(Binarization):
-            raise SupportError(f"binarization must be 'static' or 'per-batch', not {self.binarization!r}")
+            raise SupportError(f"binarization must be 'static', 'per-batch' or 'none', not {self.binarization!r}")
         if not self.shape or min(self.shape) < 1:
             raise ShapeError(f"an image's shape must have positive sizes, such as (28, 28), not {self.shape}")
         for part in ("train", "valid", "test"):
@@ -108,7 +112,10 @@ class Dataset:
             _check_table(part, table, self.shape)
             # The values of a table on disk were checked when it was opened; reading it again takes too long.
             if isinstance(table, Tensor):
-                _check_values(part, table, gray=part == "train" and self.binarization == "per-batch")
+                if self.binarization == "none":
+                    _check_numbers(part, table)
+                else:
+                    _check_values(part, table, gray=part == "train" and self.binarization == "per-batch")
             if self.labels is not None and len(getattr(self.labels, part)) != len(table):
                 labels = len(getattr(self.labels, part))
                 raise ShapeError(f"{part} has {labels:,} labels for {len(table):,} images; give one for each")
@@ -124,7 +131,7 @@ class Dataset:
         return math.prod(self.shape)
 
     def batch(self, index: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Training images as bits.
+        """Training images as bits, or as they are if the data are not binarized.
 
         Gray levels are binarized again at every call: a pixel is 1 with the probability of its gray level.
 
@@ -133,7 +140,7 @@ class Dataset:
             generator: Random numbers for the binarization, on the device of the data. Static data ignore it.
 
         Returns:
-            Images `(batch, pixels)`, float32 in {0, 1}.
+            Images `(batch, pixels)`, float32; in {0, 1} unless the data are not binarized.
 
         Raises:
             ShapeError: `index` is not a vector of integers.
@@ -147,14 +154,14 @@ class Dataset:
                 f"index runs from {int(index.min())} to {int(index.max())}; train has {len(self.train):,} images"
             )
         rows = self.train[index]
-        if self.binarization == "static":
+        if self.binarization != "per-batch":
             return rows.to(torch.float32)
         uniform = torch.rand(rows.shape, generator=generator, device=rows.device)
         # rand lies in [0, 1): with "<", level 0 is never 1 and level 1 always is.
         return (uniform < rows).to(torch.float32)
 
     def every_image(self, generator: torch.Generator | None = None) -> Tensor:
-        """All images of the three splits as bits.
+        """All images of the three splits as bits, or as they are if the data are not binarized.
 
         Args:
             generator: Random numbers for the binarization of gray levels.
@@ -181,8 +188,8 @@ class Dataset:
 
     @property
     def spec(self) -> DataSpec:
-        """Shape and mean, for :func:`softspin.model.build`."""
-        return DataSpec(self.shape, self.pixel_mean())
+        """Shape, mean and training data, for :func:`softspin.model.build`."""
+        return DataSpec(self.shape, self.pixel_mean(), self.train)
 
     def with_shape(self, shape: tuple[int, ...]) -> Dataset:
         """The same images with another shape, such as (28, 28) for rows of 784 pixels.
@@ -249,3 +256,10 @@ def _check_values(part: str, table: Tensor, gray: bool) -> None:
     if low < 0 or high > 1:
         right = "lie in [0, 1]" if gray else "be 0 or 1"
         raise SupportError(f"values of {part} must {right}; they run from {low:g} to {high:g}")
+
+
+def _check_numbers(part: str, table: Tensor) -> None:
+    if table.dtype not in (torch.uint8, torch.float32):
+        raise SupportError(f"{part} must be uint8 or float32, not {str(table.dtype)[6:]}")
+    if table.is_floating_point() and not bool(table.isfinite().all()):
+        raise SupportError(f"{part} contains NaN or infinity; values must be finite")

@@ -13,11 +13,13 @@ from torch import Tensor
 from softspin.data.inputs import as_array
 from softspin.data.notices import notice
 from softspin.data.seeded import TEST, binarize_once
-from softspin.data.values import find_levels, to_bits, to_gray
+from softspin.data.values import find_levels, to_bits, to_gray, to_values
 from softspin.errors import ShapeError, SupportError
 
 
-def as_images(x: Any, shape: tuple[int, ...], check: Callable[[Tensor], None] | None = None) -> Tensor:
+def as_images(
+    x: Any, shape: tuple[int, ...], check: Callable[[Tensor], None] | None = None, *, binarize: bool = True
+) -> Tensor:
     """Convert images to rows of bits, as the held-out images of a data set are.
 
     Gray levels are binarized once, with a fixed seed: a pixel is 1 with the probability of its gray level. A warning
@@ -32,9 +34,10 @@ def as_images(x: Any, shape: tuple[int, ...], check: Callable[[Tensor], None] | 
             torch.
         shape: Shape of the model's images.
         check: Raises SupportError for data outside the support of a likelihood. Gray levels that it accepts stay gray.
+        binarize: Whether the data are binary; if not, any finite values stay as they are.
 
     Returns:
-        Bits `(N, pixels)`, uint8; or gray levels, float32.
+        Bits `(N, pixels)`, uint8; or gray levels, float32; or values as they are, uint8 for bytes, else float32.
 
     Raises:
         DataError: `x` is something else.
@@ -43,8 +46,10 @@ def as_images(x: Any, shape: tuple[int, ...], check: Callable[[Tensor], None] | 
     """
     array = as_array("images", x).array
     check_shape(array.shape, shape)
-    levels = find_levels({"images": array})
+    levels = find_levels({"images": array}, binarize)
     rows = array.reshape(len(array), -1)
+    if levels.raw:
+        return torch.from_numpy(to_values(rows))
     if levels.binary:
         return torch.from_numpy(to_bits(rows))
     gray = to_gray(rows, levels.divisors["images"])

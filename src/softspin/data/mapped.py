@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from softspin.data.seeded import binarize_once
-from softspin.data.values import CHUNK_BYTES, to_bits, to_gray
+from softspin.data.values import CHUNK_BYTES, to_bits, to_gray, to_values
 
 
 class MappedTable:
@@ -26,6 +26,7 @@ class MappedTable:
         divisor: Divisor of the values, 1 or 255.
         gray: Whether the values are gray levels; otherwise they are bits.
         stream: Random stream of :mod:`softspin.data.seeded` that binarizes gray levels once; None leaves them gray.
+        raw: Whether the values stay as they are, neither bits nor gray levels.
     """
 
     device = torch.device("cpu")
@@ -39,9 +40,10 @@ class MappedTable:
         divisor: int = 1,
         gray: bool = False,
         stream: int | None = None,
+        raw: bool = False,
     ) -> None:
         self.array, self.rows = array, rows
-        self.divisor, self.gray, self.stream = divisor, gray, stream
+        self.divisor, self.gray, self.stream, self.raw = divisor, gray, stream, raw
         self.pixels = int(np.prod(array.shape[1:]))
 
     def __repr__(self) -> str:
@@ -49,7 +51,9 @@ class MappedTable:
 
     @property
     def dtype(self) -> torch.dtype:
-        """float32 for gray levels, uint8 for bits."""
+        """float32 for gray levels, uint8 for bits; for values as they are, uint8 if the array has bytes."""
+        if self.raw:
+            return torch.from_numpy(to_values(np.empty(0, self.array.dtype))).dtype
         return torch.float32 if self.gray and self.stream is None else torch.uint8
 
     @property
@@ -72,6 +76,8 @@ class MappedTable:
         return torch.from_numpy(self._converted(values, flat)).reshape(*positions.shape, self.pixels)
 
     def _converted(self, values: NDArray[Any], positions: NDArray[np.int64]) -> NDArray[Any]:
+        if self.raw:
+            return to_values(values)
         if not self.gray:
             return to_bits(values)
         gray = to_gray(values, self.divisor)

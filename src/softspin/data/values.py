@@ -15,6 +15,7 @@ CHUNK_BYTES = 1 << 24
 """Bytes of an array that are looked at in one piece."""
 WHITE = 255
 """Largest gray level of a byte."""
+_LARGEST = float(np.finfo(np.float32).max)
 _OVERSHOOT = 0.1
 """Interpolation exceeds [0, 1] by less than this."""
 
@@ -26,6 +27,8 @@ class Levels(NamedTuple):
     """What the values of each array are divided by: 1, or 255 for bytes."""
     binary: bool
     """Whether all values are 0 or 1 after the division."""
+    raw: bool = False
+    """Whether the values stay as they are."""
 
 
 class _Range(NamedTuple):
@@ -48,13 +51,14 @@ def chunks(array: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
         yield start, np.asarray(array[start : start + rows])
 
 
-def find_levels(arrays: Mapping[str, NDArray[Any]]) -> Levels:
+def find_levels(arrays: Mapping[str, NDArray[Any]], binarize: bool = True) -> Levels:
     """Check the values of arrays of images, and find how they become gray levels in [0, 1].
 
     Bytes (uint8) of which any is greater than 1 are gray levels 0 .. 255; a warning says that they are divided by 255.
 
     Args:
         arrays: Arrays `(images, ...)` by the name of their split.
+        binarize: Whether the values become bits or gray levels; if not, they stay as they are and must be finite.
 
     Returns:
         The divisor of each array, and whether all values are then bits.
@@ -70,7 +74,12 @@ def find_levels(arrays: Mapping[str, NDArray[Any]]) -> Levels:
             raise ShapeError(f"{part} must have shape (images, ...) and not be empty; it has shape {array.shape}")
         if array.shape[1:] != first[1].shape[1:]:
             raise ShapeError(f"images of {part} have shape {array.shape[1:]}, those of {first[0]} {first[1].shape[1:]}")
-        ranges[part] = _range(part, array)
+        ranges[part] = _range(part, array, "gray levels must be in [0, 1]" if binarize else "values must be finite")
+    if not binarize:
+        for part, found in ranges.items():
+            if max(-found.low, found.high) > _LARGEST:
+                raise SupportError(f"values of {part} are from {found.low:g} to {found.high:g}, beyond float32")
+        return Levels(dict.fromkeys(arrays, 1), binary=False, raw=True)
     of_bytes = [part for part, array in arrays.items() if array.dtype == np.uint8]
     scaled = of_bytes if any(ranges[part].high > 1 for part in of_bytes) else []
     for part, found in ranges.items():
@@ -93,7 +102,12 @@ def to_bits(array: NDArray[Any]) -> NDArray[np.uint8]:
     return (array != 0).astype(np.uint8)
 
 
-def _range(part: str, array: NDArray[Any]) -> _Range:
+def to_values(array: NDArray[Any]) -> NDArray[Any]:
+    """Values as they are: bytes and booleans as uint8, all others as float32."""
+    return array.astype(np.uint8 if array.dtype in (np.bool_, np.uint8) else np.float32)
+
+
+def _range(part: str, array: NDArray[Any], rule: str) -> _Range:
     if array.dtype.kind not in "buif":
         raise SupportError(f"{part} must hold booleans, integers or floats, not {array.dtype}")
     lows, highs, bits, extremes, spins = [], [], True, True, True
@@ -101,7 +115,7 @@ def _range(part: str, array: NDArray[Any]) -> _Range:
         if some.dtype.kind == "f" and (missing := np.isnan(some)).any():
             image, *pixel = (int(index) for index in np.argwhere(missing)[0])
             at = ", ".join(map(str, (start + image, *pixel)))
-            raise SupportError(f"{part} contains NaN, first at index [{at}]; gray levels must be in [0, 1]")
+            raise SupportError(f"{part} contains NaN, first at index [{at}]; {rule}")
         lows.append(some.min())
         highs.append(some.max())
         zero, one = some == 0, some == 1

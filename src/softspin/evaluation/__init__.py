@@ -1,6 +1,6 @@
 """Evaluation of a trained model: likelihoods with error bars, exact ones where possible, and plots."""
 
-from softspin.evaluation.baseline import bernoulli_nll, pixel_probabilities
+from softspin.evaluation.baseline import baseline_nll, bernoulli_nll, pixel_probabilities
 from softspin.evaluation.exact import exact_log_likelihood, exact_nll
 from softspin.evaluation.importance import likely_states
 from softspin.evaluation.likelihood import Likelihood, evaluate
@@ -11,6 +11,7 @@ __all__ = [
     "Likelihood",
     "MeanNLL",
     "Progress",
+    "baseline_nll",
     "bernoulli_nll",
     "evaluate",
     "exact_log_likelihood",

@@ -1,14 +1,18 @@
-"""The baseline without latent variables: independent pixels."""
+"""The baseline without latent variables: independent pixels or features."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from softspin.config import Config
+from softspin.data import Dataset
 from softspin.data.mapped import Table
 from softspin.errors import ShapeError
 from softspin.evaluation.running import MeanNLL, Running, check_images, image_batches
+from softspin.likelihoods import Likelihood
 from softspin.likelihoods.bernoulli import check_binary
+from softspin.parts import LIKELIHOODS
 
 
 def pixel_probabilities(train: Table) -> Tensor:
@@ -58,4 +62,29 @@ def bernoulli_nll(train: Table, images: Table) -> MeanNLL:
     seen = Running()
     for _, x in image_batches(images, 4096, probability, check_binary):
         seen.add(-(x @ (on - off) + off.sum())[None])
+    return MeanNLL(seen.mean[0], seen.standard_error[0])
+
+
+def baseline_nll(config: Config, data: Dataset) -> MeanNLL:
+    """NLL of the test data under the likelihood of a config with the same parameters for all z.
+
+    For binary pixels that is :func:`bernoulli_nll`. The parameters of others are those of decoder outputs of 0, which
+    a likelihood fits to the training data.
+
+    Args:
+        config: Configuration of the run.
+        data: Data set.
+
+    Returns:
+        Mean NLL and its standard error over images, scalars.
+    """
+    kind: type[Likelihood] = LIKELIHOODS.get(config.likelihood)
+    if kind.binary:
+        return bernoulli_nll(data.train, data.test)
+    likelihood = kind(config, data.spec)
+    seen = Running()
+    with torch.no_grad():
+        parameters = likelihood.parameters_of(torch.zeros(len(config.replicas), 1, 1, likelihood.outputs))[:1].double()
+        for _, x in image_batches(data.test, 1024, parameters, likelihood.check_data):
+            seen.add(-likelihood.log_prob(x[None], parameters)[:, 0])
     return MeanNLL(seen.mean[0], seen.standard_error[0])

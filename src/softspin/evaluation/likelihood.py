@@ -80,6 +80,8 @@ class Likelihood(NamedTuple, Generic[Number]):
     log_z: LogZ[Number]
     log_likelihood: Tensor | None
     """log p(x) of every image `(R, images)`, with `per_image`; `(images,)` for one model."""
+    unit: str = "nats"
+    """Unit of the NLL, which says so if it is that of a density."""
 
     @property
     def nll_per_image(self) -> Tensor | None:
@@ -93,7 +95,8 @@ class Likelihood(NamedTuple, Generic[Number]):
         texts = [with_error(*pair) for pair in pairs]
         shown = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
         return (
-            f"Likelihood(NLL {shown} nats, {self.images:,} images, {self.samples:,} importance samples, {self.log_z})"
+            f"Likelihood(NLL {shown} {self.unit}, {self.images:,} images, {self.samples:,} importance samples, "
+            f"{self.log_z})"
         )
 
     def warning(self, replica: int) -> str | None:
@@ -201,7 +204,7 @@ def evaluate(
             totals.add(sums, tail, known, per_image)
             if progress is not None:
                 progress(start + len(x))
-    return totals.result(log_z)
+    return totals.result(log_z)._replace(unit=model.likelihood.unit)
 
 
 def _importance(
@@ -354,7 +357,7 @@ def _sizes(model: DiscreteVAE, images: int, samples: int, batch: int | None, chu
     batch = min(batch, images)
     if chunk is None:
         numbers = 1 << (27 if gpu else 20)
-        widest = max(len(model.mean), model.units, *(net.widest for net in model.nets))
+        widest = max(len(model.mean), model.likelihood.outputs, model.units, *(net.widest for net in model.nets))
         chunk = max(1, numbers // (widest * batch * model.replicas))
         chunk = _equal_parts(samples, chunk) if gpu else chunk
     check_count("samples at a time", chunk)

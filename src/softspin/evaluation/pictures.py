@@ -60,12 +60,13 @@ def samples(model: DiscreteVAE, z: Tensor, shape: tuple[int, ...], path: StrPath
     _canvas(z.shape[1], (height, width), columns)
     with evaluating(model):
         images = model.likelihood.mean(model.decode(z[:, None].to(model.mean)))[replica, 0]
+        images, what = model.likelihood.shades(images), _mean_name(model)
     return _save(
         _mosaic(
             images,
             shape,
             columns,
-            f"Samples: pixel probabilities decoded from samples of the prior{_name(model, replica)}",
+            f"Samples: {what} decoded from samples of the prior{_name(model, replica)}",
         ),
         path,
     )
@@ -89,9 +90,10 @@ def reconstructions(
         keys = replica_keys(seed, model.replicas, x.device)
         u = uniforms(keys, torch.arange(len(x), device=x.device), torch.arange(1, device=x.device), model.units)
         z, _ = model.sample_posterior(x.expand(model.replicas, *x.shape), u)
-        decoded = model.likelihood.mean(model.decode(z))[replica, 0]
+        decoded = model.likelihood.shades(model.likelihood.mean(model.decode(z))[replica, 0])
+        x, what = model.likelihood.shades(x), _mean_name(model)
     columns = min(columns, len(x))
-    title = f"Reconstructions: image above, pixel probabilities from its bits below{_name(model, replica)}"
+    title = f"Reconstructions: image above, {what} from its bits below{_name(model, replica)}"
     return _save(_mosaic(_stacked((x, decoded), columns), shape, columns, title), path)
 
 
@@ -301,6 +303,10 @@ def _save(figure: Figure, path: StrPath) -> Path:
 def _check_replica(model: DiscreteVAE, replica: int) -> None:
     if not 0 <= replica < model.replicas:
         raise SupportError(f"replica {replica}; this model has replicas 0 to {model.replicas - 1}")
+
+
+def _mean_name(model: DiscreteVAE) -> str:
+    return "pixel probabilities" if model.likelihood.binary else "means of p(x|z)"
 
 
 def _name(model: DiscreteVAE, replica: int) -> str:

@@ -22,18 +22,45 @@ if TYPE_CHECKING:
 class Likelihood(Part, nn.Module):
     """p(x|z) of F independent features, with `outputs` decoder outputs.
 
-    Data are `(R, batch, F)`; the decoder's outputs and the distribution's parameters are `(R, K, batch, outputs)`.
+    Data are `(R, batch, F)`, the decoder's outputs `(R, K, batch, outputs)`, and the parameters of the distribution
+    `(R, K, batch, P)`; P is `outputs`, or more if some parameters do not depend on z. Outputs of 0 are the best
+    distribution without z, as far as it is known from the training data: it is the baseline of a result.
 
     Args:
         config: Configuration of the run.
-        data: Shape and mean of the data.
+        data: Shape, mean and training data. There are no training data when a model is loaded: all constants that are
+            computed from them must be buffers.
     """
 
     shared: ClassVar[tuple[str, ...]] = ()
     """Names of buffers that are the same for all replicas; all others have a leading replica dimension."""
+    binary: ClassVar[bool] = True
+    """Whether the data are bits. Gray levels are then binarized; otherwise the data stay as they are."""
+    unit: ClassVar[str] = "nats"
+    """Unit of the NLL, such as `nats of a density`."""
+    bytes_per_feature: ClassVar[bool] = False
+    """Whether a feature is a byte, so that the NLL is also given in bits per dimension."""
 
     def __init__(self, config: Config, data: DataSpec) -> None:
         super().__init__()
+        self.features = data.features
+
+    @property
+    def inputs(self) -> int:
+        """Number of inputs of the encoder."""
+        return self.features
+
+    def encoder_input(self, x: Tensor, mean: Tensor) -> Tensor:
+        """The data as the encoder sees them: centered, and standardized if they are not in [0, 1].
+
+        Args:
+            x: Data, `(R, batch, F)`.
+            mean: Mean of the training data, `(F,)`.
+
+        Returns:
+            Input of the encoder, `(R, batch, inputs)`.
+        """
+        return x - mean
 
     @property
     @abstractmethod
@@ -47,7 +74,7 @@ class Likelihood(Part, nn.Module):
             out: Outputs of the decoder, `(R, K, batch, outputs)`.
 
         Returns:
-            Parameters of the same shape.
+            Parameters, `(R, K, batch, P)`.
         """
         return out
 
@@ -57,7 +84,7 @@ class Likelihood(Part, nn.Module):
 
         Args:
             x: Data, `(R, batch, F)`.
-            parameters: Parameters of the distribution, `(R, K, batch, outputs)`.
+            parameters: Parameters of the distribution, `(R, K, batch, P)`.
 
         Returns:
             log p(x|z), `(R, K, batch)`.
@@ -83,7 +110,7 @@ class Likelihood(Part, nn.Module):
 
         Args:
             x: Data, `(N, F)`.
-            parameters: Parameters of the distribution, `(R, S, outputs)`.
+            parameters: Parameters of the distribution, `(R, S, P)`.
 
         Returns:
             log p(x|z), `(R, N, S)`.
@@ -96,18 +123,29 @@ class Likelihood(Part, nn.Module):
         """E[x|z].
 
         Args:
-            parameters: Parameters of the distribution, `(..., outputs)`.
+            parameters: Parameters of the distribution, `(..., P)`.
 
         Returns:
             The mean, `(..., F)`.
         """
+
+    def shades(self, x: Tensor) -> Tensor:
+        """Data or means as shades of a picture.
+
+        Args:
+            x: Data, `(..., F)`.
+
+        Returns:
+            Numbers in [0, 1], `(..., F)`.
+        """
+        return x
 
     @abstractmethod
     def sample(self, parameters: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Draw x.
 
         Args:
-            parameters: Parameters of the distribution, `(..., outputs)`.
+            parameters: Parameters of the distribution, `(..., P)`.
             generator: Random generator; the global one if None.
 
         Returns:

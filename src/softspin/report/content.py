@@ -157,6 +157,7 @@ class Report:
             for other in (*self.results.cells.values(), *self.results.others)
             if (other.cell, other.steps, other.fingerprint, other.outdated, other.variant)
             == (group.cell, group.steps, group.fingerprint, group.outdated, {})
+            and other.first.unit == group.first.unit
         ]
         if not group.variant or not comparable or comparable[0].error is None or group.error is None:
             return None

@@ -129,8 +129,9 @@ def grid_command(group: Group, tables: Iterable[tuple[str, Iterable[Cell]]]) -> 
 
 
 def obtained_text(group: Group) -> str:
-    """Mean and standard deviation over seeds; only the value if there is one seed."""
-    return f"{group.mean:.2f}" if group.std is None else f"{group.mean:.2f} ± {group.std:.2f}"
+    """Mean and standard deviation over seeds; only the value if there is one seed. Binary pixels need no unit."""
+    unit = "" if group.first.unit is None else f" {group.first.unit}"
+    return (f"{group.mean:.2f}" if group.std is None else f"{group.mean:.2f} ± {group.std:.2f}") + unit
 
 
 def seeds_text(group: Group) -> str:

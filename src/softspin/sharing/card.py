@@ -29,6 +29,11 @@ RELAXATIONS = {
     "gaussian": "Gaussian smoothing",
 }
 """The two parts of the name of a method of the paper."""
+BASELINES = {
+    True: "Independent pixels: the baseline that predicts each pixel by its mean over the training images.",
+    False: "Independent features: the baseline with the same distribution of a feature for all latent states.",
+}
+"""What the baseline of binary pixels is, and that of other data."""
 TAGS = ("softspin", "variational-autoencoder", "discrete-latent-variables", "boltzmann-machine")
 
 
@@ -86,7 +91,7 @@ def _front(record: ModelRecord, config: Config) -> str:
     if record.result:
         lines += ["model-index:", f"- name: {json.dumps(f'{config.method}, {config.structure}')}", "  results:"]
     for row in record.result or ():
-        label = json.dumps(f"test NLL in nats, {replica_name(row)}")
+        label = json.dumps(f"test NLL in {row.unit or 'nats'}, {replica_name(row)}")
         lines += [
             "  - task:", "      type: unconditional-image-generation", "    dataset:", f"      type: {name}",
             f"      name: {name}", "    metrics:", "    - type: nll", f"      name: {label}",
@@ -104,17 +109,23 @@ def _result(record: ModelRecord, config: Config) -> str:
             if nll is not None
         ]
         return "\n\n".join([*parts, "Not evaluated on test images.", *(["\n".join(valid)] if valid else [])])
-    lines = []
+    lines, unit = [], record.result[0].unit
     for row in record.result:
         lines.append(f"- {replica_name(row)}: {result_line(row)}")
         lines += [f"    - {line}" for line in detail_lines(row)]
     note = (
-        "NLL: negative log-likelihood of the discrete model in nats, by importance sampling; lower is better. "
+        f"NLL: negative log-likelihood of the discrete model in {unit or 'nats'}, by importance sampling; lower is "
+        "better. "
         "+- is one standard error over test images. It does not include the error of log Z, whose 95% interval is "
-        "given. Independent pixels: the baseline that predicts each pixel by its mean over the training images. "
+        f"given. {BASELINES[unit is None]} "
         "The interval does not cover modes of the prior that neither chains nor a search for states found. Pareto k is "
         "the shape of the tail of the importance weights; they cannot show states that the posterior never proposes."
     )
+    if "density" in (unit or ""):
+        note += (
+            " The NLL of a density depends on the unit of the data and can be negative; compare it only with that of "
+            "other models of the same numbers."
+        )
     return "\n\n".join([*parts, "\n".join(lines), note])
 
 
@@ -126,6 +137,7 @@ def _model(config: Config, custom: Sequence[str]) -> dict[str, str]:
     return {
         "method": config.method,
         "structure": f"{config.structure}: {shape}",
+        "likelihood": config.likelihood,
         "prior": f"RBM, {half} x {half} units" if edges is None else f"{shape.units} units, {len(edges):,} couplings",
         "beta of the smoothing": ", ".join(f"{beta:g}" for beta in betas) or "none",
         **(nets if custom else {}),
@@ -151,7 +163,7 @@ def _stopped(record: ModelRecord, config: Config) -> str:
 
 
 def _data(data: DataRecord) -> dict[str, str]:
-    how = {"static": "once, before training", "per-batch": "training images in every batch, others once"}
+    how = {"static": "once, before training", "per-batch": "training images in every batch, others once", "none": "no"}
     return {
         "name": data.name,
         "source": data.source,

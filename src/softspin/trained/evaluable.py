@@ -112,6 +112,7 @@ class Evaluable(Shareable):
             check_shape(tuple(given.shape), self.shape)
             rows = given.flatten(1)
             x = rows.masked_fill(read_mask(missing, len(rows), self.shape), 0).reshape(given.shape)
-        rows = as_images(x, self.shape, self.net.likelihood.check_data)
-        self.net.likelihood.check_data(rows)
+        likelihood = self.net.likelihood
+        rows = as_images(x, self.shape, likelihood.check_data, binarize=likelihood.binary)
+        likelihood.check_data(rows)
         return rows.to(self.net.mean)

@@ -116,24 +116,37 @@ class Model(Scores):
         return split_replicas(self.net.prior())[self.choose_replica(replica)].validated()
 
     def sample(
-        self, n: int = 1, *, clamp: Clamp | None = None, replica: ReplicaChoice = None, seed: int | None = None
+        self,
+        n: int = 1,
+        *,
+        draw: bool | None = None,
+        clamp: Clamp | None = None,
+        replica: ReplicaChoice = None,
+        seed: int | None = None,
     ) -> Tensor:
         """Generate images: draw bits from the prior, some of them clamped if wanted, and decode them.
 
         Args:
             n: Number of images.
+            draw: Whether x is drawn from p(x | z); if not, its mean is returned. By default it is drawn, except for
+                binary data, whose means are pixel probabilities.
             clamp: Values 0 or 1 of some bits, by index. The other bits are drawn given these.
             replica: Which replica, or `"best"`.
             seed: Seed of the random numbers; by default the images are new each time, from torch's generator.
 
         Returns:
-            Pixel probabilities `(n, *shape)`, the mean of p(x | z).
+            Data `(n, *shape)`, drawn from p(x | z), or the mean of p(x | z), such as pixel probabilities.
 
         Raises:
             SupportError: There is no such replica or bit, or `n` is not a positive integer.
         """
         replica = self.choose_replica(replica)
-        return self.decode(self.sample_bits(n, clamp=clamp, replica=replica, seed=seed), replica=replica)
+        seed, likelihood = read_seed(seed), self.net.likelihood
+        bits = self.sample_bits(n, clamp=clamp, replica=replica, seed=seed)
+        if not (not likelihood.binary if draw is None else draw):
+            return self.decode(bits, replica=replica)
+        generator = torch.Generator(self.net.mean.device).manual_seed(seed)
+        return self._decoded(bits, replica, lambda parameters: likelihood.sample(parameters, generator))
 
     def sample_bits(
         self, n: int = 1, *, clamp: Clamp | None = None, replica: ReplicaChoice = None, seed: int | None = None
@@ -220,12 +233,15 @@ class Model(Scores):
             SupportError: There is no such replica, or `z` does not consist of numbers.
         """
         replica = self.choose_replica(replica)
-        bits = real_tensor("bits", z)
+        return self._decoded(real_tensor("bits", z), replica, self.net.likelihood.mean)
+
+    def _decoded(self, bits: Tensor, replica: int, query: Callable[[Tensor], Tensor]) -> Tensor:
+        """Call `query(parameters of the likelihood)`, which returns data `(R, 1, batch, F)`."""
         if bits.ndim != 2 or bits.shape[1] != self.net.units:
             raise ShapeError(f"bits have shape {tuple(bits.shape)}; expected (N, {self.net.units})")
         with evaluating(self.net):
             parts = [some.to(self.net.mean).expand(self.net.replicas, 1, -1, -1) for some in bits.split(ROWS)]
-            pixels = [self.net.likelihood.mean(self.net.decode(some))[replica, 0] for some in parts]
+            pixels = [query(self.net.decode(some))[replica, 0] for some in parts]
         return torch.cat(pixels).reshape(len(bits), *self.shape)
 
     def reconstruct(self, x: Any, *, replica: ReplicaChoice = None, seed: int | None = 0) -> Tensor:

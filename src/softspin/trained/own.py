@@ -43,7 +43,7 @@ def net_of_parts(
     net = DiscreteVAE(*own, GivenPrior(prior), parts[1], parts[0], spec.mean).to(prior.bias.device)
     with evaluating(net):
         for group, one in enumerate(net.encoder):
-            inputs = spec.features + group * net.bits_per_group
+            inputs = net.likelihood.inputs + group * net.bits_per_group
             check_net(f"the encoder of group {group + 1}", one, inputs, net.bits_per_group * net.method.outputs_per_bit)
         check_net("the decoder", net.decoder, net.units, net.likelihood.outputs)
     return net, config

@@ -16,7 +16,7 @@ from softspin import __version__, files
 from softspin.config import Config, differing_setting, missing_setting, version_of
 from softspin.data import Dataset
 from softspin.errors import ConfigError, RecordError, RunError, UnknownNameError
-from softspin.evaluation import MeanNLL, Progress, bernoulli_nll, evaluate, exact_nll, likely_states, log_z_for
+from softspin.evaluation import MeanNLL, Progress, baseline_nll, evaluate, exact_nll, likely_states, log_z_for
 from softspin.evaluation.partition import method_text
 from softspin.model import DiscreteVAE
 from softspin.provenance import provenance
@@ -103,7 +103,9 @@ def _rows(
     numbers: Sequence[Mapping[str, Any]],
 ) -> list[ResultRow]:
     """A row for each replica: settings, NLL, log Z, and the other numbers of its evaluation."""
-    baseline = float(bernoulli_nll(data.train, data.test).nll)
+    baseline = float(baseline_nll(config, data).nll)
+    kind = model.likelihood
+    bits = kind.features * math.log(2)  # nats of one bit per dimension
     origin = provenance(model.mean.device)
     return [
         ResultRow(
@@ -126,6 +128,8 @@ def _rows(
             log_z_method=method_text(log_z, i),
             images=len(data.test),
             baseline_nll=baseline,
+            unit=None if kind.binary else kind.unit,
+            bits_per_dimension=found.nll[i].item() / bits if kind.bytes_per_feature else None,
             source=data.source,
             fingerprint=data.fingerprint,
             provenance=origin,

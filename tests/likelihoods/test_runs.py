@@ -1,0 +1,125 @@
+"""Every likelihood trains, resumes bit for bit, is saved, loaded and evaluated, in Python and on the command line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from cli.command import Call, caller
+from gpu import needs_gpu
+from likelihoods.cases import CASES, ONE_HOT, Case
+from training.runs import small
+
+import softspin
+from softspin.errors import SoftspinError
+from softspin.evaluation import pictures
+from softspin.model import build
+
+every = pytest.mark.parametrize("case", [*CASES, ONE_HOT], ids=lambda case: case.id)
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
+    return caller(capsys, monkeypatch)
+
+
+def stop_at_7(line: dict[str, Any]) -> None:
+    if line["step"] >= 6:
+        raise KeyboardInterrupt
+
+
+@every
+def test_train_resume_save_load_evaluate(
+    case: Case, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    np.save(tmp_path / "own.npy", case.make(40, 3))
+    config = small(likelihood=case.name, **case.settings, steps=20, seeds=(0, 3), importance_samples=2)
+    quiet: dict[str, Any] = {"progress": False, "pictures": False}
+    whole = softspin.fit(config, tmp_path / "own.npy", tmp_path / "whole", **quiet)
+    with pytest.raises(KeyboardInterrupt):
+        softspin.fit(config, tmp_path / "own.npy", tmp_path / "cut", callbacks=stop_at_7, **quiet)
+    resumed = softspin.fit(folder=tmp_path / "cut", resume=True, **quiet)
+    assert whole.result is not None
+    assert resumed.result is not None
+    assert [row.nll for row in resumed.result] == [row.nll for row in whole.result]
+    for name, value in whole.net.state_dict().items():
+        assert torch.equal(value, resumed.net.state_dict()[name]), name
+
+    found = call("evaluate", tmp_path / "whole", "--json").json
+    assert [row["nll"] for row in found] == pytest.approx([row.nll for row in whole.result], rel=1e-5)
+    text = call("evaluate", tmp_path / "whole", "--data", tmp_path / "own.npy", "--split", "all").out
+    assert whole.net.likelihood.unit in text
+    assert "independent features" in text
+    bits = [row.nll / (3 * np.log(2)) for row in whole.result if row.nll is not None]
+    is_bytes = case.name == "discretized-logistic"
+    assert [row.bits_per_dimension for row in whole.result] == (pytest.approx(bits) if is_bytes else [None, None])
+    assert ("bits per dimension" in text) == is_bytes
+    assert call("sample", tmp_path / "whole", "-n", "5", "--out", tmp_path / "drawn.npy").code == 0
+    drawn = np.load(tmp_path / "drawn.npy")
+    assert drawn.shape == (5, *whole.shape)
+    whole.net.likelihood.check_data(torch.from_numpy(drawn).flatten(1))
+    assert call("reconstruct", tmp_path / "whole", "--out", tmp_path / "again.npy").code == 0
+
+    assert call("export", tmp_path / "whole", "--out", tmp_path / "shared").code == 0
+    shared = softspin.load(tmp_path / "shared")
+    x = case.make(9, 3)
+    assert torch.equal(shared.encode(x, replica=1), whole.encode(x, replica=1))
+    assert torch.equal(shared.nll(x, samples=5).nll, whole.nll(x, samples=5).nll)
+    assert torch.equal(shared.reconstruct(x, replica=1), whole.reconstruct(x, replica=1))
+    card = (tmp_path / "shared" / "README.md").read_text()
+    assert f"{whole.result[0].nll:.2f}" in card
+    assert f"| likelihood | {case.name} |" in card
+    assert whole.net.likelihood.unit in card
+    assert ("density depends on the unit" in card) == ("density" in whole.net.likelihood.unit)
+    assert json.loads((tmp_path / "whole" / "run.json").read_text())["data"]["binarization"] == "none"
+
+
+@every
+def test_pictures_and_missing_values(case: Case, tmp_path: Path) -> None:
+    """Pictures of data that are no images never fail, and missing values are drawn within the support."""
+    pytest.importorskip("matplotlib")
+    data = case.data(rows=30, features=5)
+    net = build(case.config(), data.spec).eval()
+    bits = torch.zeros(1, 4, net.units)
+    assert pictures.samples(net, bits, data.shape, tmp_path / "samples.png").exists()
+    assert pictures.reconstructions(net, data.test, data.shape, tmp_path / "again.png").exists()
+    model = softspin.Model(net, case.config(), data.shape)
+    missing = torch.arange(data.pixels) < 4
+    if case is ONE_HOT:
+        with pytest.raises(SoftspinError, match="needs blocks of 4 with a single 1"):
+            model.inpaint(data.test, missing, steps=2)
+        return
+    filled = model.inpaint(data.test, missing, steps=2, seed=0)
+    net.likelihood.check_data(filled)
+    assert torch.equal(filled[:, 4:], data.test[:, 4:].float())
+
+
+def test_the_command_line_rejects_bad_data_in_one_line(tmp_path: Path, call: Call) -> None:
+    np.save(tmp_path / "own.npy", np.arange(60).reshape(20, 3) - 5)
+    run = call("train", tmp_path / "run", "--data", tmp_path / "own.npy", "--likelihood", "negative-binomial")
+    assert run.code != 0
+    assert len(run.err.strip().splitlines()) == 1
+    assert "needs counts, whole numbers from 0" in run.err
+    assert not (tmp_path / "run").exists()
+    run = call("train", tmp_path / "run", "--data", "digits", "--likelihood", "gaussian")
+    assert "the data set 'digits' is binarized" in run.err
+    run = call("train", tmp_path / "run", "--data", tmp_path / "own.npy", "--set", "likelihood=gauss")
+    assert "did you mean 'gaussian'?" in run.err
+
+
+@needs_gpu
+@every
+def test_training_on_a_gpu(case: Case, tmp_path: Path) -> None:
+    """Compiled and captured steps; the NLL of the model on a CPU is the same."""
+    config = small(likelihood=case.name, **case.settings, steps=20, seeds=(0, 3), importance_samples=2, device="cuda")
+    data = case.data(rows=40)
+    model = softspin.fit(config, data, tmp_path / "run", progress=False, pictures=False)
+    found = softspin.load(tmp_path / "run", device="cpu").nll(data.test, samples=2000).nll
+    torch.testing.assert_close(model.nll(data.test, samples=2000).nll.cpu(), found, rtol=1e-4, atol=1e-4)
+    model.net.likelihood.check_data(model.sample(5).flatten(1))
