@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +16,8 @@ from training.runs import small
 import softspin
 from softspin.data import formats, from_arrays, load
 from softspin.data.mapped import MappedTable
-from softspin.errors import SupportError
+from softspin.data.rows import RowReader
+from softspin.errors import DataError, SupportError
 
 KINDS = {
     "bits": lambda r: r.integers(0, 2, (50, 3, 3)).astype(np.uint8),
@@ -69,6 +72,56 @@ def test_training_on_an_array_on_disk(kind: str, tmp_path: Path) -> None:
     assert disk.nll == pytest.approx(memory.nll, rel=1e-6)
     assert disk.fingerprint == memory.fingerprint
     assert disk.baseline_nll == pytest.approx(memory.baseline_nll, rel=1e-12)
+
+
+VIEWS = {
+    "all": lambda a: a,
+    "part": lambda a: a[5:40],
+    "every third": lambda a: a[1::3],
+    "backwards": lambda a: a[::-1],
+    "of the pixels": lambda a: a[:, 1:, ::2],
+    "part of a part": lambda a: a[3:][:, 1],
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("dtype", ["uint8", "bool", ">f8", "float32", "int16"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_rows_of_a_map_are_read_from_its_file(view: str, dtype: str, order: Any, tmp_path: Path) -> None:
+    array = np.random.default_rng(3).integers(0, 200, (50, 3, 4)).astype(dtype, order=order)
+    np.save(tmp_path / "a.npy", array)
+    wanted, mapped = (VIEWS[view](a) for a in (array, np.load(tmp_path / "a.npy", mmap_mode="r")))
+    reader = RowReader(mapped)
+    assert (reader._path is not None) == (order == "C" and view != "of the pixels")
+    for rows in (slice(None), slice(2, 7), slice(9, 2, -2), slice(4, 4), np.array([3, 0, 3, -1]), np.arange(0)):
+        found = reader[rows]
+        assert not isinstance(found, np.memmap) or reader._path is None
+        assert found.dtype == array.dtype
+        assert np.array_equal(found, wanted[rows])
+    with pytest.raises(IndexError):
+        reader[np.array([len(wanted)])]
+
+
+def test_a_private_map_is_not_read_from_its_file(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros((5, 3)))
+    private = np.load(tmp_path / "a.npy", mmap_mode="c")
+    private[2] = 7
+    assert RowReader(private)[1:4].tolist() == [[0] * 3, [7] * 3, [0] * 3]
+    assert RowReader(private[[2, 1]])[:].tolist() == [[7] * 3, [0] * 3], "a copy in memory"
+
+
+def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.ones((5, 3), np.uint8))
+    mapped = np.load(tmp_path / "a.npy", mmap_mode="r")
+    reader = RowReader(mapped)
+    os.truncate(tmp_path / "a.npy", 128 + 3 * 3 + 1)
+    assert reader[:3].tolist() == [[1] * 3] * 3
+    for rows in (slice(2, 5), np.array([0, 3])):
+        with pytest.raises(DataError, match=r"a\.npy: it was truncated while it was in use; it has 138 bytes"):
+            reader[rows]
+    (tmp_path / "a.npy").unlink()
+    with pytest.raises(DataError, match=r"a\.npy: No such file"):
+        RowReader(mapped)
 
 
 def test_values_on_disk_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""A table of images that stays on disk: rows are read from a memory-mapped array when they are needed."""
+"""A table of images that stays on disk: rows are read from the file of a memory map when they are needed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from softspin.data.rows import RowReader
 from softspin.data.seeded import binarize_once
 from softspin.data.values import CHUNK_BYTES, to_bits, to_gray
 
@@ -43,6 +44,7 @@ class MappedTable:
         self.array, self.rows = array, rows
         self.divisor, self.gray, self.stream = divisor, gray, stream
         self.pixels = int(np.prod(array.shape[1:]))
+        self._reader = RowReader(array)
 
     def __repr__(self) -> str:
         return f"MappedTable({len(self):,} x {self.pixels}, {str(self.dtype)[6:]})"
@@ -67,8 +69,11 @@ class MappedTable:
         else:
             positions = np.asarray(key.cpu() if isinstance(key, Tensor) else key, dtype=np.int64)
         flat = positions.reshape(-1)
-        rows = flat if self.rows is None else self.rows[flat]
-        values = np.asarray(self.array[rows]).reshape(len(flat), self.pixels)
+        if self.rows is not None:
+            values = self._reader[self.rows[flat]]
+        else:
+            values = self._reader[key if isinstance(key, slice) else flat]
+        values = values.reshape(len(flat), self.pixels)
         return torch.from_numpy(self._converted(values, flat)).reshape(*positions.shape, self.pixels)
 
     def _converted(self, values: NDArray[Any], positions: NDArray[np.int64]) -> NDArray[Any]:

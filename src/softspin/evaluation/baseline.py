@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from softspin.data.mapped import Table
+from softspin.data.values import CHUNK_BYTES
 from softspin.errors import ShapeError
 from softspin.evaluation.running import MeanNLL, Running, check_images, image_batches
 from softspin.likelihoods.bernoulli import check_binary
@@ -56,6 +57,7 @@ def bernoulli_nll(train: Table, images: Table) -> MeanNLL:
     check_images(images, len(probability))
     on, off = probability.log(), torch.log1p(-probability)
     seen = Running()
-    for _, x in image_batches(images, 4096, probability, check_binary):
+    size = min(4096, max(1, CHUNK_BYTES // len(probability)))  # eight chunks in float64
+    for _, x in image_batches(images, size, probability, check_binary):
         seen.add(-(x @ (on - off) + off.sum())[None])
     return MeanNLL(seen.mean[0], seen.standard_error[0])
