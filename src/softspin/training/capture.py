@@ -11,7 +11,6 @@ import torch
 
 from softspin.compile_cache import reusing_compiled_code
 from softspin.config import Config
-from softspin.data.mapped import MappedTable
 from softspin.errors import ConfigError, DeviceError
 from softspin.kernels.support import TRITON
 from softspin.model import DiscreteVAE
@@ -104,6 +103,8 @@ class Runner:
         # A finished engine is part of a reference cycle. If it were collected during the capture, its graph would be
         # destroyed inside the capture, which is a CUDA error.
         gc.collect()
+        if self.update.stream is not None:  # another thread must not allocate pinned memory during the capture
+            self.update.stream.close()
         torch.cuda.synchronize(self.update.device)
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
@@ -151,10 +152,7 @@ def compiled_stages(update: Update) -> Stages:
     """The stages of an update, compiled by torch.compile."""
     return Stages(
         moments=torch.compile(update.moments),
-        # Rows of a table on disk are read by NumPy.
-        next_batch=update.next_batch
-        if isinstance(update.train_images, MappedTable)
-        else torch.compile(update.next_batch),
+        next_batch=torch.compile(update.next_batch),
         # With persistent reductions, torch puts each row of a sum over bits into one warp: 0.26 ms for the densities of
         # the soft bits at K = 25.
         bound=torch.compile(update.bound, options={"triton.persistent_reductions": False}),
