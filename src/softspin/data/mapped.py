@@ -86,20 +86,6 @@ class MappedTable:
         each = [binarize_once(row, self.stream, int(at) * self.pixels) for row, at in zip(gray, positions, strict=True)]
         return np.stack(each) if each else np.empty((0, self.pixels), np.uint8)
 
-    def chunks(self) -> Iterator[Tensor]:
-        """The table as tensors of at most some megabytes, in order."""
-        size = max(1, CHUNK_BYTES // (4 * self.pixels))
-        for start in range(0, len(self), size):
-            yield self[start : start + size]
-
-    def sum(self, dim: int, dtype: torch.dtype) -> Tensor:
-        """Sum over images, `(pixels,)`; `dim` is 0."""
-        assert dim == 0, "only the sum over images is needed"
-        total = torch.zeros(self.pixels, dtype=dtype)
-        for some in self.chunks():
-            total += some.sum(0, dtype=dtype)
-        return total
-
     def to(self, device: torch.device | str) -> Tensor | MappedTable:
         """Itself on the CPU; on another device, a tensor with all rows."""
         device = torch.device(device)
@@ -107,7 +93,7 @@ class MappedTable:
             return self
         table = torch.empty(self.shape, dtype=self.dtype, device=device)
         start = 0
-        for some in self.chunks():
+        for some in table_chunks(self):
             table[start : start + len(some)] = some.to(device)
             start += len(some)
         return table
@@ -118,8 +104,18 @@ Table = Tensor | MappedTable
 
 
 def table_chunks(table: Table) -> Iterator[Tensor]:
-    """A table as tensors of consecutive rows; one for a table in memory."""
-    if isinstance(table, MappedTable):
-        yield from table.chunks()
-    else:
-        yield table
+    """A table as tensors of consecutive rows, of at most some megabytes."""
+    size = max(1, CHUNK_BYTES // (4 * table.shape[1]))
+    for start in range(0, len(table), size):
+        yield table[start : start + size]
+
+
+def pixel_sums(table: Table) -> Tensor:
+    """Sum over images, `(pixels,)`, float64: the same bits for a table in memory and on disk.
+
+    torch converts a whole table to float64 before it sums, which takes eight times the memory of bits.
+    """
+    total = torch.zeros(table.shape[1], dtype=torch.float64, device=table.device)
+    for some in table_chunks(table):
+        total += some.sum(0, dtype=torch.float64)
+    return total

@@ -1,7 +1,7 @@
 """Rows of an array, which are read from its file if it is a memory map.
 
-Page faults in a mapping would do the same with less code. But a file that became shorter, or a network file system that
-has lost it, then ends the process by SIGBUS, without an error that could be reported. The pages would also count as
+Page faults in a mapping would do the same with less code. But where a file became shorter, a mapping reads zeros to the
+end of the page and then ends the process by SIGBUS, without an error that could be reported. Its pages also count as
 memory of the process.
 """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from softspin.data.mapped import Table
+from softspin.data.mapped import Table, pixel_sums
 from softspin.data.values import CHUNK_BYTES
 from softspin.errors import ShapeError
 from softspin.evaluation.running import MeanNLL, Running, check_images, image_batches
@@ -29,7 +29,7 @@ def pixel_probabilities(train: Table) -> Tensor:
     """
     if train.ndim != 2 or not len(train):
         raise ShapeError(f"training images of shape {tuple(train.shape)}; they must be (at least 1, pixels)")
-    return (train.sum(0, dtype=torch.float64) + 1) / (len(train) + 2)
+    return (pixel_sums(train) + 1) / (len(train) + 2)
 
 
 def bernoulli_nll(train: Table, images: Table) -> MeanNLL:

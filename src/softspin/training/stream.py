@@ -40,7 +40,7 @@ class BatchStream:
         """Begin an epoch, or another place in it. What was read ahead is dropped.
 
         Args:
-            index: Images of all batches of the epoch, `(replicas, batches, batch size)`; not changed afterwards.
+            index: Images of all batches of the epoch, `(replicas, batches, batch size)`.
             position: Number of the next batch.
         """
         self._drop()

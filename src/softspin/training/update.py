@@ -233,7 +233,7 @@ class Update:
         now = torch.stack([self.rng_state[:, 0], torch.full_like(self.rng_state[:, 1], epoch)], dim=-1)
         self.order.copy_(noise(now, (len(self.train_images),), DrawDomain.SHUFFLE).argsort(dim=-1))
         if self.stream is not None:
-            used = self.order[:, : self.steps_per_epoch * self.batch_size].to("cpu", copy=True)
+            used = self.order[:, : self.steps_per_epoch * self.batch_size].cpu()
             batches = used.unflatten(1, (self.steps_per_epoch, self.batch_size))
             self.stream.start(batches[:, :, self.shards.images], position)
 
