@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from gpu import needs_gpu
 from training.runs import engine, small, trainer
 
 from softspin.data import Dataset, from_arrays
 from softspin.data.mapped import MappedTable
 from softspin.errors import DataError, RunError, SupportError, TerminatedError
+from softspin.model import build
 from softspin.training import checkpoint
-from softspin.training.stream import AHEAD, BatchStream
+from softspin.training.engine import Engine
+from softspin.training.stream import AHEAD, BatchStream, table_for
 from softspin.training.writer import to_host
 
 pytestmark = pytest.mark.filterwarnings("ignore::softspin.errors.DataWarning")
@@ -266,3 +270,71 @@ def test_compiled_stages_use_the_streamed_rows(tmp_path: Path, monkeypatch: pyte
     rows, _ = made.update.next_batch()
     assert rows is made.update.streamed_rows
     made.close()
+
+
+def test_a_replayed_graph_gets_new_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copy is outside of the graph, and no thread reads during the capture. The graph is a stand-in without GPU."""
+    np.save(tmp_path / "a.npy", KINDS["bytes"](np.random.default_rng(7)))
+    made, plain = (engine(small(), data) for data in (on_disk(tmp_path / "a.npy"), on_disk(tmp_path / "a.npy")))
+    runner, captures = made._run, []
+
+    class Graph:
+        def replay(self) -> None:
+            made.update.run(runner.stages)
+
+    @contextlib.contextmanager
+    def capturing(graph: Graph) -> Iterator[None]:
+        captures.append(readers())
+        yield
+
+    monkeypatch.setattr(runner, "_side_stream", object())
+
+    def run() -> None:
+        if not captures:  # a capture records, and runs nothing
+            made.update.run(runner.stages)
+
+    monkeypatch.setattr(runner, "_run", run)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "graph", capturing)
+    for _ in range(13):
+        made.step()
+    assert captures == [[]]
+    assert readers()
+    made.close()
+    for _ in range(13):
+        plain.step()
+    plain.close()
+    assert equal(made.state(), plain.state())
+
+
+@needs_gpu
+@pytest.mark.parametrize("compiled", ["on", "off"])
+def test_a_captured_update_from_a_file_equals_one_from_gpu_memory(
+    compiled: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, states = small(device="cuda", compile=compiled, seeds=(0, 1)), []
+    for free in (0, 1 << 40):
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free, free))
+        data = on_disk(path)
+        made = Engine(config, build(config, data.spec), data, torch.device("cuda"))
+        assert (made.update.stream is not None) == (free == 0)
+        for _ in range(25):
+            made.step()
+        assert made._run._graph is not None
+        made.close()
+        states.append(to_host(made.state()))
+    assert equal(*states)
+
+
+def test_a_gpu_keeps_a_copy_that_takes_at_most_half_its_free_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save(tmp_path / "a.npy", KINDS["gray"](np.random.default_rng(7)))
+    table = on_disk(tmp_path / "a.npy").train
+    assert isinstance(table, MappedTable)
+    size = 4 * 40 * 9
+    monkeypatch.setattr(MappedTable, "to", lambda self, device: "a copy")
+    for free, copied in ((2 * size, True), (2 * size - 1, False)):
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free, free))
+        assert (table_for(table, torch.device("cuda")) == "a copy") == copied
