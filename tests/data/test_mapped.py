@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -111,6 +113,19 @@ def test_a_private_map_is_not_read_from_its_file(tmp_path: Path) -> None:
     private[2] = 7
     assert RowReader(private)[1:4].tolist() == [[0] * 3, [7] * 3, [0] * 3]
     assert RowReader(private[[2, 1]])[:].tolist() == [[7] * 3, [0] * 3], "a copy in memory"
+
+
+def test_a_copied_table_does_not_need_the_first_one(tmp_path: Path) -> None:
+    """The number of the open file would be that of any file that is opened later."""
+    np.save(tmp_path / "a.npy", np.eye(20, 3, dtype=np.uint8))
+    first = MappedTable(np.load(tmp_path / "a.npy", mmap_mode="r"))
+    copies = [copy.deepcopy(first), pickle.loads(pickle.dumps(first)), MappedTable(first.array)]
+    copies[-1]._reader = copy.copy(first._reader)
+    del first
+    with (tmp_path / "b").open("wb+") as other:
+        other.write(bytes(1000))
+        for table in copies:
+            assert torch.equal(table[:], torch.eye(20, 3, dtype=torch.uint8))
 
 
 def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:

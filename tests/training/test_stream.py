@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import os
 import signal
@@ -196,6 +197,24 @@ def test_a_truncated_file_ends_training_with_a_checkpoint(path: Path, tmp_path: 
     whole = trainer(config, tmp_path / "whole", from_arrays(np.load(path)))
     whole.train()
     assert equal(resumed.engine.state(), whole.engine.state())
+
+
+def test_a_lost_file_system_ends_training_with_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.save(tmp_path / "a.npy", KINDS["bits"](np.random.default_rng(7)))
+
+    def lost(*_: Any) -> int:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    run = trainer(
+        small(steps=25, evaluate_every=25, checkpoint_every=25),
+        tmp_path / "run",
+        on_disk(tmp_path / "a.npy"),
+        callback=At(7, lambda: monkeypatch.setattr(os, "preadv", lost)),
+    )
+    with pytest.raises(DataError, match=r"a\.npy: Stale file handle; stopped at step \d+ of 25, with a checkpoint"):
+        run.train()
+    assert not readers()
+    assert 7 <= checkpoint.load_meta(tmp_path / "run", "last")["step"] <= 7 + AHEAD
 
 
 def test_a_file_that_is_deleted_or_replaced_is_still_read(tmp_path: Path) -> None:

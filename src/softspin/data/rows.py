@@ -45,6 +45,10 @@ class RowReader:
             raise DataError(f"cannot read {self._path}: {error.strerror}") from error
         weakref.finalize(self, os.close, self._file)
 
+    def __reduce__(self) -> tuple[type[RowReader], tuple[NDArray[Any]]]:
+        """A copy opens the file itself: the number of an open file means another one elsewhere, or none."""
+        return RowReader, (self.array,)
+
     def __getitem__(self, rows: slice | NDArray[np.int64]) -> NDArray[Any]:
         """Read rows: a slice, or integers `(M,)`, as an array `(M, ...)`.
 
@@ -82,8 +86,8 @@ class RowReader:
                 if not count:
                     size = os.fstat(self._file).st_size
                     raise DataError(
-                        f"cannot read {self._path}: it was truncated while it was in use; it has {size:,} bytes, and "
-                        f"image {row:,} needs {offset + len(buffer):,}"
+                        f"cannot read {self._path}: it was truncated while it was in use; it has {size:,} bytes, "
+                        f"and {offset + len(buffer):,} are needed"
                     )
                 buffer, offset = buffer[count:], offset + count
         except OSError as error:
