@@ -87,6 +87,9 @@ class Update:
         return Stages(self.next_batch if on_disk else torch.compile(self.next_batch), torch.compile(self.ascend))
 
     @torch.no_grad()
+    def before_capture(self) -> None:
+        """No other thread allocates memory."""
+
     def run(
         self, stages: Stages, side_stream: Callable[[], AbstractContextManager[None]], join: Callable[[], None]
     ) -> None:

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from softspin.data.mapped import Table, table_chunks
+from softspin.data.mapped import Table, pixel_sums, table_chunks
 from softspin.errors import ShapeError, SupportError
 
 Binarization = Literal["static", "per-batch", "none"]
@@ -184,7 +184,7 @@ class Dataset:
     @cached_property
     def _pixel_mean(self) -> Tensor:
         """Computed once: a table on disk is read for it."""
-        return (self.train.sum(0, dtype=torch.float64) / len(self.train)).to(torch.float32)
+        return (pixel_sums(self.train) / len(self.train)).to(torch.float32)
 
     @property
     def spec(self) -> DataSpec:

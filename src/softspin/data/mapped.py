@@ -1,4 +1,4 @@
-"""A table of images that stays on disk: rows are read from a memory-mapped array when they are needed."""
+"""A table of images that stays on disk: rows are read from the file of a memory map when they are needed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from softspin.data.rows import RowReader
 from softspin.data.seeded import binarize_once
 from softspin.data.values import CHUNK_BYTES, to_bits, to_gray, to_values
 
@@ -45,6 +46,7 @@ class MappedTable:
         self.array, self.rows = array, rows
         self.divisor, self.gray, self.stream, self.raw = divisor, gray, stream, raw
         self.pixels = int(np.prod(array.shape[1:]))
+        self._reader = RowReader(array)
 
     def __repr__(self) -> str:
         return f"MappedTable({len(self):,} x {self.pixels}, {str(self.dtype)[6:]})"
@@ -71,8 +73,11 @@ class MappedTable:
         else:
             positions = np.asarray(key.cpu() if isinstance(key, Tensor) else key, dtype=np.int64)
         flat = positions.reshape(-1)
-        rows = flat if self.rows is None else self.rows[flat]
-        values = np.asarray(self.array[rows]).reshape(len(flat), self.pixels)
+        if self.rows is not None:
+            values = self._reader[self.rows[flat]]
+        else:
+            values = self._reader[key if isinstance(key, slice) else flat]
+        values = values.reshape(len(flat), self.pixels)
         return torch.from_numpy(self._converted(values, flat)).reshape(*positions.shape, self.pixels)
 
     def _converted(self, values: NDArray[Any], positions: NDArray[np.int64]) -> NDArray[Any]:
@@ -87,20 +92,6 @@ class MappedTable:
         each = [binarize_once(row, self.stream, int(at) * self.pixels) for row, at in zip(gray, positions, strict=True)]
         return np.stack(each) if each else np.empty((0, self.pixels), np.uint8)
 
-    def chunks(self) -> Iterator[Tensor]:
-        """The table as tensors of at most some megabytes, in order."""
-        size = max(1, CHUNK_BYTES // (4 * self.pixels))
-        for start in range(0, len(self), size):
-            yield self[start : start + size]
-
-    def sum(self, dim: int, dtype: torch.dtype) -> Tensor:
-        """Sum over images, `(pixels,)`; `dim` is 0."""
-        assert dim == 0, "only the sum over images is needed"
-        total = torch.zeros(self.pixels, dtype=dtype)
-        for some in self.chunks():
-            total += some.sum(0, dtype=dtype)
-        return total
-
     def to(self, device: torch.device | str) -> Tensor | MappedTable:
         """Itself on the CPU; on another device, a tensor with all rows."""
         device = torch.device(device)
@@ -108,7 +99,7 @@ class MappedTable:
             return self
         table = torch.empty(self.shape, dtype=self.dtype, device=device)
         start = 0
-        for some in self.chunks():
+        for some in table_chunks(self):
             table[start : start + len(some)] = some.to(device)
             start += len(some)
         return table
@@ -119,8 +110,18 @@ Table = Tensor | MappedTable
 
 
 def table_chunks(table: Table) -> Iterator[Tensor]:
-    """A table as tensors of consecutive rows; one for a table in memory."""
-    if isinstance(table, MappedTable):
-        yield from table.chunks()
-    else:
-        yield table
+    """A table as tensors of consecutive rows, of at most some megabytes."""
+    size = max(1, CHUNK_BYTES // (4 * table.shape[1]))
+    for start in range(0, len(table), size):
+        yield table[start : start + size]
+
+
+def pixel_sums(table: Table) -> Tensor:
+    """Sum over images, `(pixels,)`, float64: the same bits for a table in memory and on disk.
+
+    torch converts a whole table to float64 before it sums, which takes eight times the memory of bits.
+    """
+    total = torch.zeros(table.shape[1], dtype=torch.float64, device=table.device)
+    for some in table_chunks(table):
+        total += some.sum(0, dtype=torch.float64)
+    return total

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softspin.data.notices import notice
+from softspin.data.rows import RowReader
 from softspin.errors import ShapeError, SupportError
 
 CHUNK_BYTES = 1 << 24
@@ -46,9 +47,9 @@ class _Range(NamedTuple):
 
 def chunks(array: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
     """Pieces of an array along its first dimension, each with the index of its first row."""
-    rows = max(1, CHUNK_BYTES // max(1, array[:1].nbytes))
+    reader, rows = RowReader(array), max(1, CHUNK_BYTES // max(1, array[:1].nbytes))
     for start in range(0, len(array), rows):
-        yield start, np.asarray(array[start : start + rows])
+        yield start, reader[start : start + rows]
 
 
 def find_levels(arrays: Mapping[str, NDArray[Any]], binarize: bool = True) -> Levels:
@@ -99,7 +100,7 @@ def to_gray(array: NDArray[Any], divisor: int) -> NDArray[np.float32]:
 
 def to_bits(array: NDArray[Any]) -> NDArray[np.uint8]:
     """Bits of an array that has two values, of which one is 0."""
-    return (array != 0).astype(np.uint8)
+    return (array != 0).view(np.uint8)
 
 
 def to_values(array: NDArray[Any]) -> NDArray[Any]:

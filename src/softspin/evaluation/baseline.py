@@ -7,7 +7,8 @@ from torch import Tensor
 
 from softspin.config import Config
 from softspin.data import Dataset
-from softspin.data.mapped import Table
+from softspin.data.mapped import Table, pixel_sums
+from softspin.data.values import CHUNK_BYTES
 from softspin.errors import ShapeError
 from softspin.evaluation.running import MeanNLL, Running, check_images, image_batches
 from softspin.likelihoods import Likelihood
@@ -32,7 +33,7 @@ def pixel_probabilities(train: Table) -> Tensor:
     """
     if train.ndim != 2 or not len(train):
         raise ShapeError(f"training images of shape {tuple(train.shape)}; they must be (at least 1, pixels)")
-    return (train.sum(0, dtype=torch.float64) + 1) / (len(train) + 2)
+    return (pixel_sums(train) + 1) / (len(train) + 2)
 
 
 def bernoulli_nll(train: Table, images: Table) -> MeanNLL:
@@ -60,7 +61,8 @@ def bernoulli_nll(train: Table, images: Table) -> MeanNLL:
     check_images(images, len(probability))
     on, off = probability.log(), torch.log1p(-probability)
     seen = Running()
-    for _, x in image_batches(images, 4096, probability, check_binary):
+    size = min(4096, max(1, CHUNK_BYTES // len(probability)))  # eight chunks in float64
+    for _, x in image_batches(images, size, probability, check_binary):
         seen.add(-(x @ (on - off) + off.sum())[None])
     return MeanNLL(seen.mean[0], seen.standard_error[0])
 

@@ -94,6 +94,9 @@ class Runnable(Protocol):
     def compiled_stages(self) -> Any:
         """The stages, compiled by torch.compile."""
 
+    def before_capture(self) -> None:
+        """Called before a CUDA graph is captured: no other thread may allocate memory of the GPU or pinned memory."""
+
     def run(
         self, stages: Any, side_stream: Callable[[], AbstractContextManager[None]], join: Callable[[], None]
     ) -> None:
@@ -135,6 +138,7 @@ class Runner:
         # A finished engine is part of a reference cycle. If it were collected during the capture, its graph would be
         # destroyed inside the capture, which is a CUDA error.
         gc.collect()
+        self.update.before_capture()
         torch.cuda.synchronize(self.update.device)
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):

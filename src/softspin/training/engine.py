@@ -61,15 +61,25 @@ class Engine:
         self.steps = 0
 
     def step(self) -> None:
-        """Make one update of all replicas."""
+        """Make one update of all replicas.
+
+        Raises:
+            DataError: The next images of a table on disk cannot be read. The state has not changed.
+        """
         if self.steps % self.update.steps_per_epoch == 0:
             self._shuffle()
+        self.update.read_streamed_rows()
         self.model.method.before_step(self.steps, self.update.prior)
         self._run()
         self.steps += 1
 
     def _shuffle(self) -> None:
-        self.update.shuffle(self.steps // self.update.steps_per_epoch)
+        self.update.shuffle(*divmod(self.steps, self.update.steps_per_epoch))
+
+    def close(self) -> None:
+        """End the thread that reads images ahead, if there is one; a later step starts it again."""
+        if self.update.stream is not None:
+            self.update.stream.close()
 
     @torch.no_grad()
     def set_log_z(self, value: Tensor) -> None:

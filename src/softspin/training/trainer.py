@@ -26,7 +26,7 @@ from softspin.config import Config
 from softspin.data import Dataset
 from softspin.data.notices import notice
 from softspin.deprecation import renamed_arguments, renamed_members
-from softspin.errors import CheckpointError, OutOfTimeError, RunError, SupportError, TrainingError
+from softspin.errors import CheckpointError, DataError, OutOfTimeError, RunError, SupportError, TrainingError
 from softspin.evaluation import Likelihood, Progress, evaluate, log_z_for
 from softspin.model import DiscreteVAE, build
 from softspin.parallel import world
@@ -130,6 +130,7 @@ class Trainer:
             BusyError: Another process is training in the folder.
             CheckpointError: The checkpoint is damaged, or cannot be written.
             TrainingError: A metric became non-finite.
+            DataError: Images on disk can no longer be read; a checkpoint was saved.
             OutOfTimeError: The deadline has passed; a checkpoint was saved.
             TerminatedError: After SIGTERM; a checkpoint was saved.
             KeyboardInterrupt: After Ctrl-C; a checkpoint was saved.
@@ -146,7 +147,7 @@ class Trainer:
             step = self.engine.steps if resume else None
             if self.world.leads:
                 held.enter_context(started(self.loggers, self.folder, self.config.to_dict(), step))
-            with contextlib.ExitStack() as files:
+            with contextlib.closing(self.engine), contextlib.ExitStack() as files:
                 journal = None
                 if self.world.leads:
                     journal = files.enter_context(Journal.open(self.folder, step, self.loggers))
@@ -247,6 +248,13 @@ class Trainer:
         try:
             with compile_errors("the step"):
                 self.engine.step()
+        except DataError as error:  # images on disk cannot be read; nothing of this step was done
+            if self.world.size > 1 or not self.engine.steps:
+                raise
+            self._save()
+            self._writer.wait()
+            at = f"stopped at step {self.engine.steps:,} of {self.config.steps:,}, with a checkpoint"
+            raise DataError(f"{error}; {at}: restore the file, and resume") from error
         except SupportError:  # CPU samplers reject NaN: report where it came from
             self._check(self.engine.record.first_nonfinite.cpu())
             raise

@@ -32,6 +32,7 @@ from softspin.training.adam import Adam
 from softspin.training.record import Record
 from softspin.training.schedules import Schedules
 from softspin.training.shards import Shards
+from softspin.training.stream import BatchStream, table_for
 
 
 class Stages(NamedTuple):
@@ -68,7 +69,7 @@ class Update:
         check_replica_dimension(model)
         self.model = model.to(device).train()
         self.model.method.begin_training()
-        self.train_images: Table = data.train.to(device)
+        self.train_images: Table = table_for(data.train, device)
         self.binarizes = data.binarization == "per-batch"
         self.schedules = Schedules(config, device)
         decayed = {id(parameter) for parameter in self.model.decayed()}
@@ -92,6 +93,11 @@ class Update:
         self.rng_state = torch.cat([init_rng_state(seed, 1, domain=KeyDomain.TRAINING) for seed in seeds]).to(device)
         self.order = torch.zeros(replicas, len(self.train_images), dtype=torch.int64, device=device)
         self.step_counter = torch.zeros((), dtype=torch.int64, device=device)
+        self.stream: BatchStream | None = None
+        if isinstance(self.train_images, MappedTable):
+            self.stream = BatchStream(self.train_images, pinned=device.type == "cuda")
+            size = replicas, self.shards.images.stop - self.shards.images.start, self.train_images.pixels
+            self.streamed_rows = torch.zeros(size, dtype=self.train_images.dtype, device=device)
         self.log_z = torch.full((replicas,), self.model.units * 0.6931471805599453, device=device)
         self.record = Record(replicas, device)
         chains = sampler.init_replicas(split_replicas(self.prior()), config.chains, seeds)
@@ -106,15 +112,17 @@ class Update:
         """The stages, compiled by torch.compile."""
         return Stages(
             moments=torch.compile(self.moments),
-            # Rows of a table on disk are read by NumPy.
-            next_batch=self.next_batch
-            if isinstance(self.train_images, MappedTable)
-            else torch.compile(self.next_batch),
+            next_batch=torch.compile(self.next_batch),
             # With persistent reductions, torch puts each row of a sum over bits into one warp: 0.26 ms for the
             # densities of the soft bits at K = 25.
             bound=torch.compile(self.bound, options={"triton.persistent_reductions": False}),
             descend=torch.compile(self.descend),
         )
+
+    def before_capture(self) -> None:
+        """End the thread that reads ahead, which allocates pinned memory. The next batch starts it again."""
+        if self.stream is not None:
+            self.stream.close()
 
     def run(
         self,
@@ -130,7 +138,7 @@ class Update:
             join: Waits for the side stream.
         """
         # Before the sampler, with the GPU to itself: beside it, drawing the noise takes three times as long.
-        binarization_noise, posterior_noise = self.batch_noise(self.train_images.shape[-1])
+        binarization_noise, posterior_noise = self.batch_noise(len(self.model.mean))
         with side_stream():
             quality = self.sample()
             moments = stages.moments(self.sampler.samples(self.sampler_state))
@@ -160,6 +168,8 @@ class Update:
 
     def next_batch(self) -> tuple[Tensor, Tensor]:
         """The next stored images `(R, batch, features)` of every replica, and the weight of the KL."""
+        if self.stream is not None:
+            return self.streamed_rows, self.schedules.warmup(self.step_counter)
         index = self.step_counter % self.steps_per_epoch * self.batch_size
         index = index + torch.arange(self.shards.images.start, self.shards.images.stop, device=self.device)
         return self.train_images[self.order[:, index]], self.schedules.warmup(self.step_counter)
@@ -221,10 +231,28 @@ class Update:
         """The prior at the current parameters, without gradients, for the sampler."""
         return self.model.prior_parameters.detached(self.log_z)
 
-    def shuffle(self, epoch: int) -> None:
-        """Shuffle the images of each replica; the order is a function of its key and the epoch."""
+    def read_streamed_rows(self) -> None:
+        """Copy the next batch of a table on disk to the device. A captured graph does not include this.
+
+        Raises:
+            DataError: The batch cannot be read; nothing has changed.
+        """
+        if self.stream is not None:
+            self.stream.copy_to(self.streamed_rows)
+
+    def shuffle(self, epoch: int, position: int = 0) -> None:
+        """Shuffle the images of each replica; the order is a function of its key and the epoch.
+
+        Args:
+            epoch: Number of the epoch.
+            position: Number of the next batch in it.
+        """
         now = torch.stack([self.rng_state[:, 0], torch.full_like(self.rng_state[:, 1], epoch)], dim=-1)
         self.order.copy_(noise(now, (len(self.train_images),), DrawDomain.SHUFFLE).argsort(dim=-1))
+        if self.stream is not None:
+            used = self.order[:, : self.steps_per_epoch * self.batch_size].cpu()
+            batches = used.unflatten(1, (self.steps_per_epoch, self.batch_size))
+            self.stream.start(batches[:, :, self.shards.images], position)
 
     @torch.no_grad()
     def sample(self) -> Tensor:
