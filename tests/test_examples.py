@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import runpy
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,3 +21,19 @@ def test_the_own_loop_learns_and_has_fewer_than_60_lines(capsys: pytest.CaptureF
     first, later = main(steps=2), main(steps=120)
     assert later < first - 1
     assert f"test NLL {later:.2f} +- " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["single_cells", "protein_sequences"])
+def test_data_that_are_not_binary(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """150 steps are better than independent features. No model is better than the true distribution of the data."""
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)  # no plots, which take longer than everything else here
+    excess = runpy.run_path(str(EXAMPLES / f"{name}.py"))["main"](150, 400, 10, folder=str(tmp_path / "run"))
+    shown = capsys.readouterr().out
+    nll, baseline, error = (
+        float(re.findall(rf"{text}([\d.]+)", shown)[0]) for text in ("test NLL ", "independent .*: ", r"true .* \+- ")
+    )
+    assert nll < baseline - 0.1
+    assert excess > -5 * error  # false-alarm rate below 1e-6
+    assert f"above the true distribution: {excess:.2f} +- " in shown

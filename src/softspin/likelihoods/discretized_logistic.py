@@ -6,17 +6,12 @@ p(x|z) = F((x + 1/2 - m) / s) - F((x - 1/2 - m) / s) with the logistic function 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from softspin.data.dataset import DataSpec
-from softspin.likelihoods.scaled import Scaled, check_all, moments
-
-if TYPE_CHECKING:
-    from softspin.config import Config
+from softspin.likelihoods.scaled import Scaled, check_all
 
 WHITE = 255
 """Largest value of a byte."""
@@ -38,19 +33,6 @@ class DiscretizedLogistic(Scaled):
 
     name = "discretized-logistic"
     bytes_per_feature = True
-    shared = ("center", "spread")
-    center: Tensor
-    spread: Tensor
-
-    def __init__(self, config: Config, data: DataSpec) -> None:
-        super().__init__(config, data)
-        center, spread = moments(data.train, data.features)
-        self.register_buffer("center", center)
-        self.register_buffer("spread", spread)
-
-    def encoder_input(self, x: Tensor, mean: Tensor) -> Tensor:
-        """Standardized data, (x - mean) / standard deviation."""
-        return (x - self.center) / self.spread
 
     def log_prob(self, x: Tensor, parameters: Tensor) -> Tensor:
         mean, inverse = self._logistic(parameters)

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from softspin.data.dataset import DataSpec
-from softspin.likelihoods.scaled import Scaled, check_finite, moments
-
-if TYPE_CHECKING:
-    from softspin.config import Config
+from softspin.likelihoods.scaled import Scaled, check_finite
 
 
 class Gaussian(Scaled):
@@ -27,23 +22,10 @@ class Gaussian(Scaled):
 
     name = "gaussian"
     unit = "nats of a density"
-    shared = ("center", "spread")
-    center: Tensor
-    spread: Tensor
-
-    def __init__(self, config: Config, data: DataSpec) -> None:
-        super().__init__(config, data)
-        center, spread = moments(data.train, data.features)
-        self.register_buffer("center", center)
-        self.register_buffer("spread", spread)
-
-    def encoder_input(self, x: Tensor, mean: Tensor) -> Tensor:
-        """Standardized data, (x - mean) / standard deviation."""
-        return (x - self.center) / self.spread
 
     def log_prob(self, x: Tensor, parameters: Tensor) -> Tensor:
         mean, log_scale = self.columns(parameters)
-        z = ((x - self.center) / self.spread)[:, None] - mean
+        z = self.encoder_input(x, self.center)[:, None] - mean
         constant = self.spread.log() + 0.5 * math.log(2 * math.pi)
         return -(0.5 * (z * torch.exp(-log_scale)).square() + log_scale + constant).sum(-1)
 

@@ -40,8 +40,6 @@ class NegativeBinomial(Scaled):
     shared = ("base_log_mean", "base_log_dispersion", "center", "spread")
     base_log_mean: Tensor
     base_log_dispersion: Tensor
-    center: Tensor
-    spread: Tensor
 
     def __init__(self, config: Config, data: DataSpec) -> None:
         super().__init__(config, data)
@@ -50,15 +48,12 @@ class NegativeBinomial(Scaled):
         mean = mean.clamp(min=0.5 / (1 if data.train is None else len(data.train)))
         excess = deviation.square() - mean
         dispersion = torch.where(excess > 0, mean.square() / excess.clamp(min=1e-12), DISPERSIONS[1])
-        center, spread = moments(data.train, data.features, torch.log1p)
         self.register_buffer("base_log_mean", mean.log())
         self.register_buffer("base_log_dispersion", dispersion.clamp(*DISPERSIONS).log())
-        self.register_buffer("center", center)
-        self.register_buffer("spread", spread)
 
-    def encoder_input(self, x: Tensor, mean: Tensor) -> Tensor:
-        """log(1 + x), standardized."""
-        return (torch.log1p(x) - self.center) / self.spread
+    def transformed(self, x: Tensor) -> Tensor:
+        """log(1 + x)."""
+        return torch.log1p(x)
 
     def logs(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
         """log mu and log r, `(..., F)` each, float64: in float32, log G of a large r or x has no decimals."""

@@ -42,12 +42,35 @@ class Scaled(Likelihood):
     }
     per_feature: ClassVar[int] = 1
     """Outputs of the decoder for each feature, besides the scale."""
+    shared: ClassVar[tuple[str, ...]] = ("center", "spread")
+    center: Tensor
+    """Mean of the transformed training data, `(F,)`."""
+    spread: Tensor
+    """Standard deviation of the transformed training data, `(F,)`."""
     log_scale: nn.Parameter | None
 
     def __init__(self, config: Config, data: DataSpec) -> None:
         super().__init__(config, data)
         own = config.options["scale"] == "feature"
         self.log_scale = nn.Parameter(torch.zeros(len(config.replicas), data.features)) if own else None
+        center, spread = moments(data.train, data.features, self.transformed)
+        self.register_buffer("center", center)
+        self.register_buffer("spread", spread)
+
+    def transformed(self, x: Tensor) -> Tensor:
+        """The data on the scale on which they are standardized.
+
+        Args:
+            x: Data, `(..., F)`.
+
+        Returns:
+            Transformed data of the same shape.
+        """
+        return x
+
+    def encoder_input(self, x: Tensor, mean: Tensor) -> Tensor:
+        """Standardized data: (transformed x - center) / spread."""
+        return (self.transformed(x) - self.center) / self.spread
 
     @property
     def outputs(self) -> int:
@@ -89,7 +112,7 @@ def check_all(valid: Tensor, x: Tensor, rule: str) -> None:
 
 
 def moments(
-    table: Table | None, features: int, transform: Callable[[Tensor], Tensor] = torch.Tensor.double
+    table: Table | None, features: int, transform: Callable[[Tensor], Tensor] = lambda x: x
 ) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of every feature, `(F,)` each, float32; a feature without spread has 1.
 

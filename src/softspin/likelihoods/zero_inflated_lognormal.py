@@ -36,13 +36,11 @@ class ZeroInflatedLogNormal(Scaled):
     per_feature = 2
     shared = ("base_logit", "center", "spread")
     base_logit: Tensor
-    center: Tensor
-    spread: Tensor
 
     def __init__(self, config: Config, data: DataSpec) -> None:
         super().__init__(config, data)
-        for name, value in zip(self.shared, _hits(data.train, data.features), strict=True):
-            self.register_buffer(name, value)
+        base_logit, self.center, self.spread = _hits(data.train, data.features)  # of log x of the hits alone
+        self.register_buffer("base_logit", base_logit)
 
     @property
     def inputs(self) -> int:
