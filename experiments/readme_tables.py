@@ -87,6 +87,32 @@ def speed(folder: Path, omitted: Sequence[str] = ()) -> str:
     return f"{listed}\n\n{' '.join(notes)}"
 
 
+def large_data(folder: Path) -> str:
+    """Peak memory and speed of training from a file that is larger than the memory that the process may use."""
+    found = json.loads((folder / "large_data.json").read_text())
+    limit = f"limit of {_three(found['limit_gib'])} GiB"
+    rows = []
+    for name, where in {"file, limited": f"on disk, {limit}", "memory, limited": f"in memory, {limit}"}.items():
+        error, peak = found[name]["error"], f"{_three(found[name]['peak_gib'])} GiB"
+        rows.append([where, peak if error is None else f"fails: `{error.partition(':')[0]}`"])
+    rows.append(["in memory, no limit", f"{_three(found['memory']['peak_gib'])} GiB"])
+    listed = table(("Images", "Peak memory of a run"), rows)
+    names = {
+        "file": "from the file in the page cache of the system",
+        "file, dropped": "from the file after it was dropped from there",
+    }
+    speeds = table(
+        ("Updates", "Speed relative to images in memory", "in CPU time"),
+        [
+            [where, *(_ms(found["speed"][f"speed_{clock}"][name]) for clock in ("wall", "cpu"))]
+            for name, where in names.items()
+        ],
+    )
+    notes = f"{found['what']}; the file has {_three(found['file_gib'])} GiB. {found['threads']} thread, "
+    notes += f"torch {found['torch']}, {found['date']}."
+    return f"{listed}\n\n{speeds}\n\nMedian, and in brackets the 10% and 90% quantiles of rounds. {notes}"
+
+
 def _name(stored: str) -> str:
     """Name of a program in the tables."""
     return stored.replace("a call", "per call")
@@ -131,8 +157,9 @@ def current(text: str) -> str:
 
 
 def current_speed(text: str) -> str:
-    """The page of all times, with the table of the committed files."""
-    return filled(text, {"speed": speed(ROOT / "benchmarks" / "results")}, "docs/development/speed.md")
+    """The page of all times, with the tables of the committed files."""
+    folder = ROOT / "benchmarks" / "results"
+    return filled(text, {"speed": speed(folder), "large data": large_data(folder)}, "docs/development/speed.md")
 
 
 def main(words: list[str]) -> Any:
