@@ -55,23 +55,23 @@ class NegativeBinomial(Scaled):
         """log(1 + x)."""
         return torch.log1p(x)
 
-    def logs(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
+    def _logs(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
         """log mu and log r, `(..., F)` each, float64: in float32, log G of a large r or x has no decimals."""
         log_mean, log_dispersion = self.columns(parameters.double())
         return (self.base_log_mean + log_mean).clamp(*LOG_MEANS), self.base_log_dispersion + log_dispersion
 
     def log_prob(self, x: Tensor, parameters: Tensor) -> Tensor:
-        log_mean, log_dispersion = self.logs(parameters)
+        log_mean, log_dispersion = self._logs(parameters)
         count, r = x.double()[:, None], log_dispersion.exp()
         ways = torch.lgamma(count + r) - torch.lgamma(r) - torch.lgamma(count + 1)
         odds = log_mean - log_dispersion
         return (ways + r * logsigmoid(-odds) + count * logsigmoid(odds)).sum(-1).to(parameters.dtype)
 
     def mean(self, parameters: Tensor) -> Tensor:
-        return self.logs(parameters)[0].exp().to(parameters.dtype)
+        return self._logs(parameters)[0].exp().to(parameters.dtype)
 
     def sample(self, parameters: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        log_mean, log_dispersion = self.logs(parameters)
+        log_mean, log_dispersion = self._logs(parameters)
         r = log_dispersion.exp().contiguous()
         rate = torch._standard_gamma(r, generator=generator) * torch.exp(log_mean - log_dispersion)
         return torch.poisson(rate, generator=generator).to(parameters.dtype)

@@ -85,7 +85,14 @@ class Scaled(Likelihood):
         return torch.cat([out, LIMIT * torch.tanh(free / LIMIT)], dim=-1)
 
     def columns(self, parameters: Tensor) -> tuple[Tensor, ...]:
-        """The parameters, each `(..., F)`; the log scale is the last one."""
+        """Split the parameters by their meaning.
+
+        Args:
+            parameters: Parameters, `(..., (per_feature + 1) F)`.
+
+        Returns:
+            Tensors `(..., F)`; the log scale is the last one.
+        """
         return parameters.split(self.features, dim=-1)
 
 
