@@ -209,7 +209,8 @@ def load_data(
     kind = LIKELIHOODS.get(config.likelihood)
     read = datasets.load if isinstance(data, str | os.PathLike) else datasets.as_dataset
     found = read(data, binarize=kind.binary)
-    if found.binarization == ("none" if kind.binary else "per-batch"):
+    # Data of a run are compared with the recorded ones, which says more.
+    if recorded is None and found.binarization == ("none" if kind.binary else "per-batch"):
         have, want = ("not binarized", "binary data") if kind.binary else ("binarized", "values as they are")
         raise DataError(
             f"the data set '{found.name}' is {have}; likelihood = {config.likelihood} needs {want}: make it by "

@@ -12,7 +12,7 @@ import pytest
 import torch
 from cli.command import Call, caller
 from gpu import needs_gpu
-from likelihoods.cases import CASES, ONE_HOT, Case
+from likelihoods.cases import CASES, GAUSSIAN, ONE_HOT, Case
 from training.runs import small
 
 import softspin
@@ -111,6 +111,17 @@ def test_the_command_line_rejects_bad_data_in_one_line(tmp_path: Path, call: Cal
     assert "the data set 'digits' is binarized" in run.err
     run = call("train", tmp_path / "run", "--data", tmp_path / "own.npy", "--set", "likelihood=gauss")
     assert "did you mean 'gaussian'?" in run.err
+
+
+def test_a_page_is_for_binary_pixels_and_data_in_memory_are_not_stored(tmp_path: Path, call: Call) -> None:
+    quiet: dict[str, Any] = {"progress": False, "pictures": False}
+    config, x = small(likelihood="gaussian", steps=2), GAUSSIAN.make(30, 3)
+    softspin.fit(config.replace(data="digits"), x, tmp_path / "run", **quiet)
+    np.save(tmp_path / "own.npy", x)
+    page = call("playground", tmp_path / "run", "--data", tmp_path / "own.npy", "--out", tmp_path / "page.html")
+    assert "likelihood = gaussian cannot be exported to a web page" in page.err
+    assert len(page.err.strip().splitlines()) == 1
+    assert "is not the one that" in call("evaluate", tmp_path / "run").err
 
 
 @needs_gpu
