@@ -41,6 +41,7 @@ COMMANDS = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:the gray levels of train are bytes")  # as users of such data see it
 @pytest.mark.parametrize("page", [page for page in PAGES if "```python" in page.read_text()], ids=lambda p: str(p.stem))
 def test_the_python_of_a_page_runs(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -204,9 +204,11 @@ def test_ctrl_c_saves_a_checkpoint_and_a_killed_worker_is_resumed(
 ) -> None:
     def interrupt() -> None:
         pid = pause_at_checkpoint(nodes.mark, tmp_path)
-        os.kill(os.getpid(), signal.SIGINT)
-        wait_until(lambda: unread_input(pid), "the worker was not asked to stop")
-        os.kill(pid, signal.SIGCONT)
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            wait_until(lambda: unread_input(pid), "the worker was not asked to stop")
+        finally:  # so that a failure ends the test
+            os.kill(pid, signal.SIGCONT)
 
     with meanwhile(interrupt), pytest.raises(KeyboardInterrupt):
         on_ray([cells[POWER]], tmp_path, nodes.address)

@@ -102,7 +102,8 @@ PARTS = [
     *(f"data.{name}" for name in names(DataRecord)),
     *(f"provenance.{name}" for name in names(Provenance)),
 ]
-OF_A_ROW = [*names(ResultRow, "provenance"), *(f"provenance.{name}" for name in names(Provenance))]
+ADDED_LATER = ("unit", "bits_per_dimension")
+OF_A_ROW = [*names(ResultRow, "provenance", *ADDED_LATER), *(f"provenance.{name}" for name in names(Provenance))]
 
 
 @pytest.mark.parametrize("name", [*PARTS, *(f"result.{name}" for name in OF_A_ROW)])
