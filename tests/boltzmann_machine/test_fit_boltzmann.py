@@ -158,6 +158,7 @@ def test_learning_reaches_the_maximum_likelihood(tmp_path: Path, sampler: str, c
     assert best - 2e-3 < found <= best + 1e-6
 
 
+@pytest.mark.slow
 def test_learning_of_an_rbm_approaches_the_entropy_of_the_data(tmp_path: Path) -> None:
     x = np.array([[0, 0, 0], [0, 1, 1], [1, 0, 1], [1, 1, 0]] * 10, dtype=np.uint8)  # parity: no pair depends
     options: dict[str, Any] = {"hidden": 6, "steps": 3000, "batch_size": 40, "chains": 200, "evaluate_every": 3000}

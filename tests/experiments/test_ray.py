@@ -210,8 +210,13 @@ def test_ctrl_c_saves_a_checkpoint_and_a_killed_worker_is_resumed(
         finally:  # so that a failure ends the test
             os.kill(pid, signal.SIGCONT)
 
-    with meanwhile(interrupt), pytest.raises(KeyboardInterrupt):
-        on_ray([cells[POWER]], tmp_path, nodes.address)
+    # Background jobs of a shell ignore it.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with meanwhile(interrupt), pytest.raises(KeyboardInterrupt):
+            on_ray([cells[POWER]], tmp_path, nodes.address)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert read_rows(tmp_path / "rows.jsonl") == []
     (manifest,) = tmp_path.rglob("last.json")
     step = checkpoint.load_meta(manifest.parent, "last")["step"]
