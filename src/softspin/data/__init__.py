@@ -5,6 +5,7 @@ from __future__ import annotations
 from softspin.data.arrays import as_dataset, from_arrays, from_mapping
 from softspin.data.builtin import bars_and_stripes
 from softspin.data.catalog import DEFAULT, available, is_path, load, register, same_version
+from softspin.data.condition_inputs import with_condition
 from softspin.data.dataset import Dataset, DataSpec, Labels
 from softspin.data.images import as_images
 from softspin.data.inputs import parse_shape
@@ -25,4 +26,5 @@ __all__ = [
     "parse_shape",
     "register",
     "same_version",
+    "with_condition",
 ]

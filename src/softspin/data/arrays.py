@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from softspin.data.condition_inputs import with_condition
 from softspin.data.dataset import Dataset, Labels
 from softspin.data.inputs import Images, as_array, as_labels, numbered
 from softspin.data.keys import PARTS, find_keys
@@ -101,7 +102,10 @@ def from_mapping(
     given = {part: as_array(key, arrays[key]) for part, key in keys.images.items()}
     for part, key in keys.labels.items():
         if part in given:
-            given[part] = Images(given[part].array, arrays[key])
+            given[part] = given[part]._replace(labels=arrays[key])
+    for part, key in keys.conditions.items():
+        if part in given:
+            given[part] = given[part]._replace(condition=arrays[key])
     return from_images(given, name=name, source=source, binarize=binarize)
 
 
@@ -181,7 +185,7 @@ def from_images(
         return torch.from_numpy(gray if stream is None else binarize_once(gray, stream))
 
     test = table("test")
-    return Dataset(
+    found_data = Dataset(
         name,
         table("train"),
         table("valid") if split else test,
@@ -192,6 +196,16 @@ def from_images(
         places=_places(arrays, rows) if split else None,
         labels=_labels(found, rows),
     )
+    conditions = {part: images.condition for part, images in given.items() if images.condition is not None}
+    if not conditions:
+        return found_data
+    if len(conditions) < len(given):
+        odd = next(part for part in given if part not in conditions)
+        raise DataError(f"{source}: {odd} has no condition, but {next(iter(conditions))} has one; give it for all")
+    if split:
+        return with_condition(found_data, conditions)
+    whole = np.concatenate([np.asarray(one) for one in conditions.values()])
+    return with_condition(found_data, dict.fromkeys(PARTS, whole))
 
 
 def _split(sizes: Mapping[str, int], split: bool) -> dict[str, _Rows]:

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
+from softspin.data.conditions import Conditions, ConditionTable
 from softspin.data.mapped import Table, pixel_sums, table_chunks
 from softspin.errors import ShapeError, SupportError
 
@@ -27,6 +28,8 @@ class DataSpec(NamedTuple):
     """Mean of every feature over the training set, `(features,)`, float32."""
     train: Table | None = None
     """Training data, from which a likelihood computes its constants; None when a model is loaded, which has them."""
+    condition: Tensor | ConditionTable | None = None
+    """Conditions of the training images, or the table of a model that is loaded; None for a model of p(x)."""
 
     @property
     def features(self) -> int:
@@ -101,6 +104,8 @@ class Dataset:
     """Index in the user's file of each image, in the order train, valid, test; None if the order is the same."""
     labels: Labels | None = None
     """Classes of the images, if they are known."""
+    condition: Conditions | None = None
+    """Conditions of the images, for a model of p(x | c)."""
 
     def __post_init__(self) -> None:
         if self.binarization not in get_args(Binarization):
@@ -119,11 +124,15 @@ class Dataset:
             if self.labels is not None and len(getattr(self.labels, part)) != len(table):
                 labels = len(getattr(self.labels, part))
                 raise ShapeError(f"{part} has {labels:,} labels for {len(table):,} images; give one for each")
+            if self.condition is not None and len(getattr(self.condition, part)) != len(table):
+                rows = len(getattr(self.condition, part))
+                raise ShapeError(f"{part} has {rows:,} conditions for {len(table):,} images; give one for each")
 
     def __repr__(self) -> str:
         sizes = "/".join(f"{len(part):,}" for part in (self.train, self.valid, self.test))
         shape = "x".join(map(str, self.shape))
-        return f"Dataset({self.name!r}, {sizes} images of {shape}, {self.binarization}, {self.source!r})"
+        given = "" if self.condition is None else "conditional, "
+        return f"Dataset({self.name!r}, {sizes} images of {shape}, {given}{self.binarization}, {self.source!r})"
 
     @property
     def pixels(self) -> int:
@@ -189,7 +198,8 @@ class Dataset:
     @property
     def spec(self) -> DataSpec:
         """Shape, mean and training data, for :func:`softspin.model.build`."""
-        return DataSpec(self.shape, self.pixel_mean(), self.train)
+        given = None if self.condition is None else self.condition.train
+        return DataSpec(self.shape, self.pixel_mean(), self.train, given)
 
     def with_shape(self, shape: tuple[int, ...]) -> Dataset:
         """The same images with another shape, such as (28, 28) for rows of 784 pixels.
@@ -232,6 +242,10 @@ class Dataset:
             for some in table_chunks(table):
                 rows = some.cpu().contiguous().numpy()
                 digest.update(rows.astype(rows.dtype.newbyteorder("<"), copy=False).data)  # the same on every platform
+        for given in self.condition or ():
+            rows = given.cpu().contiguous().numpy()
+            digest.update(f"condition {rows.dtype} {rows.shape}\n".encode())
+            digest.update(rows.astype(rows.dtype.newbyteorder("<"), copy=False).data)
         return digest.hexdigest()
 
 

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from softspin.data.inputs import Images, tensor_array
-from softspin.data.keys import find_keys, is_label
+from softspin.data.keys import find_keys, is_condition, is_label
 from softspin.data.limits import GIB, check_memory, check_zip
 from softspin.data.readers import UNREADABLE, one_line
 from softspin.errors import DataError
@@ -63,7 +63,8 @@ def _read_npz(path: Path, limit: float | None) -> dict[str, Images]:
         if not hasattr(archive, "files"):  # a .npy file with another ending
             return {"train": Images(np.array(archive))}
         keys = find_keys(archive.files, str(path))
-        names = {*keys.images.values(), *(keys.labels[part] for part in keys.labels if part in keys.images)}
+        others = [own[part] for own in (keys.labels, keys.conditions) for part in own if part in keys.images]
+        names = {*keys.images.values(), *others}
         check_zip(path, limit, names | {f"{name}.npy" for name in names})
         return _by_part({name: _member(path, archive, name) for name in names}, path)
 
@@ -108,7 +109,10 @@ def _read_torch(path: Path, limit: float | None) -> dict[str, Images]:
 
 
 def _read_csv(path: Path, limit: float | None) -> dict[str, Images]:
-    """One image per line. A first line of names is skipped; a column named label holds labels."""
+    """One image per line. A first line of names is skipped; a column named label holds labels.
+
+    Columns named condition, or condition_ and anything, hold numbers of the condition.
+    """
     check_memory(_TEXT_FACTOR * path.stat().st_size, str(path), limit)
     with path.open(encoding="utf-8-sig", newline="") as stream:
         first = stream.readline()
@@ -132,12 +136,14 @@ def _read_csv(path: Path, limit: float | None) -> dict[str, Images]:
     if labeled:
         labels = table[:, labeled[0]]
         labels = labels.astype(np.int64) if (labels == np.rint(labels)).all() else labels
-        table = np.delete(table, labeled, axis=1)
+    given = [number for number, name in enumerate(names) if header and is_condition(name)]
+    condition = table[:, given] if given else None
+    table = np.delete(table, [*labeled, *given], axis=1) if labeled or given else table
     # Text has no type: whole numbers up to 255 are bytes.
     whole = table.size and np.isfinite(table).all() and (table == np.rint(table)).all()
     if whole and table.min() >= 0 and 1 < table.max() <= 255:
         table = table.astype(np.uint8)
-    return {"train": Images(table, labels)}
+    return {"train": Images(table, labels, condition)}
 
 
 READERS: dict[str, Callable[[Path, float | None], dict[str, Images]]] = {
@@ -152,7 +158,7 @@ READERS: dict[str, Callable[[Path, float | None], dict[str, Images]]] = {
 def _by_part(arrays: Mapping[str, NDArray[Any]], path: Path) -> dict[str, Images]:
     keys = find_keys(arrays, str(path))
     return {
-        part: Images(arrays[name], arrays[keys.labels[part]] if part in keys.labels else None)
+        part: Images(arrays[name], *(arrays.get(own.get(part, "")) for own in (keys.labels, keys.conditions)))
         for part, name in keys.images.items()
     }
 

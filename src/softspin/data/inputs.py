@@ -20,10 +20,11 @@ _LABEL_KEYS = ("label", "labels", "y", "target", "fine_label")
 
 
 class Images(NamedTuple):
-    """Images `(N, ...)`, and their labels `(N, ...)` if there are any."""
+    """Images `(N, ...)`, and their labels and conditions `(N, ...)` if there are any."""
 
     array: NDArray[Any]
     labels: NDArray[Any] | None = None
+    condition: NDArray[Any] | None = None
 
 
 def as_array(part: str, values: Any) -> Images:

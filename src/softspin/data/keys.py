@@ -1,4 +1,4 @@
-"""Names of arrays in a file: which split each belongs to, and whether it holds images or labels."""
+"""Names of arrays in a file: which split each belongs to, and whether it holds images, labels or conditions."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ _SPLITS = {
 }  # fmt: skip
 _IMAGES = {"x", "image", "images", "img", "imgs", "data", "input", "inputs", "feature", "features"}
 _LABELS = {"y", "label", "labels", "target", "targets", "class", "classes"}
+_CONDITIONS = {"condition", "conditions"}
 
 
 class Keys(NamedTuple):
@@ -23,6 +24,7 @@ class Keys(NamedTuple):
 
     images: dict[str, str]
     labels: dict[str, str]
+    conditions: dict[str, str]
 
 
 def split_name(name: str) -> str | None:
@@ -43,22 +45,31 @@ def is_label(name: str) -> bool:
     return name.strip().lower() in _LABELS
 
 
+def is_condition(name: str) -> bool:
+    """Whether a name of a column stands for a condition.
+
+    >>> is_condition("Condition"), is_condition("condition_energy"), is_condition("energy")
+    (True, True, False)
+    """
+    return re.split(r"[^a-z0-9]+", name.strip().lower())[0] in _CONDITIONS
+
+
 def find_keys(names: Iterable[str], where: str) -> Keys:
     """Find the images and labels of each split among the names of arrays.
 
     Names such as `train`, `x_train`, `train_images` and `X_val` are images, `y_train` and `train_labels` are labels. A
     single array of any name, or one of images beside one of labels (`x`, `y`), is not split yet and counts as train.
-    Other arrays are ignored if there is `train`.
+    Other arrays are ignored if there is `train`. `condition` and `condition_train` are conditions of p(x | c).
 
     >>> find_keys(["x_train", "y_train", "x_test"], "a file")
-    Keys(images={'train': 'x_train', 'test': 'x_test'}, labels={'train': 'y_train'})
+    Keys(images={'train': 'x_train', 'test': 'x_test'}, labels={'train': 'y_train'}, conditions={})
 
     Args:
         names: Names of all arrays.
         where: Where they are, for messages.
 
     Returns:
-        Names of images and labels by split.
+        Names of images, labels and conditions by split.
 
     Raises:
         DataError: It is unclear which arrays are the images.
@@ -66,11 +77,15 @@ def find_keys(names: Iterable[str], where: str) -> Keys:
     names = list(names)
     images: dict[str, str] = {}
     labels: dict[str, str] = {}
+    conditions: dict[str, str] = {}
     without_split: list[str] = []
     for name in names:
         words = [word for word in re.split(r"[^a-z0-9]+", name.lower()) if word]
         splits = [_SPLITS[word] for word in words if word in _SPLITS]
         rest = {word for word in words if word not in _SPLITS}
+        if rest & _CONDITIONS and rest <= _CONDITIONS and len(splits) < 2:
+            conditions[splits[0] if splits else "train"] = name
+            continue
         kind = labels if rest & _LABELS else images
         if not splits and rest and rest <= _LABELS:
             without_split.append(name)
@@ -83,10 +98,10 @@ def find_keys(names: Iterable[str], where: str) -> Keys:
     if len(without_split) == 1:
         labels.setdefault("train", without_split[0])
     if "train" in images:
-        return Keys({part: images[part] for part in PARTS if part in images}, labels)
-    others = [name for name in names if name not in labels.values()]
+        return Keys({part: images[part] for part in PARTS if part in images}, labels, conditions)
+    others = [name for name in names if name not in {*labels.values(), *conditions.values()}]
     if len(others) == 1:
-        return Keys({"train": others[0]}, labels)
+        return Keys({"train": others[0]}, labels, conditions)
     held = ", ".join(names) or "nothing"
     raise DataError(
         f"{where} should hold one array, or arrays named train, valid, test (or x_train, train_images); it holds {held}"

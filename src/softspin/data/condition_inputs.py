@@ -1,0 +1,112 @@
+"""Conditions as people have them in Python, for the images of a data set or of a trained model."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from softspin.data.conditions import Conditions
+from softspin.data.dataset import Dataset
+from softspin.data.inputs import as_array
+from softspin.data.keys import PARTS
+from softspin.errors import DataError, ShapeError, SupportError
+
+
+def read_condition(values: Any, count: int | None = None, *, what: str = "the condition") -> Tensor:
+    """Conditions as a user gives them: a tensor, an array or a list with one row for each image.
+
+    Args:
+        values: Integers or booleans `(N,)` or `(N, 1)` are a class; floats `(N,)` or `(N, columns)` are numbers.
+        count: Number of images; None allows any.
+        what: Name in messages.
+
+    Returns:
+        Conditions `(N, columns)`, int64 or float32.
+
+    Raises:
+        ShapeError: There is not one row for each image, or several columns of integers.
+        SupportError: Values are neither integers nor finite floats.
+    """
+    array = as_array(what, values).array
+    if array.dtype.kind not in "buif":
+        raise SupportError(f"{what} must be integers (a class) or floats, not {array.dtype}; number the classes")
+    if array.ndim not in (1, 2) or not array.size or (count is not None and len(array) != count):
+        wanted = "one row for each image" if count is None else f"{count:,} rows, one for each image"
+        raise ShapeError(f"{what} has shape {array.shape}; it must have {wanted}")
+    rows = array.reshape(len(array), -1)
+    if rows.dtype.kind == "f":
+        wrong = ~np.isfinite(rows) | (np.abs(rows) > np.finfo(np.float32).max)
+        if wrong.any():
+            row, column = (int(at) for at in np.argwhere(wrong)[0])
+            raise SupportError(f"{what} is {rows[row, column]} in row {row}, column {column}; it must be finite")
+        return torch.from_numpy(rows.astype(np.float32))
+    if rows.shape[1] > 1:
+        raise ShapeError(
+            f"{what} has {rows.shape[1]} columns of integers; give one column for a class, or floats for numbers"
+        )
+    return torch.from_numpy(rows.astype(np.int64))
+
+
+def split_condition(given: Any, sizes: tuple[int, int, int], places: Tensor | None) -> Conditions:
+    """Conditions of the three splits of a data set.
+
+    Args:
+        given: Conditions of all images in the order of the user's file, or train, valid, test; or a mapping of those of
+            each part.
+        sizes: Numbers of training, validation and test images.
+        places: Index in the user's file of each image, in the order train, valid, test; None if the order is the same.
+
+    Returns:
+        The conditions.
+
+    Raises:
+        ShapeError: There is not one condition for each image.
+        SupportError: Values are neither integers nor finite floats, or the parts have different types.
+    """
+    if isinstance(given, Mapping):
+        parts = {part: read_condition(given[part], what=f"the condition of {part}") for part in PARTS if part in given}
+        if len({(one.dtype, one.shape[1]) for one in parts.values()}) > 1:
+            raise SupportError("the conditions of the splits differ in type or number of columns; convert them first")
+        if not parts:
+            raise ShapeError("the condition has none of the parts train, valid and test; name them so")
+        given = torch.cat(list(parts.values()))
+    rows = read_condition(given, sum(sizes))
+    train, valid, test = (rows if places is None else rows[places]).split(sizes)
+    return Conditions(train, valid, test)
+
+
+def with_condition(data: Dataset, condition: Any) -> Dataset:
+    """The same images with conditions, for a model of p(x | c).
+
+    >>> from softspin.data import load
+    >>> with_condition(load("bars-and-stripes-3x3"), torch.arange(42) % 2)
+    Dataset('bars-and-stripes-3x3', 14/14/14 images of 3x3, conditional, static, 'all 14 bars and stripes of 3 x 3')
+
+    Args:
+        data: A data set.
+        condition: One row for each image, in the order of the user's file, or train, valid, test: integers for a
+            class, floats for numbers; or a mapping with those of each part; or "labels" for the labels of the data set;
+            or None for none.
+
+    Returns:
+        The data set. Its fingerprint includes the conditions.
+
+    Raises:
+        DataError: There are no labels.
+        ShapeError: There is not one condition for each image.
+        SupportError: Values are neither integers nor finite floats.
+    """
+    if condition is None:
+        return dataclasses.replace(data, condition=None)
+    sizes, places = (len(data.train), len(data.valid), len(data.test)), data.places
+    if isinstance(condition, str):
+        if condition != "labels" or data.labels is None:
+            why = "has no labels" if condition == "labels" else f"has no condition '{condition}'"
+            raise DataError(f"the data set '{data.name}' {why}; give an array with one row for each image")
+        condition, places = torch.cat(data.labels[:3]), None
+    return dataclasses.replace(data, condition=split_condition(condition, sizes, places))
