@@ -8,6 +8,7 @@ from softspin.distributions.gaussian_integral import GaussianIntegralRelaxation,
 from softspin.distributions.on_graph import GraphBoltzmann
 from softspin.distributions.overlap import OverlapRelaxation
 from softspin.distributions.relaxation import Relaxation
+from softspin.distributions.rows import RowBoltzmann
 from softspin.distributions.smoothed_bernoulli import SmoothedBernoulli
 from softspin.distributions.visible import VisibleMarginal
 
@@ -20,6 +21,7 @@ __all__ = [
     "Moments",
     "OverlapRelaxation",
     "Relaxation",
+    "RowBoltzmann",
     "SmoothedBernoulli",
     "VisibleMarginal",
     "safe_beta",

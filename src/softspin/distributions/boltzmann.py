@@ -22,9 +22,10 @@ class Boltzmann(Enumerable):
 
         p(z) = e^(-E(z)) / Z,   E(z) = -a.z - z.W.z / 2.
 
-    States have shape `(*replicas, ..., D)`. There are two final classes: :class:`BipartiteBoltzmann` (an RBM, the
-    fast case) and :class:`GraphBoltzmann` (any symmetric coupling matrix). Code that uses a Boltzmann machine never
-    checks its class: every difference is a method or an attribute here.
+    States have shape `(*replicas, ..., D)`. There are three final classes: :class:`BipartiteBoltzmann` (an RBM, the
+    fast case), :class:`GraphBoltzmann` (any symmetric coupling matrix), and :class:`RowBoltzmann`, one of these with
+    other biases for each row of a batch. Code that uses a Boltzmann machine never checks its class: every difference is
+    a method or an attribute here.
 
     Args:
         bias: Biases a, `(*replicas, D)`.
@@ -219,6 +220,38 @@ class Boltzmann(Enumerable):
 
     # Derived methods ---------------------------------------------------------------------------------
 
+    @property
+    def shared(self) -> Boltzmann:
+        """The Boltzmann machine whose biases and couplings all rows of a batch share: itself, except for rows."""
+        return self
+
+    @property
+    def row_fields(self) -> Tensor | None:
+        """Fields that each row of a batch adds to the biases, `(*replicas, rows, D)`; None if all rows are equal."""
+        return None
+
+    def bias_of(self, ndim: int) -> Tensor:
+        """The biases, for products with states.
+
+        Args:
+            ndim: Number of dimensions of the states.
+
+        Returns:
+            Biases with so many dimensions, which broadcast to those of the states.
+        """
+        return align(self.bias, ndim)
+
+    def log_z_of(self, ndim: int) -> Tensor:
+        """log Z, for differences with energies. For rows with biases of their own, each has its log Z.
+
+        Args:
+            ndim: Number of dimensions of the energies.
+
+        Returns:
+            log Z with so many dimensions, which broadcast to those of the energies.
+        """
+        return align(self.log_z, ndim, event_dims=0)
+
     def field_pair(self, z: Tensor, fixed: Tensor) -> tuple[Tensor, Tensor]:
         """Compute :meth:`field` at two sets of states.
 
@@ -336,7 +369,7 @@ class Boltzmann(Enumerable):
                 "states of a Boltzmann machine must be 0 or 1; for relaxed values use log_prob of a relaxation"
             )
         minus_energy = -self.energy(z)
-        return minus_energy - align(self.log_z, minus_energy.ndim, event_dims=0)
+        return minus_energy - self.log_z_of(minus_energy.ndim)
 
     @property
     def log_z(self) -> Tensor:

@@ -73,7 +73,7 @@ class GaussianIntegralRelaxation(Relaxation):
     def log_unnormalized(self, bits: SoftBits) -> Tensor:
         zeta = bits.zeta
         beta = align(self.beta, zeta.ndim - 1, event_dims=0)[..., None]
-        bias = align(self.boltzmann.bias, zeta.ndim)
+        bias = self.boltzmann.bias_of(zeta.ndim)
         vertex = (zeta > 0.5).to(zeta.dtype)
         away = zeta - vertex
         field, field_at_vertex = self.boltzmann.field_pair(zeta, vertex)

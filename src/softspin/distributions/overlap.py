@@ -85,12 +85,27 @@ class OverlapRelaxation(Relaxation):
                 "relaxation needs smoothings that overlap"
             )
         odds, weight = bits.log_odds, self.boltzmann.couplings
-        if not (self.boltzmann.has_kernels and is_fused(odds, weight)):
+        if not (self.boltzmann.shared.has_kernels and is_fused(odds, weight)):
             return self.bound(bits, self.mean_field(bits))
+        if self.boltzmann.row_fields is not None:
+            return self._bound_of_rows(odds)
+        return self._fused_bound(odds)
+
+    def _fused_bound(self, odds: Tensor) -> Tensor:
+        """The bound by a kernel, with the biases that all rows share."""
+        weight = self.boltzmann.couplings
         n, m = weight.shape[-2:]
         bias, weight = self.boltzmann.bias.reshape(-1, n + m), weight.reshape(-1, n, m)
         value = mean_field_bound(odds.reshape(len(bias), -1, n + m), bias, weight, self.steps)
         return value.reshape(odds.shape[:-1])
+
+    def _bound_of_rows(self, odds: Tensor) -> Tensor:
+        """The same with fields f of rows, as additional log odds: b' = b + f in place of b.
+
+        The bound is relative to the base max(0, b), but with b' it is relative to max(0, b').
+        """
+        shifted = odds + self.boltzmann.bias_of(odds.ndim) - self.boltzmann.shared.bias_of(odds.ndim)
+        return self._fused_bound(shifted) + (positive_part(shifted) - positive_part(odds)).sum(-1)
 
     def bound(self, bits: SoftBits, logits: Tensor) -> Tensor:
         """Compute H(m) - E(m) + b.m + c - base for m = sigmoid(logits).

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from softspin.distributions.boltzmann import Boltzmann
 from softspin.distributions.checks import check_shape, check_soft_bits
-from softspin.numerics import align
 from softspin.smoothing import SoftBits
 
 
@@ -50,7 +49,7 @@ class Relaxation(ABC):
         bits = self.as_soft_bits(bits)
         check_shape("soft bits", bits.zeta, self.boltzmann)
         value = self.log_unnormalized(bits)
-        return value - align(self.boltzmann.log_z, value.ndim, event_dims=0)
+        return value - self.boltzmann.log_z_of(value.ndim)
 
     def as_soft_bits(self, bits: SoftBits) -> SoftBits:
         """Check that soft bits are such, and convert them to the type of the Boltzmann machine.

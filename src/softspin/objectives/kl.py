@@ -22,7 +22,7 @@ from torch import Tensor
 from softspin.distributions import Boltzmann, SmoothedBernoulli
 from softspin.distributions.checks import check_is_boltzmann
 from softspin.errors import ShapeError
-from softspin.numerics import align, binary_entropy, broadcast_shape, carry_gradient, replica_matmul
+from softspin.numerics import binary_entropy, broadcast_shape, carry_gradient, replica_matmul
 from softspin.smoothing import SoftBits
 
 
@@ -79,7 +79,7 @@ def discrete_kl(
             jump = ((1 - z) * torch.sigmoid(own) * field).detach()
             energy = carry_gradient(energy, energy - (jump * own).sum(-1))
     entropy = sum((binary_entropy(own).sum(-1) for own in logits), torch.zeros_like(energy))
-    return energy + align(boltzmann.log_z, energy.ndim, event_dims=0) - entropy
+    return energy + boltzmann.log_z_of(energy.ndim) - entropy
 
 
 def _aligned(logits: Sequence[Tensor], boltzmann: Boltzmann) -> list[Tensor]:
@@ -101,7 +101,7 @@ def _mean_energy(boltzmann: Boltzmann, logits: Sequence[Tensor], seen: Sequence[
     """Compute E[E(z)] by the formula above, and for each group the field of all later groups on it."""
     coupling = boltzmann.coupling
     q = torch.cat([torch.sigmoid(own) for own in logits], dim=-1)
-    energy = -(align(boltzmann.bias, q.ndim) * q).sum(-1)
+    energy = -(boltzmann.bias_of(q.ndim) * q).sum(-1)
     later_fields = []
     start = 0
     for evidence in seen:
