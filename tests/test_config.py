@@ -24,6 +24,8 @@ from softspin.structures import STRUCTURES
 # Values that differ from every default, one a field, so that a round trip that drops a field is seen.
 OTHER: dict[str, Any] = {
     "data": "mnist",
+    "condition": "labels",
+    "condition_values": 5,
     "method": "dvae++-power",
     "structure": "1-linear",
     "groups": 3,

@@ -33,6 +33,7 @@ LAYERS = [
     {"priors"},
     {"objectives"},
     {"methods"},
+    {"conditions"},
     {"model"},
     {"evaluation"},
     {"custom_nets"},
@@ -50,8 +51,8 @@ LAYERS = [
     {"__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-TYPES_ONLY = {("parts", "config")}
-"""Upward imports for type checkers only: a part is checked against a config, whose type it names."""
+TYPES_ONLY = {("parts", "config"), ("conditions", "model")}
+"""Upward imports for type checkers only: a part is checked against a config, a condition is given to a model."""
 
 
 def imports(tree: ast.AST, *, types: bool = True) -> set[str]:

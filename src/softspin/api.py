@@ -16,6 +16,7 @@ from softspin import data as datasets
 from softspin.config import Config
 from softspin.custom_nets import Encoder, with_nets
 from softspin.data import Dataset
+from softspin.data.condition_inputs import attach_condition, resolved_condition
 from softspin.data.mapped import table_chunks
 from softspin.deprecation import renamed_arguments
 from softspin.errors import ConfigError, DataError, RunError
@@ -57,6 +58,7 @@ def fit(
     minutes: float | None = None,
     init_from: str | os.PathLike[str] | None = None,
     shape: tuple[int, ...] | None = None,
+    condition: Any = None,
     encoder: Encoder | None = None,
     decoder: nn.Module | None = None,
     sampler: Sampler | None = None,
@@ -102,6 +104,9 @@ def fit(
         minutes: Stop after so many minutes, with a checkpoint, by an OutOfTimeError; `resume=True` continues.
         init_from: Run directory or shared model whose best parameters are the initial ones.
         shape: Shape of an image, for pictures; by default that of the data.
+        condition: Conditions c for a model of p(x | c), one row for each image in the order of the data: integers for a
+            class, floats for numbers; or a mapping with those of `train`, `valid` and `test`. `"labels"` uses the
+            labels of the data. By default the setting `condition`.
         encoder: Custom encoder networks, one for each group of latent bits. One group takes the module itself.
         decoder: Custom decoder network.
         sampler: Custom sampler of the negative phase, such as :class:`softspin.dwave.DimodSampler`. The config then
@@ -141,7 +146,9 @@ def fit(
         config = read_run(path).read_config() if resume else Config()
     config = with_sampler(check_config(config), sampler)
     recorded = read_run(path).data if resume else None
-    dataset = world().in_turn(functools.partial(load_data, config, data, recorded=recorded, shape=shape))
+    dataset = world().in_turn(functools.partial(load_data, config, data, recorded=recorded, shape=shape, condition=condition))
+    if isinstance(condition, str | os.PathLike):
+        config = config.replace(condition=resolved_condition(condition))
     if isinstance(data, str | os.PathLike):
         # An absolute path, so that the run can be resumed from any directory.
         name = Path(data).expanduser().resolve() if datasets.is_path(data) else data
@@ -192,6 +199,7 @@ def load_data(
     *,
     recorded: DataRecord | None = None,
     shape: tuple[int, ...] | None = None,
+    condition: Any = None,
 ) -> Dataset:
     """Load the data of a run.
 
@@ -201,6 +209,7 @@ def load_data(
         recorded: The data that an existing run was made with. If they are an earlier version of the data set, that
             version is loaded, with a warning. The images get the recorded shape.
         shape: Shape of an image, if it is not that of the array.
+        condition: Conditions, see :func:`fit`; by default the setting `condition`.
 
     Returns:
         The data set.
@@ -209,6 +218,8 @@ def load_data(
     kind = LIKELIHOODS.get(config.likelihood)
     read = datasets.load if isinstance(data, str | os.PathLike) else datasets.as_dataset
     found = read(data, binarize=kind.binary)
+    condition = config.condition if condition is None else condition
+    found = attach_condition(found, condition)
     # Data of a run are compared with the recorded ones, which says more.
     if recorded is None and found.binarization == ("none" if kind.binary else "per-batch"):
         have, want = ("not binarized", "binary data") if kind.binary else ("binarized", "values as they are")

@@ -118,12 +118,19 @@ def _replaced(model: DiscreteVAE, encoder: list[nn.Module] | None, decoder: nn.M
     """The model with other networks, each checked by a forward pass."""
     nets = list(model.encoder) if encoder is None else encoder
     own = DiscreteVAE(
-        nets, decoder or model.decoder, model.prior_parameters, model.method, model.likelihood, model.mean
+        nets,
+        decoder or model.decoder,
+        model.prior_parameters,
+        model.method,
+        model.likelihood,
+        model.mean,
+        model.condition,
     )
-    outputs, features = own.bits_per_group * own.method.outputs_per_bit, own.likelihood.inputs
+    given = 0 if own.condition is None else own.condition.columns
+    outputs, features = own.bits_per_group * own.method.outputs_per_bit, own.likelihood.inputs + given
     with evaluating(own):
         for group, net in enumerate(own.encoder if encoder is not None else ()):
             check_net(f"the encoder of group {group + 1}", net, features + group * own.bits_per_group, outputs)
         if decoder is not None:
-            check_net("the decoder", own.decoder, own.units, own.likelihood.outputs)
+            check_net("the decoder", own.decoder, own.units + given, own.likelihood.outputs)
     return own

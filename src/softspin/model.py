@@ -12,7 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
+from softspin.conditions import Condition, Given
 from softspin.config import Config
+from softspin.data.conditions import ConditionTable, make_table
 from softspin.data.dataset import DataSpec
 from softspin.deprecation import renamed_attribute
 from softspin.distributions import Boltzmann
@@ -33,6 +35,9 @@ class DiscreteVAE(nn.Module):
     bit as the method needs, the logits first. The decoder takes all bits. An ordinary module that maps rows of features
     is wrapped in :class:`softspin.nets.CustomNet`.
 
+    In a conditional model, nets also take the encoded condition `(R, 1, batch, C)`: an encoder net after the data, the
+    decoder before the bits.
+
     Args:
         encoder: One net per group.
         decoder: Net from all bits to the outputs of the likelihood.
@@ -40,6 +45,7 @@ class DiscreteVAE(nn.Module):
         method: Training method.
         likelihood: Distribution of the data given the outputs of the decoder.
         mean: Mean of the training data, `(features,)`.
+        condition: Condition of a model of p(x | c).
 
     Raises:
         ShapeError: The units do not divide into the groups, or beta is not one number per replica.
@@ -56,6 +62,7 @@ class DiscreteVAE(nn.Module):
         method: Method,
         likelihood: Likelihood,
         mean: Tensor,
+        condition: Condition | None = None,
     ) -> None:
         super().__init__()
         self.method = method  # first, because the order of the parameters is that of Adam's state in checkpoints
@@ -64,6 +71,7 @@ class DiscreteVAE(nn.Module):
         self.prior_parameters = prior
         self.likelihood = likelihood
         self.register_buffer("mean", mean)
+        self.condition = condition
         self.replicas, self.units = prior.bias.shape
         if self.units % len(self.encoder):
             raise ShapeError(f"{self.units} units do not divide into {len(self.encoder)} groups of equal size")
@@ -95,7 +103,31 @@ class DiscreteVAE(nn.Module):
         boltzmann: Boltzmann = self.prior_parameters(log_z, validate=validate)
         return boltzmann
 
-    def encode_groups(self, x: Tensor, noise: Tensor, draw: Callable[[int, Tensor, Tensor], Tensor]) -> None:
+    def given(self, condition: Tensor | None) -> DiscreteVAE | Given:
+        """The model with the conditions of a batch of images.
+
+        Args:
+            condition: Encoded conditions, `(R, batch, C)`; None for an unconditional model.
+
+        Returns:
+            An object with the methods of an unconditional model.
+        """
+        return self if condition is None else Given(self, condition)
+
+    def _condition_input(self, condition: Tensor | None) -> list[Tensor]:
+        """The condition as an input of a net: one tensor, or none for an unconditional model."""
+        if (condition is None) != (self.condition is None):
+            has, give = ("no ", "without") if self.condition is None else ("a ", "with")
+            raise ShapeError(f"this model has {has}condition; call it {give} one")
+        return [] if condition is None else [condition[:, None]]
+
+    def encode_groups(
+        self,
+        x: Tensor,
+        noise: Tensor,
+        draw: Callable[[int, Tensor, Tensor], Tensor],
+        condition: Tensor | None = None,
+    ) -> None:
         """Run the encoder group by group.
 
         Args:
@@ -103,16 +135,18 @@ class DiscreteVAE(nn.Module):
             noise: Uniforms, `(R, ..., D)`.
             draw: Called as `draw(group, out, noise)` with the net's output and the noise of this group. It returns the
                 bits of the group, `(R, K, batch, bits)`.
+            condition: Encoded conditions, `(R, batch, C)`, of a conditional model.
 
         Raises:
             ShapeError: A net has a wrong number of outputs.
         """
         inputs = self.likelihood.encoder_input(x, self.mean)[:, None]
+        given = self._condition_input(condition)
         seen: list[Tensor] = []
         for group, net in enumerate(self.encoder):
             own = noise[..., group * self.bits_per_group : (group + 1) * self.bits_per_group]
             before = [torch.cat(seen, dim=-1)] if seen else []
-            out = net(inputs, *before)
+            out = net(inputs, *given, *before)
             if out.shape[-1] != self.bits_per_group * self.method.outputs_per_bit:
                 raise ShapeError(
                     f"the encoder net of group {group + 1} has {out.shape[-1]} outputs; it needs "
@@ -120,31 +154,35 @@ class DiscreteVAE(nn.Module):
                 )
             seen.append(draw(group, out, own))
 
-    def sample_posterior(self, x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    def sample_posterior(self, x: Tensor, noise: Tensor, condition: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Sample bits z ~ q(z|x).
 
         Args:
             x: Data, `(R, batch, features)`.
             noise: Uniforms, `(R, K, batch, D)`.
+            condition: Encoded conditions, `(R, batch, C)`, of a conditional model.
 
         Returns:
             Bits `(R, K, batch, D)` and log q(z|x) `(R, K, batch)`.
         """
-        return self._posterior(x, noise, lambda logits, own: (own < torch.sigmoid(logits)).to(logits.dtype))
+        return self._posterior(x, noise, condition, lambda logits, own: (own < torch.sigmoid(logits)).to(logits.dtype))
 
-    def posterior_log_prob(self, x: Tensor, z: Tensor) -> Tensor:
+    def posterior_log_prob(self, x: Tensor, z: Tensor, condition: Tensor | None = None) -> Tensor:
         """log q(z|x) of given bits.
 
         Args:
             x: Data, `(R, batch, features)`.
             z: Bits, `(R, K, batch, D)`.
+            condition: Encoded conditions, `(R, batch, C)`, of a conditional model.
 
         Returns:
             log q(z|x), `(R, K, batch)`.
         """
-        return self._posterior(x, z, lambda logits, own: own.to(logits.dtype))[1]
+        return self._posterior(x, z, condition, lambda logits, own: own.to(logits.dtype))[1]
 
-    def _posterior(self, x: Tensor, noise: Tensor, choose: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+    def _posterior(
+        self, x: Tensor, noise: Tensor, condition: Tensor | None, choose: Callable[[Tensor, Tensor], Tensor]
+    ) -> tuple[Tensor, Tensor]:
         """Bits by `choose(logits, noise of the group)`, `(R, K, batch, D)`, and their log q(z|x) `(R, K, batch)`."""
         chosen: list[Tensor] = []
         log_q: list[Tensor] = []
@@ -156,14 +194,15 @@ class DiscreteVAE(nn.Module):
             log_q.append(logsigmoid(torch.where(z > 0, logits, -logits)).sum(-1))
             return z
 
-        self.encode_groups(x, noise[:, None], draw)
+        self.encode_groups(x, noise[:, None], draw, condition)
         return torch.cat(chosen, dim=-1), torch.stack(log_q).sum(0)
 
-    def decode(self, bits: Tensor) -> Tensor:
+    def decode(self, bits: Tensor, condition: Tensor | None = None) -> Tensor:
         """Run the decoder.
 
         Args:
             bits: Bits or soft bits, `(R, K, batch, D)`.
+            condition: Encoded conditions, `(R, batch, C)`, of a conditional model.
 
         Returns:
             Parameters of the likelihood, `(R, K, batch, outputs)`.
@@ -171,7 +210,7 @@ class DiscreteVAE(nn.Module):
         Raises:
             ShapeError: The decoder has a wrong number of outputs.
         """
-        out: Tensor = self.decoder(bits)
+        out: Tensor = self.decoder(*self._condition_input(condition), bits)
         self._check_outputs(out.shape[-1])
         return self.likelihood.parameters_of(out)
 
@@ -191,12 +230,13 @@ class DiscreteVAE(nn.Module):
         """
         return self.likelihood.log_prob(x, parameters)
 
-    def reconstruction(self, x: Tensor, bits: Tensor) -> Tensor:
+    def reconstruction(self, x: Tensor, bits: Tensor, condition: Tensor | None = None) -> Tensor:
         """log p(x|z), the same as `log_likelihood(x, decode(bits))`, but without storing the parameters on a GPU.
 
         Args:
             x: Data, `(R, batch, features)`.
             bits: Bits or soft bits, `(R, K, batch, D)`.
+            condition: Encoded conditions, `(R, batch, C)`, of a conditional model.
 
         Returns:
             log p(x|z), `(R, K, batch)`.
@@ -204,9 +244,9 @@ class DiscreteVAE(nn.Module):
         Raises:
             ShapeError: The decoder has a wrong number of outputs.
         """
-        split = self.decoder.split_last(bits)
+        split = self.decoder.split_last(*self._condition_input(condition), bits)
         if split is None:
-            return self.log_likelihood(x, self.decode(bits))
+            return self.log_likelihood(x, self.decode(bits, condition))
         hidden, layer = split
         self._check_outputs(layer.weight.shape[-1])
         return self.likelihood.log_prob_of_layer(x, hidden, layer)
@@ -232,7 +272,8 @@ class DiscreteVAE(nn.Module):
         Returns:
             Whether its first dimension is that of the replicas.
         """
-        return name not in ("mean", *(f"likelihood.{own}" for own in self.likelihood.shared))
+        shared = [f"likelihood.{own}" for own in self.likelihood.shared]
+        return name not in ("mean", *shared, *(f"condition.{own}" for own in ConditionTable._fields))
 
 
 def build(config: Config, data: DataSpec) -> DiscreteVAE:
@@ -251,13 +292,19 @@ def build(config: Config, data: DataSpec) -> DiscreteVAE:
     method: type[Method] = METHODS.get(config.method)
     net: type[Net] = NETS.get(config.net)
     outputs = shape.bits_per_group * method.outputs_per_bit
+    condition = None
+    if data.condition is not None:
+        raw = data.condition
+        table = raw if isinstance(raw, ConditionTable) else make_table(raw, config.condition_values)
+        condition = Condition(table, len(config.replicas), shape.units)
+    given = () if condition is None else (condition.columns,)
     encoder = []
     for group in range(shape.groups):
-        inputs = (likelihood.inputs, *([group * shape.bits_per_group] if group else []))
+        inputs = (likelihood.inputs, *given, *([group * shape.bits_per_group] if group else []))
         encoder.append(net.build(config, NetSpec("encoder", group, inputs, outputs, data), generators))
-    decoder = net.build(config, NetSpec("decoder", 0, (shape.units,), likelihood.outputs, data), generators)
+    decoder = net.build(config, NetSpec("decoder", 0, (*given, shape.units), likelihood.outputs, data), generators)
     prior: Prior = PRIORS.get(config.prior or "rbm").build(config)
-    return DiscreteVAE(encoder, decoder, prior, method(config, generators), likelihood, data.mean)
+    return DiscreteVAE(encoder, decoder, prior, method(config, generators), likelihood, data.mean, condition)
 
 
 def restore(config: Config, tensors: Mapping[str, Tensor], shape: tuple[int, ...] | None = None) -> DiscreteVAE:
@@ -310,12 +357,32 @@ def build_empty(
         raise ShapeError("tensor 'mean' is missing or has a wrong shape; it needs one number for each pixel")
     try:
         with torch.device("meta"):
-            return build(config, DataSpec(shape or (len(mean),), mean.detach().cpu()))
+            spec = DataSpec(shape or (len(mean),), mean.detach().cpu(), condition=_stored_table(tensors))
+            return build(config, spec)
     except RuntimeError as error:  # such as sizes whose product is beyond 64 bits
         what = str(error).strip().splitlines()[0]
         raise ShapeError(
             f"a model of {groups} groups of {config.shape.bits_per_group} bits cannot be built: {what}"
         ) from None
+
+
+def _stored_table(tensors: Mapping[str, Tensor]) -> ConditionTable | None:
+    """The condition of a stored model, if it has one; its tensors may be untrusted."""
+    values = tensors.get("condition.values")
+    if values is None:
+        return None
+    found = {name: tensors.get(f"condition.{name}") for name in ConditionTable._fields}
+    kind = ("classes",) if found["classes"] is not None else ("center", "scale", "limits")
+    shapes = {"values": (len(values) if values.ndim == 2 else 0, values.shape[-1] if values.ndim else 0)}
+    shapes |= {name: (shapes["values"][1],) if name != "limits" else (2, shapes["values"][1]) for name in kind}
+    for name, shape in shapes.items():
+        tensor, dtype = found[name], torch.int64 if name == "classes" else torch.float32
+        if tensor is None or tuple(tensor.shape) != shape or not tensor.numel() or tensor.dtype != dtype:
+            raise ShapeError(f"tensor 'condition.{name}' is missing, or has a wrong shape or type")
+    if found["scale"] is not None and not bool((found["scale"] > 0).all()):
+        raise ShapeError("tensor 'condition.scale' is not positive")
+    own = {name: None if tensor is None else tensor.detach().cpu() for name, tensor in found.items()}
+    return ConditionTable(**own)  # type: ignore[arg-type]
 
 
 def fill(model: DiscreteVAE, config: Config, tensors: Mapping[str, Tensor]) -> None:

@@ -51,6 +51,8 @@ class DataRecord:
     source: str
     fingerprint: str
     """SHA-256 of the images, which identifies the data."""
+    condition: str | None = field(default=None, metadata={"later": True})
+    """What the condition of the images is; None if there is none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +119,10 @@ class ResultRow(Record):
     """Unit of the NLL, which says so if it is that of a density; None is nats of binary pixels."""
     bits_per_dimension: float | None = field(default=None, metadata={"later": True})
     """The NLL in bits, divided by the number of features; only for 8-bit images."""
+    condition: str | None = field(default=None, metadata={"later": True})
+    """What the NLL is conditioned on, and whether the prior uses binned values of it; None if it is that of p(x)."""
+    log_z_of_values: Mapping[str, Any] | None = field(default=None, metadata={"later": True})
+    """log Z(c) with its limits for each value of the condition that occurs; `log_z` is the mean over images."""
 
     source: str | None = None
     """Source of the data."""

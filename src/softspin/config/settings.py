@@ -42,6 +42,19 @@ class Settings:
         in_grid="choose cells with --only",
         option="digits",
     )
+    condition: Filled = setting(
+        "auto",
+        "Train a model of p(x | c): auto uses the conditions c that the data come with, labels the labels of the data,"
+        " a .npy, .npz or .csv file one row for each data point, and none no condition.",
+        section="data",
+        neutral=True,  # the conditions themselves are part of the data's fingerprint
+        option="that of the data",
+    )
+    condition_values: Count = setting(
+        32,
+        "Let the prior distinguish at most this many values of the condition; more numbers are binned for the prior.",
+        section="data",
+    )
 
     method: str = setting(
         "dvae#-power",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -110,3 +112,54 @@ def with_condition(data: Dataset, condition: Any) -> Dataset:
             raise DataError(f"the data set '{data.name}' {why}; give an array with one row for each image")
         condition, places = torch.cat(data.labels[:3]), None
     return dataclasses.replace(data, condition=split_condition(condition, sizes, places))
+
+
+def attach_condition(data: Dataset, condition: Any) -> Dataset:
+    """The data set with the conditions of the setting `condition`, or with given ones.
+
+    Args:
+        data: A data set.
+        condition: "auto" for those that the data have, "none", "labels", the path of a file with one row for each
+            image, or what :func:`with_condition` takes.
+
+    Returns:
+        The data set.
+
+    Raises:
+        DataError: The file cannot be read, or there are no labels.
+        ShapeError: There is not one condition for each image.
+        SupportError: Values are neither integers nor finite floats.
+    """
+    if not isinstance(condition, str | os.PathLike):
+        return with_condition(data, condition)
+    name = os.fspath(condition)
+    if name == "auto":
+        return data
+    if name == "none":
+        return with_condition(data, None)
+    return with_condition(data, "labels" if name == "labels" else read_condition_file(Path(name).expanduser()))
+
+
+def resolved_condition(condition: str | os.PathLike[str]) -> str:
+    """The setting `condition` of a run: a path is absolute, so that the run can be resumed from any directory."""
+    name = os.fspath(condition)
+    return name if name in ("auto", "none", "labels") else os.fspath(Path(name).expanduser().resolve())
+
+
+def read_condition_file(path: Path) -> Any:
+    """Read conditions: a .npy, .npz or .pt file with one array, or one for each part, or a .csv file of numbers.
+
+    Args:
+        path: The file.
+
+    Returns:
+        An array, or arrays by part.
+
+    Raises:
+        DataError: The file cannot be read.
+    """
+    from softspin.data.formats import read_file  # reads data sets, which have conditions
+
+    given = {part: images.condition if images.condition is not None else images.array for part, images in
+             read_file(path).items()}  # fmt: skip
+    return given["train"] if len(given) == 1 else given

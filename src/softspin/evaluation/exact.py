@@ -9,7 +9,8 @@ from torch import Tensor
 
 from softspin.data.mapped import Table
 from softspin.errors import TooLargeError
-from softspin.evaluation.running import MeanNLL, Running, check_images, evaluating, image_batches
+from softspin.evaluation.importance import log_joint_given
+from softspin.evaluation.running import MeanNLL, Running, check_condition, check_images, evaluating, image_batches
 from softspin.model import DiscreteVAE
 from softspin.numerics import all_states
 
@@ -17,12 +18,19 @@ LARGEST = 20
 """Largest number of bits. Each state is decoded once, so every further bit doubles the time."""
 
 
-def exact_nll(model: DiscreteVAE, images: Table, *, progress: Callable[[int, int], None] | None = None) -> MeanNLL:
+def exact_nll(
+    model: DiscreteVAE,
+    images: Table,
+    *,
+    condition: Tensor | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> MeanNLL:
     """Exact -log p(x), averaged over binary images.
 
     Args:
         model: Model with at most 20 latent bits.
         images: Binary images, `(N, pixels)`.
+        condition: Encoded conditions, `(N, C)`, of a conditional model.
         progress: Called with the number of latent states that are done, and their total number.
 
     Returns:
@@ -32,7 +40,7 @@ def exact_nll(model: DiscreteVAE, images: Table, *, progress: Callable[[int, int
         TooLargeError: The model has more latent bits.
     """
     seen = Running()
-    seen.add(-exact_log_likelihood(model, images, progress=progress))
+    seen.add(-exact_log_likelihood(model, images, condition=condition, progress=progress))
     return MeanNLL(seen.mean, seen.standard_error)
 
 
@@ -40,6 +48,7 @@ def exact_log_likelihood(
     model: DiscreteVAE,
     images: Table,
     *,
+    condition: Tensor | None = None,
     image_batch: int = 1024,
     state_chunk: int = 1024,
     progress: Callable[[int, int], None] | None = None,
@@ -51,6 +60,7 @@ def exact_log_likelihood(
     Args:
         model: Model with at most 20 latent bits.
         images: Binary images, `(N, pixels)`.
+        condition: Encoded conditions, `(N, C)`, of a conditional model.
         image_batch: Number of images at a time.
         state_chunk: Number of latent states at a time.
         progress: Called with the number of latent states that are done, and their total number.
@@ -66,6 +76,8 @@ def exact_log_likelihood(
             f"an exact likelihood over {model.units} bits is too expensive (at most {LARGEST}); use evaluate"
         )
     check_images(images, len(model.mean))
+    if model.condition is not None:
+        return _given(model, images, check_condition(model, condition, len(images)), progress)
     total = torch.full((model.replicas, len(images)), -torch.inf, dtype=torch.float64, device=model.mean.device)
     done = 0
     with evaluating(model):
@@ -85,3 +97,22 @@ def exact_log_likelihood(
             if progress is not None:
                 progress(done, 2**model.units)
     return total
+
+
+def _given(
+    model: DiscreteVAE, images: Table, condition: Tensor, progress: Callable[[int, int], None] | None
+) -> Tensor:
+    """Exact log p(x | c) of a conditional model, whose decoder is run for every pair of an image and a state."""
+    states = torch.cat(list(all_states(model.units, 1024, model.mean.device))).expand(model.replicas, -1, -1)
+    parts = []
+    with evaluating(model):
+        assert model.condition is not None
+        every = model.condition.spread(model.prior(validate=False))
+        precise = every.with_parameters(every.bias.double(), every.couplings.double())
+        log_z = precise.exact_log_z().reshape(model.replicas, -1)
+        for start, x in image_batches(images, 64, model.mean, model.likelihood.check_data):
+            given = condition[start : start + len(x)]
+            parts.append(log_joint_given(model, x, given, states) - log_z[:, model.condition.nearest(given)])
+            if progress is not None:
+                progress(2**model.units * (start + len(x)) // len(images), 2**model.units)
+    return torch.cat(parts, dim=1)

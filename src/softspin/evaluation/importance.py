@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from softspin.data.mapped import Table
-from softspin.distributions import Boltzmann
+from softspin.distributions import Boltzmann, RowBoltzmann
 from softspin.evaluation.draws import replica_keys, uniforms
 from softspin.evaluation.running import evaluating
 from softspin.model import DiscreteVAE
 from softspin.random import KeyDomain
-from softspin.samplers.bounds import distinct
+from softspin.samplers.bounds import distinct, precise
 from softspin.samplers.primitives import replica_rng_states, split_replicas, sweep
 
 PARETO_K = 0.7
@@ -28,6 +28,8 @@ ROUNDING = 1e-9
 """Relative differences of weights up to this are no tail."""
 STATES = 1024
 """Largest number of codes of images whose states are tried for all other images."""
+NUMBERS = 1 << 22
+"""Numbers of one tensor at a time, where every image is paired with every state."""
 SWEEPS = 20
 """Gibbs sweeps of the prior from the codes, for states that no image is encoded as."""
 
@@ -75,7 +77,9 @@ def pareto_k(tail: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def codes(model: DiscreteVAE, images: Table, seed: int = 0, count: int = STATES) -> Tensor:
+def codes(
+    model: DiscreteVAE, images: Table, seed: int = 0, count: int = STATES, condition: Tensor | None = None
+) -> Tensor:
     """Encode some of the images, evenly spaced: one draw of q(z|x) each.
 
     Args:
@@ -83,32 +87,42 @@ def codes(model: DiscreteVAE, images: Table, seed: int = 0, count: int = STATES)
         images: Images, `(N, pixels)`.
         seed: Seed of the random numbers.
         count: Largest number of images.
+        condition: Encoded conditions, `(N, C)`, of a conditional model.
 
     Returns:
         Bits, `(R, at most count, D)`.
     """
-    some = images[:: max(1, math.ceil(len(images) / count))].to(model.mean)
+    step = max(1, math.ceil(len(images) / count))
+    some = images[::step].to(model.mean)
+    given = None if condition is None else condition[::step].to(some).expand(model.replicas, -1, -1)
     keys = replica_keys(seed, model.replicas, model.mean.device)
     index = torch.arange(len(some), device=keys.device)
     noise = uniforms(keys, index, index[:1], model.units)
     with evaluating(model):
-        z, _ = model.sample_posterior(some.expand(model.replicas, *some.shape), noise)
+        z, _ = model.sample_posterior(some.expand(model.replicas, *some.shape), noise, given)
     return z[:, 0]
 
 
 @torch.no_grad()
-def likely_states(model: DiscreteVAE, images: Sequence[Table], seed: int = 0) -> Tensor:
+def likely_states(
+    model: DiscreteVAE, images: Sequence[Table], seed: int = 0, conditions: Sequence[Tensor] | None = None
+) -> Tensor:
     """States that images are encoded as, and states of the prior's chains that start there.
 
     Args:
         model: Trained model.
         images: Sets of images, `(N, pixels)` each.
         seed: Seed of the random numbers.
+        conditions: Encoded conditions of each set, `(N, C)`, of a conditional model. There are then no chains.
 
     Returns:
         Bits, `(R, M, D)`, with repetitions.
     """
-    found = torch.cat([codes(model, one, seed, STATES // len(images)) for one in images], dim=1)
+    given = [None] * len(images) if conditions is None else conditions
+    count = STATES // len(images)
+    found = torch.cat([codes(model, one, seed, count, c) for one, c in zip(images, given, strict=True)], dim=1)
+    if model.condition is not None:
+        return found
     moved = []
     for boltzmann, z in zip(split_replicas(model.prior(validate=False)), found, strict=True):
         # One replica after another, so that none depends on the others.
@@ -116,7 +130,9 @@ def likely_states(model: DiscreteVAE, images: Sequence[Table], seed: int = 0) ->
     return torch.cat([found, torch.stack(moved)], dim=1)
 
 
-def log_joint_of_states(model: DiscreteVAE, boltzmann: Boltzmann, x: Tensor, states: Tensor) -> Tensor:
+def log_joint_of_states(
+    model: DiscreteVAE, boltzmann: Boltzmann, x: Tensor, states: Tensor, condition: Tensor | None = None
+) -> Tensor:
     """log of the sum of p(x|z) e^(-E(z)) over distinct states: log p(x) + log Z is at least this.
 
     Args:
@@ -124,15 +140,48 @@ def log_joint_of_states(model: DiscreteVAE, boltzmann: Boltzmann, x: Tensor, sta
         boltzmann: Its prior.
         x: Images, `(batch, pixels)`.
         states: States, `(R, M, D)`. Repeated ones count once.
+        condition: Encoded conditions, `(batch, C)`, of a conditional model.
 
     Returns:
         The bound, `(R, batch)`, float64.
     """
     total = torch.full((model.replicas, len(x)), -torch.inf, dtype=torch.float64, device=x.device)
+    if condition is not None:
+        return log_joint_given(model, x, condition, states, distinct(states))
     own = -boltzmann.energy(states).to(torch.float64)
     own = own.masked_fill(~distinct(states), -torch.inf)
     for z, weight in zip(states.split(256, 1), own.split(256, 1), strict=True):
         parameters = model.decode(z[:, None])[:, 0].to(torch.float64)
         log_joint = model.likelihood.log_prob_pairs(x.to(torch.float64), parameters) + weight[:, None]
         total = torch.logaddexp(total, log_joint.logsumexp(-1))
+    return total
+
+
+def log_joint_given(
+    model: DiscreteVAE, x: Tensor, condition: Tensor, states: Tensor, counts: Tensor | None = None
+) -> Tensor:
+    """log of the sum of p(x | z, c) e^(-E(z | c)) over states, of a conditional model.
+
+    Args:
+        model: Conditional model, in evaluation mode.
+        x: Images, `(batch, pixels)`.
+        condition: Encoded conditions, `(batch, C)`.
+        states: States, `(R, M, D)`.
+        counts: Which states count, `(R, M)`; by default all.
+
+    Returns:
+        The log of the sum, `(R, batch)`, float64.
+    """
+    given = model.given(condition.to(model.mean).expand(model.replicas, -1, -1))
+    rows = given.prior(validate=False)
+    assert rows.row_fields is not None
+    prior = RowBoltzmann(precise(rows.shared), rows.row_fields.double())
+    data = x.to(model.mean).expand(model.replicas, -1, -1)
+    total = torch.full(data.shape[:2], -torch.inf, dtype=torch.float64, device=x.device)
+    counts = torch.ones(states.shape[:2], dtype=torch.bool, device=states.device) if counts is None else counts
+    size = max(1, NUMBERS // (model.replicas * len(x) * max(model.likelihood.outputs, model.units)))
+    for some, used in zip(states.split(size, 1), counts.split(size, 1), strict=True):
+        z = some[:, :, None].to(model.mean).expand(-1, -1, len(x), -1)
+        log_joint = given.log_likelihood(data, given.decode(z)).double() - prior.energy(z.double())
+        total = torch.logaddexp(total, log_joint.masked_fill(~used[..., None], -torch.inf).logsumexp(1))
     return total

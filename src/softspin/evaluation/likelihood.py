@@ -16,12 +16,14 @@ import torch
 from torch import Tensor
 
 from softspin.compile_cache import reusing_compiled_code
+from softspin.conditions import Condition
 from softspin.data.mapped import Table
 from softspin.distributions import Boltzmann
 from softspin.errors import ShapeError
 from softspin.evaluation.draws import check_room, replica_keys, uniforms, word_offsets
 from softspin.evaluation.importance import PARETO_K, log_joint_of_states, pareto_k, tail_length
-from softspin.evaluation.running import Running, check_images, evaluating, image_batches
+from softspin.evaluation.partition import mean_log_z
+from softspin.evaluation.running import Running, check_condition, check_images, evaluating, image_batches
 from softspin.formatting import with_error
 from softspin.model import DiscreteVAE
 from softspin.samplers import LogZ
@@ -82,6 +84,8 @@ class Likelihood(NamedTuple, Generic[Number]):
     """log p(x) of every image `(R, images)`, with `per_image`; `(images,)` for one model."""
     unit: str = "nats"
     """Unit of the NLL, which says so if it is that of a density."""
+    log_z_of_values: LogZ | None = None
+    """log Z(c) of each value of the condition of a conditional model, `(R, V)`; `log_z` is the mean over images."""
 
     @property
     def nll_per_image(self) -> Tensor | None:
@@ -150,6 +154,7 @@ def evaluate(
     compiled: bool = False,
     diagnose: bool = False,
     states: Tensor | None = None,
+    condition: Tensor | None = None,
 ) -> Likelihood:
     """Estimate the likelihood of the discrete model on binary images by importance sampling.
 
@@ -160,7 +165,7 @@ def evaluate(
     Args:
         model: Trained model.
         images: Binary images, `(N, pixels)`, on any device; the same for all replicas.
-        log_z: log Z of the prior, `(R,)`.
+        log_z: log Z of the prior, `(R,)`; of a conditional model, log Z(c) of each value, `(R, V)`.
         samples: Number S of importance samples per image.
         seed: One seed for all replicas, or one per replica.
         image_batch: Number of images at a time; chosen for the device if None.
@@ -172,6 +177,7 @@ def evaluate(
         diagnose: Whether to fit the tails of the importance weights, which keeps 3 sqrt(S) of them for each image;
             not possible with `compiled`.
         states: States that may have been missed, such as codes of other images, `(R, M, D)`.
+        condition: Encoded conditions, `(N, C)`, of a conditional model. The likelihood is then that of p(x | c).
 
     Returns:
         Likelihood, bounds and diagnostics.
@@ -186,7 +192,11 @@ def evaluate(
     check_count("samples", samples)
     check_images(images, len(model.mean))
     check_room(images=len(images), samples=samples, units=model.units)
-    if log_z.value.shape != (model.replicas,):
+    of_images = None
+    if model.condition is not None:
+        condition = check_condition(model, condition, len(images))
+        of_images = _LogZOfImages(model.condition, condition, log_z)
+    elif log_z.value.shape != (model.replicas,):
         raise ShapeError(
             f"log_z of shape {tuple(log_z.value.shape)} for {model.replicas} replicas; give one per replica"
         )
@@ -194,23 +204,29 @@ def evaluate(
     keys = replica_keys(seed, model.replicas, model.mean.device)
     totals = _Totals(samples)
     with evaluating(model), reusing_compiled_code() if compiled else contextlib.nullcontext():
-        boltzmann = model.prior(validate=False)
+        boltzmann: Boltzmann = model.prior(validate=False)
         for start, x in image_batches(images, batch, model.mean, model.likelihood.check_data):
+            given = None if condition is None else condition[start : start + len(x)].to(x)
             index = torch.arange(start, start + len(x), device=keys.device)
             fused = compiled and len(x) == batch
             kept = tail_length(samples) + 1 if diagnose and not compiled else 0
-            sums, tail = _importance(model, boltzmann, x, keys, index, samples, chunk, fused, kept)
-            known = None if states is None else log_joint_of_states(model, boltzmann, x, states)
+            sums, tail = _importance(model, boltzmann, x, given, keys, index, samples, chunk, fused, kept)
+            known = None if states is None else log_joint_of_states(model, boltzmann, x, states, given)
+            if of_images is not None:
+                sums, known = of_images.subtracted(sums, known, start)
             totals.add(sums, tail, known, per_image)
             if progress is not None:
                 progress(start + len(x))
-    return totals.result(log_z)._replace(unit=model.likelihood.unit)
+    if of_images is None:
+        return totals.result(log_z)._replace(unit=model.likelihood.unit)
+    return of_images.result(totals)._replace(unit=model.likelihood.unit)
 
 
 def _importance(
     model: DiscreteVAE,
     boltzmann: Boltzmann,
     x: Tensor,
+    given: Tensor | None,
     keys: Tensor,
     index: Tensor,
     samples: int,
@@ -220,6 +236,7 @@ def _importance(
 ) -> tuple[_Sums, Tensor]:
     """Sum over all importance samples of one batch of images, a chunk at a time; and the `kept` largest log weights."""
     x = x.expand(model.replicas, *x.shape)
+    given = None if given is None else given.expand(model.replicas, *given.shape)
     words = word_offsets(model.units, keys.device)
     nothing = torch.full(x.shape[:2], -torch.inf, dtype=torch.float64, device=x.device)
     zero = torch.zeros_like(nothing)
@@ -230,9 +247,9 @@ def _importance(
         which = torch.arange(start, min(start + chunk, samples), device=x.device)
         # Other shapes, of the last batch or chunk, would be compiled once more.
         if compiled and len(which) == min(chunk, samples):
-            sums = _compiled_add()(sums, model, boltzmann, x, keys, index, which, words)
+            sums = _compiled_add()(sums, model, boltzmann, x, given, keys, index, which, words)
             continue
-        terms = _terms(model, boltzmann, x, keys, index, which, words)
+        terms = _terms(model, boltzmann, x, given, keys, index, which, words)
         sums = _accumulate(sums, *terms)
         if kept:
             tail = torch.cat([tail, (terms[0] - terms[1]).movedim(1, -1)], dim=-1)
@@ -244,15 +261,18 @@ def _terms(
     model: DiscreteVAE,
     boltzmann: Boltzmann,
     x: Tensor,
+    given: Tensor | None,
     keys: Tensor,
     index: Tensor,
     which: Tensor,
     words: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """log p(x|z) and log q(z|x) + E(z), `(R, K, batch)`, and z, for samples `which` of the images `index`."""
-    z, log_q = model.sample_posterior(x, uniforms(keys, index, which, model.units, words))
+    z, log_q = model.sample_posterior(x, uniforms(keys, index, which, model.units, words), given)
     # The sums over pixels and bits are in the precision of the model, everything after them in float64.
-    log_likelihood = model.log_likelihood(x, model.decode(z)).to(torch.float64)
+    log_likelihood = model.log_likelihood(x, model.decode(z, given)).to(torch.float64)
+    if given is not None and model.condition is not None:
+        boltzmann = model.condition.rows(boltzmann, given)
     return log_likelihood, log_q.to(torch.float64) + boltzmann.energy(z).to(torch.float64), z
 
 
@@ -272,19 +292,56 @@ def _add(
     model: DiscreteVAE,
     boltzmann: Boltzmann,
     x: Tensor,
+    given: Tensor | None,
     keys: Tensor,
     index: Tensor,
     which: Tensor,
     words: Tensor,
 ) -> _Sums:
     """Add a chunk of samples, with indices `which`, of the images with indices `index`."""
-    return _accumulate(sums, *_terms(model, boltzmann, x, keys, index, which, words))
+    return _accumulate(sums, *_terms(model, boltzmann, x, given, keys, index, which, words))
 
 
 @functools.cache
 def _compiled_add() -> Callable[..., _Sums]:
     """:func:`_add` by torch.compile, for fixed shapes; sums as in `Update.compiled_stages` of training."""
     return torch.compile(_add, dynamic=False, options={"triton.persistent_reductions": False})
+
+
+class _LogZOfImages:
+    """log Z(c) of each image of a conditional model, subtracted from its weights before they are averaged."""
+
+    def __init__(self, condition: Condition, given: Tensor, log_z: LogZ) -> None:
+        sizes = len(condition.weight), condition.count
+        if log_z.value.shape != sizes:
+            raise ShapeError(f"log_z of shape {tuple(log_z.value.shape)}; a conditional model needs one per value, {sizes}")
+        self.log_z = log_z
+        self.index = condition.nearest(given)
+        """Number of the value of each image, `(N,)`."""
+        self.mean = mean_log_z(log_z, condition.shares(given))
+
+    def subtracted(self, sums: _Sums, known: Tensor | None, start: int) -> tuple[_Sums, Tensor | None]:
+        """Sums with normalized weights, and the bound on log p(x) of known states."""
+        index = self.index[start : start + sums.log_sum.shape[1]]
+        own = self.log_z.value.to(sums.log_sum)[:, index.to(sums.log_sum.device)]
+        new = sums._replace(
+            log_sum=sums.log_sum - own,
+            log_squares=sums.log_squares - 2 * own,
+        )
+        return new, None if known is None else known - own
+
+    def result(self, totals: _Totals) -> Likelihood:
+        """The result; log Z is in the weights, but neither in the KL nor in the bounds."""
+        zero = torch.zeros_like(self.mean.value)
+        found = totals.result(
+            self.mean._replace(
+                value=zero, lower=self.mean.lower - self.mean.value, upper=self.mean.upper - self.mean.value
+            )
+        )
+        mean = self.mean.value.to(found.elbo)
+        return found._replace(
+            elbo=found.elbo - mean, kl=found.kl + mean, log_z=self.mean, log_z_of_values=self.log_z
+        )
 
 
 class _Totals:

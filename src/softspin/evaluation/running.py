@@ -83,6 +83,18 @@ def check_images(images: Table, pixels: int) -> None:
         raise ShapeError(f"images of shape {tuple(images.shape)}; this model takes (at least 1, {pixels})")
 
 
+def check_condition(model: DiscreteVAE, condition: Tensor | None, images: int) -> Tensor:
+    """Raise ShapeError unless there is an encoded condition for each image of a conditional model."""
+    assert model.condition is not None
+    if condition is None:
+        raise ShapeError("this model is of p(x | c); give the condition of each image")
+    if condition.shape != (images, model.condition.columns):
+        raise ShapeError(
+            f"conditions of shape {tuple(condition.shape)}; this model takes ({images}, {model.condition.columns})"
+        )
+    return condition.to(model.mean)
+
+
 def image_batches(
     images: Table, size: int, like: Tensor, check: Callable[[Tensor], None]
 ) -> Iterator[tuple[int, Tensor]]:

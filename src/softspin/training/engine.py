@@ -86,20 +86,23 @@ class Engine:
         """Replace the estimate of log Z at the current parameters; the sampler continues from it.
 
         Args:
-            value: log Z of each replica, `(R,)`.
+            value: log Z of each replica, `(R,)`; of a conditional model, that of each value of the condition,
+                `(R, V)`.
         """
         self.update.log_z.copy_(value)
-        self.update.keep_sampler_state(self.update.sampler.set_log_z(self.update.sampler_state, value))
+        self.update.keep_sampler_state(self.update.sampler.set_log_z(self.update.sampler_state, value.flatten()))
 
     @torch.no_grad()
     def correct_log_z(self, value: Tensor, since: int) -> None:
         """Like :meth:`set_log_z`; also corrects the means recorded since the last report.
 
         Args:
-            value: log Z of each replica, `(R,)`.
+            value: log Z of each replica, as for :meth:`set_log_z`.
             since: Step at which log Z was last set.
         """
         error = value.to(self.record.sums) - self.update.log_z
+        if self.update.conditions is not None:
+            error = self.update.conditions.mean(error)
         kl_weight = self.update.schedules.warmup(self.update.step_counter)
         self.record.correct_log_z(error, kl_weight, since, self.steps)
         self.set_log_z(value)

@@ -16,8 +16,9 @@ from softspin import __version__, files
 from softspin.config import Config, differing_setting, missing_setting, version_of
 from softspin.data import Dataset
 from softspin.errors import ConfigError, RecordError, RunError, UnknownNameError
-from softspin.evaluation import MeanNLL, Progress, baseline_nll, evaluate, exact_nll, likely_states, log_z_for
-from softspin.evaluation.partition import method_text
+from softspin.evaluation import Likelihood, MeanNLL, Progress, baseline_nll, evaluate, exact_nll, likely_states, log_z_for
+from softspin.evaluation.conditional import conditions_text, encoded_conditions, values_json
+from softspin.evaluation.partition import mean_log_z, method_text
 from softspin.model import DiscreteVAE
 from softspin.provenance import provenance
 from softspin.records import FULL_STEPS, DataRecord, ResultRow, RunRecord
@@ -40,12 +41,29 @@ def result_rows(model: DiscreteVAE, data: Dataset, config: Config, progress: Pro
         A row for each replica: its NLL with error bars.
     """
     seeds = [replica.seed for replica in config.replicas]
-    states = likely_states(model, (data.train, data.valid, data.test))
+    given = encoded_conditions(model, data)
+    states = likely_states(model, (data.train, data.valid, data.test), conditions=given)
     path: dict[str, Any] = {"temperatures": config.test_temperatures, "chains": config.test_chains}
+    checks: dict[str, Any] = {"diagnose": True, "states": states}
+    if model.condition is not None and given is not None:
+        path["values"] = model.condition.nearest(given[2]).unique().tolist()
+        checks["condition"] = given[2]
     log_z = log_z_for(model, **path, seed=seeds, states=states, progress=progress)
-    checks: dict[str, Any] = {"diagnose": True, "states": states, "progress": image_counter(progress, len(data.test))}
+    checks["progress"] = image_counter(progress, len(data.test))
     found = evaluate(model, data.test, log_z=log_z, samples=config.test_samples, seed=seeds, **checks)
-    numbers = [
+    numbers = _numbers(found)
+    if model.condition is not None and given is not None:
+        about = conditions_text(model.condition, given[2])
+        numbers = [
+            {**one, "condition": about, "log_z_of_values": values_json(model.condition, given[2], log_z, i)}
+            for i, one in enumerate(numbers)
+        ]
+    return _rows(model, data, config, MeanNLL(found.nll, found.standard_error), found.log_z, numbers)
+
+
+def _numbers(found: Likelihood) -> list[dict[str, Any]]:
+    """The numbers of an evaluation, for the row of each replica."""
+    return [
         {
             "nll_low": finite(found.lower[i]),
             "nll_high": finite(found.upper[i]),
@@ -61,9 +79,8 @@ def result_rows(model: DiscreteVAE, data: Dataset, config: Config, progress: Pro
             "warning": found.warning(i),
             "test_samples": found.samples,
         }
-        for i in range(model.replicas)
+        for i in range(len(found.nll))
     ]
-    return _rows(model, data, config, MeanNLL(found.nll, found.standard_error), log_z, numbers)
 
 
 def image_counter(progress: Progress | None, images: int) -> Callable[[int], None] | None:
@@ -90,8 +107,16 @@ def exact_result_rows(
         A row for each replica.
     """
     count = None if progress is None else functools.partial(progress, "latent states")
-    found = exact_nll(model, data.test, progress=count)
-    return _rows(model, data, config, found, log_z, [{}] * model.replicas)
+    given = encoded_conditions(model, data)
+    if model.condition is None or given is None:
+        found = exact_nll(model, data.test, progress=count)
+        return _rows(model, data, config, found, log_z, [{}] * model.replicas)
+    found = exact_nll(model, data.test, condition=given[2], progress=count)
+    about = conditions_text(model.condition, given[2])
+    each = [values_json(model.condition, given[2], log_z, i) for i in range(model.replicas)]
+    numbers = [{"condition": about, "log_z_of_values": one} for one in each]
+    mean = mean_log_z(log_z, model.condition.shares(given[2]))
+    return _rows(model, data, config, found, mean, numbers)
 
 
 def _rows(
@@ -216,7 +241,15 @@ def describe(data: Dataset) -> DataRecord:
         binarization=data.binarization,
         source=data.source,
         fingerprint=data.fingerprint,
+        condition=None if data.condition is None else _condition_text(data.condition.train),
     )
+
+
+def _condition_text(train: Tensor) -> str:
+    """What the condition of a data set is."""
+    if train.is_floating_point():
+        return f"{train.shape[1]} number{'s' * (train.shape[1] > 1)}"
+    return f"a class of {len(train.unique())}"
 
 
 def read_run(folder: Path) -> RunRecord:

@@ -318,7 +318,7 @@ class Trainer:
         self._check(self.engine.record.first_nonfinite.cpu())
         found = self.world.call(self._evaluate)
         log_z, nll = found.log_z, found.nll.tolist()
-        self.engine.correct_log_z(log_z.value, self._log_z_set)
+        self.engine.correct_log_z((found.log_z_of_values or log_z).value, self._log_z_set)
         for seed, value in zip(self.seeds, nll, strict=True):
             if not math.isfinite(value):
                 raise self.world.shared(self._broke(self.engine.steps, "the validation NLL", seed))
@@ -345,6 +345,8 @@ class Trainer:
         log_z = self._log_z(config.validation_temperatures, config.validation_chains, progress)
         count = image_counter(progress, len(self.data.valid))
         options: dict[str, Any] = {"samples": config.validation_samples, "compiled": self.engine.compiled}
+        if model.condition is not None and self.data.condition is not None:
+            options["condition"] = model.condition.table.encode(self.data.condition.valid)
         with compile_errors("the validation"):
             return evaluate(model, self.data.valid, log_z=log_z, seed=self.seeds, progress=count, **options)
 

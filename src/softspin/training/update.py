@@ -29,6 +29,7 @@ from softspin.random import DrawDomain, KeyDomain, init_rng_state
 from softspin.samplers import NegativePhase, Sampler, negative_phase
 from softspin.samplers.primitives import split_replicas
 from softspin.training.adam import Adam
+from softspin.training.conditional import conditions_of, spread
 from softspin.training.record import Record
 from softspin.training.schedules import Schedules
 from softspin.training.shards import Shards
@@ -39,9 +40,9 @@ class Stages(NamedTuple):
     """The stages of an update that are plain torch; each can be replaced by a compiled version."""
 
     moments: Callable[[Tensor], NegativePhase]
-    next_batch: Callable[[], tuple[Tensor, Tensor]]
-    bound: Callable[[Tensor, Tensor | None, Tensor, Tensor], tuple[Tensor, Tensor]]
-    descend: Callable[[list[Tensor], NegativePhase, Tensor, Tensor, Tensor], None]
+    next_batch: Callable[[], tuple[Tensor, Tensor, Tensor | None]]
+    bound: Callable[[Tensor, Tensor | None, Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
+    descend: Callable[[list[Tensor], NegativePhase, Tensor, Tensor, Tensor, Tensor | None], None]
 
 
 class Update:
@@ -69,6 +70,7 @@ class Update:
         check_replica_dimension(model)
         self.model = model.to(device).train()
         self.model.method.begin_training()
+        self.conditions = conditions_of(self.model, data, device)
         self.train_images: Table = table_for(data.train, device)
         self.binarizes = data.binarization == "per-batch"
         self.schedules = Schedules(config, device)
@@ -88,7 +90,8 @@ class Update:
         replicas = self.model.replicas
         seeds = [replica.seed for replica in config.replicas]
         self.batch_size = min(config.batch_size, len(self.train_images))
-        self.shards = Shards(world, self.model, sampler, self.batch_size, config.chains)
+        chains = config.chains if self.conditions is None else self.conditions.chains(config.chains)
+        self.shards = Shards(world, self.model, sampler, self.batch_size, chains)
         self.steps_per_epoch = len(self.train_images) // self.batch_size
         self.rng_state = torch.cat([init_rng_state(seed, 1, domain=KeyDomain.TRAINING) for seed in seeds]).to(device)
         self.order = torch.zeros(replicas, len(self.train_images), dtype=torch.int64, device=device)
@@ -98,10 +101,12 @@ class Update:
             self.stream = BatchStream(self.train_images, pinned=device.type == "cuda")
             size = replicas, self.shards.images.stop - self.shards.images.start, self.train_images.pixels
             self.streamed_rows = torch.zeros(size, dtype=self.train_images.dtype, device=device)
-        self.log_z = torch.full((replicas,), self.model.units * 0.6931471805599453, device=device)
+        sizes = (replicas,) if self.conditions is None else (replicas, self.conditions.condition.count)
+        self.log_z = torch.full(sizes, self.model.units * 0.6931471805599453, device=device)
         self.record = Record(replicas, device)
-        chains = sampler.init_replicas(split_replicas(self.prior()), config.chains, seeds)
-        self.sampler_state = self.shards.own_chains(chains)
+        seeds = seeds if self.conditions is None else self.conditions.seeds(seeds)
+        started = sampler.init_replicas(split_replicas(self.sampled_prior()), chains, seeds)
+        self.sampler_state = self.shards.own_chains(started)
 
     @property
     def stages(self) -> Stages:
@@ -142,19 +147,19 @@ class Update:
         with side_stream():
             quality = self.sample()
             moments = stages.moments(self.sampler.samples(self.sampler_state))
-        rows, kl_weight = stages.next_batch()
+        rows, kl_weight, given = stages.next_batch()
         with tf32(self.config.tf32):
-            loss, terms = stages.bound(rows, binarization_noise, posterior_noise, kl_weight)
+            loss, terms = stages.bound(rows, binarization_noise, posterior_noise, kl_weight, given)
             loss.backward()
         join()
         with torch.no_grad():
-            stages.descend(self.adam.gradients(), moments, kl_weight, terms, quality)
+            stages.descend(self.adam.gradients(), moments, kl_weight, terms, quality, given)
             if (log_z := self.sampler.log_z(self.sampler_state)) is not None:
-                self.log_z.copy_(log_z)
+                self.log_z.copy_(log_z.view_as(self.log_z))
 
     def moments(self, z: Tensor) -> NegativePhase:
-        """Negative phase from samples `(R, chains, D)` of the prior."""
-        return negative_phase(self.prior(), z)
+        """Negative phase from samples `(R, chains, D)` of the prior, or `(R x V, chains, D)` of all conditions."""
+        return negative_phase(self.sampled_prior(), z)
 
     def batch_noise(self, features: int) -> tuple[Tensor | None, Tensor]:
         """Uniforms that binarize the images `(R, batch, features)`, if they are gray, and those of the posterior."""
@@ -166,16 +171,24 @@ class Update:
         posterior = noise(self.rng_state, method.noise_shape(samples, self.batch_size, units), DrawDomain.POSTERIOR)
         return binarization, self.shards.own_posterior_noise(posterior, method, samples, units)
 
-    def next_batch(self) -> tuple[Tensor, Tensor]:
-        """The next stored images `(R, batch, features)` of every replica, and the weight of the KL."""
-        if self.stream is not None:
-            return self.streamed_rows, self.schedules.warmup(self.step_counter)
+    def next_batch(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The next stored images `(R, batch, features)` of every replica, the weight of the KL, and the conditions."""
+        if self.stream is not None and self.conditions is None:
+            return self.streamed_rows, self.schedules.warmup(self.step_counter), None
         index = self.step_counter % self.steps_per_epoch * self.batch_size
         index = index + torch.arange(self.shards.images.start, self.shards.images.stop, device=self.device)
-        return self.train_images[self.order[:, index]], self.schedules.warmup(self.step_counter)
+        index = self.order[:, index]
+        rows = self.train_images[index] if self.stream is None else self.streamed_rows
+        given = None if self.conditions is None else self.conditions.train[index]
+        return rows, self.schedules.warmup(self.step_counter), given
 
     def bound(
-        self, rows: Tensor, binarization_noise: Tensor | None, uniforms: Tensor, kl_weight: Tensor
+        self,
+        rows: Tensor,
+        binarization_noise: Tensor | None,
+        uniforms: Tensor,
+        kl_weight: Tensor,
+        given: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Loss and terms of the bound.
 
@@ -184,13 +197,15 @@ class Update:
             binarization_noise: Uniforms of the same shape, which binarize gray levels; None for binary images.
             uniforms: Uniforms for the posterior samples.
             kl_weight: Weight of the KL.
+            given: Encoded conditions `(R, batch, C)` of a conditional model.
 
         Returns:
             The loss, a scalar, and bound, reconstruction and KL `(R, 3)`.
         """
         x = (rows if binarization_noise is None else binarization_noise < rows).to(torch.float32)
-        prior = self.model.prior(self.log_z, validate=False)
-        terms = self.model.method.objective(self.model, x, uniforms, prior, kl_weight)
+        model = self.model.given(given)
+        prior = model.prior(self.log_z, validate=False)
+        terms = self.model.method.objective(model, x, uniforms, prior, kl_weight)
         self._check_terms(terms)
         return terms.loss.sum(), torch.stack(terms[1:], dim=-1).detach()
 
@@ -205,7 +220,13 @@ class Update:
                 raise ShapeError(f"'{part}' of '{name}' has shape {shape}; it must have one number for each replica")
 
     def descend(
-        self, gradients: list[Tensor], moments: NegativePhase, kl_weight: Tensor, terms: Tensor, quality: Tensor
+        self,
+        gradients: list[Tensor],
+        moments: NegativePhase,
+        kl_weight: Tensor,
+        terms: Tensor,
+        quality: Tensor,
+        given: Tensor | None = None,
     ) -> None:
         """Make Adam's step, record the terms, and advance the counters.
 
@@ -215,9 +236,13 @@ class Update:
             kl_weight: Weight of the KL.
             terms: Terms of the bound `(R, 3)`.
             quality: Quality of the sampler `(R,)`.
+            given: Encoded conditions of the batch, `(R, batch, C)`.
         """
         # log Z enters every bound with the weight of the KL, and its gradient is the negative phase.
-        for parameter, moment in self.model.prior_parameters.log_z_gradients(moments):
+        added: list[tuple[torch.nn.Parameter, Tensor]] = []
+        if self.conditions is not None and given is not None:
+            moments, added = self.conditions.log_z_gradients(moments, given)
+        for parameter, moment in [*self.model.prior_parameters.log_z_gradients(moments), *added]:
             index = next(i for i, own in enumerate(self.adam.parameters) if own is parameter)
             gradients[index] = gradients[index] + kl_weight * moment
         gradient = torch.cat([g.reshape(len(terms), -1) for g in gradients], dim=1)
@@ -228,8 +253,12 @@ class Update:
         self.step_counter += 1
 
     def prior(self) -> Boltzmann:
-        """The prior at the current parameters, without gradients, for the sampler."""
-        return self.model.prior_parameters.detached(self.log_z)
+        """The prior at the current parameters, without gradients; of a conditional model, that of a condition of 0."""
+        return self.model.prior_parameters.detached(self.log_z if self.conditions is None else self.log_z.mean(-1))
+
+    def sampled_prior(self) -> Boltzmann:
+        """The prior for the sampler, `(R,)`; of a conditional model, that of each value of the condition, `(R x V,)`."""
+        return spread(self.conditions, self.prior())
 
     def read_streamed_rows(self) -> None:
         """Copy the next batch of a table on disk to the device. A captured graph does not include this.
@@ -257,9 +286,10 @@ class Update:
     @torch.no_grad()
     def sample(self) -> Tensor:
         """Make a step of the sampler at the current parameters; returns its quality `(R,)`."""
-        state, info = self.sampler.step(self.sampler_state, self.prior(), self.config.sweeps)
+        state, info = self.sampler.step(self.sampler_state, self.sampled_prior(), self.config.sweeps)
         self.keep_sampler_state(state)
-        return self.sampler.quality(info)
+        quality = self.sampler.quality(info)
+        return quality if self.conditions is None else quality.view(self.log_z.shape).mean(-1)
 
     def keep_sampler_state(self, state: object) -> None:
         """Copy a new sampler state into the tensors of the old one, which a captured graph uses."""
