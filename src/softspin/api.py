@@ -147,8 +147,8 @@ def fit(
     config = with_sampler(check_config(config), sampler)
     recorded = read_run(path).data if resume else None
     dataset = world().in_turn(functools.partial(load_data, config, data, recorded=recorded, shape=shape, condition=condition))
-    if isinstance(condition, str | os.PathLike):
-        config = config.replace(condition=resolved_condition(condition))
+    named = condition if isinstance(condition, str | os.PathLike) else config.condition
+    config = config.replace(condition=resolved_condition(named))
     if isinstance(data, str | os.PathLike):
         # An absolute path, so that the run can be resumed from any directory.
         name = Path(data).expanduser().resolve() if datasets.is_path(data) else data

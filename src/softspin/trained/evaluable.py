@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,10 +12,12 @@ from softspin.data import as_images
 from softspin.data.images import check_shape
 from softspin.data.inputs import as_array
 from softspin.distributions import Boltzmann
+from softspin.errors import SupportError
 from softspin.evaluation import Likelihood, evaluate, log_z_for
 from softspin.evaluation.partition import check_log_z
 from softspin.samplers import LogZ
 from softspin.trained.arguments import read_log_z, read_mask, read_seed, single
+from softspin.trained.given import one_given, read_given
 from softspin.trained.shareable import Shareable
 
 
@@ -24,13 +27,16 @@ class Evaluable(Shareable):
     _log_z: tuple[Boltzmann, LogZ] | None = None
     """The prior for which log Z was estimated, and the estimate."""
 
-    def log_z(self, *, temperatures: int | None = None, chains: int | None = None, seed: int = 0) -> LogZ[Any]:
+    def log_z(
+        self, *, condition: Any = None, temperatures: int | None = None, chains: int | None = None, seed: int = 0
+    ) -> LogZ[Any]:
         """Estimate log Z of the prior.
 
         log Z is exact for small Boltzmann machines. Otherwise it is estimated by annealed importance sampling in both
         directions, which brackets it.
 
         Args:
+            condition: Condition c of a model of p(x | c), one; log Z is then that of p(z | c).
             temperatures: Annealing temperatures; by default the setting `test_temperatures`.
             chains: Annealed chains; by default the setting `test_chains`.
             seed: Seed of the random numbers.
@@ -44,20 +50,33 @@ class Evaluable(Shareable):
         Warns:
             LogZWarning: States were found that annealing misses; the interval is then one of bounds.
         """
-        found = self._estimate_log_z(temperatures, chains, read_seed(seed))
+        given = one_given(self.net, condition)
+        values = None if given is None or self.net.condition is None else self.net.condition.nearest(given).tolist()
+        found = self._estimate_log_z(temperatures, chains, read_seed(seed), values)
+        if values is not None:
+            found = LogZ._make(each[:, values[0]] if isinstance(each, Tensor) else each for each in found)
         return single(found) if self.net.replicas == 1 else found
 
     def nll(
-        self, x: Any, *, samples: int | None = None, log_z: LogZ[Any] | None = None, seed: int = 0
+        self,
+        x: Any,
+        *,
+        condition: Any = None,
+        samples: int | None = None,
+        log_z: LogZ[Any] | None = None,
+        seed: int = 0,
     ) -> Likelihood[Any]:
         """Estimate the negative log-likelihood by importance sampling.
 
         -log p(x) is estimated as -log 1/K sum_k p(x, z_k) / q(z_k | x), in nats. log Z of the prior is estimated at the
-        first call and reused until the prior changes.
+        first call and reused until the prior changes. A conditional model gives -log p(x | c), with log Z(c) of each
+        value of the condition that occurs; `log_z` of the result is their mean, and the interval is that with all of
+        them at their limits.
 
         Args:
             x: Images `(N, *shape)` or `(N, pixels)`, in any form that :func:`softspin.data.as_images` accepts. Gray
                 levels are binarized with a fixed seed.
+            condition: Condition of a model of p(x | c): one for each image, or one for all.
             samples: Importance samples K of each image; by default the setting `test_samples`.
             log_z: An estimate to use instead of the model's own.
             seed: Seed of the random numbers.
@@ -77,32 +96,51 @@ class Evaluable(Shareable):
         """
         rows, samples = self._images(x), self.config.test_samples if samples is None else samples
         seed = read_seed(seed)
-        known = self._known_log_z(seed) if log_z is None else read_log_z(log_z, self.net.replicas)
-        found = evaluate(self.net, rows, log_z=known, samples=samples, seed=seed, per_image=True, diagnose=True)
+        given = read_given(self.net, condition, len(rows))
+        if given is None or self.net.condition is None:
+            known = self._known_log_z(seed) if log_z is None else read_log_z(log_z, self.net.replicas)
+        elif log_z is not None:
+            raise SupportError("a conditional model has log Z(c) of each value; leave out log_z")
+        else:
+            known = self._known_log_z(seed, self.net.condition.nearest(given).unique().tolist())
+        options: dict[str, Any] = {"per_image": True, "diagnose": True, "condition": given}
+        found = evaluate(self.net, rows, log_z=known, samples=samples, seed=seed, **options)
         return single(found) if self.net.replicas == 1 else found
 
-    def _estimate_log_z(self, temperatures: int | None, chains: int | None, seed: int) -> LogZ:
+    def _estimate_log_z(
+        self, temperatures: int | None, chains: int | None, seed: int, values: Sequence[int] | None = None
+    ) -> LogZ:
         config = self.config
         found = log_z_for(
             self.net,
             temperatures=config.test_temperatures if temperatures is None else temperatures,
             chains=config.test_chains if chains is None else chains,
             seed=seed,
+            values=values,
         )
         check_log_z(found)
         return found
 
-    def _known_log_z(self, seed: int) -> LogZ:
-        """The estimate for the present prior, whose parameters a user may have changed since the last one."""
+    def _known_log_z(self, seed: int, values: Sequence[int] | None = None) -> LogZ:
+        """The estimate for the present prior, whose parameters a user may have changed since the last one.
+
+        Of a conditional model, that of some values of the condition; the others may be NaN.
+        """
         with torch.no_grad():
             prior = self.net.prior(validate=False)
+            if self.net.condition is not None:
+                prior = self.net.condition.spread(prior)
             now = prior.with_parameters(prior.bias.detach().clone(), prior.couplings.detach().clone())
         if self._log_z is not None:
             before, found = self._log_z
             same = before.bias.device == now.bias.device and before.bias.dtype == now.bias.dtype
             if same and torch.equal(before.bias, now.bias) and torch.equal(before.couplings, now.couplings):
-                return found
-        self._log_z = now, self._estimate_log_z(None, None, seed)
+                if values is None or not bool(found.value[:, values].isnan().any()):
+                    return found
+                new = [value for value in values if bool(found.value[:, value].isnan().any())]
+                self._log_z = now, _merged(found, self._estimate_log_z(None, None, seed, new), new)
+                return self._log_z[1]
+        self._log_z = now, self._estimate_log_z(None, None, seed, values)
         return self._log_z[1]
 
     def _images(self, x: Any, missing: Any = None) -> Tensor:
@@ -116,3 +154,14 @@ class Evaluable(Shareable):
         rows = as_images(x, self.shape, likelihood.check_data, binarize=likelihood.binary)
         likelihood.check_data(rows)
         return rows.to(self.net.mean)
+
+
+def _merged(known: LogZ, more: LogZ, values: Sequence[int]) -> LogZ:
+    """Estimates of log Z(c), `(R, V)`, with those of further values."""
+    joined = []
+    for old, new in zip(known, more, strict=True):
+        if isinstance(old, Tensor) and isinstance(new, Tensor):
+            old = old.clone()
+            old[:, values] = new[:, values]
+        joined.append(old)
+    return LogZ._make(joined)

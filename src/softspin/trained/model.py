@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from softspin.conditions import Given
 from softspin.data import Dataset
 from softspin.data.dataset import DataSpec
 from softspin.distributions import Boltzmann
@@ -15,9 +16,11 @@ from softspin.distributions.conditional import Clamp
 from softspin.errors import ShapeError
 from softspin.evaluation.draws import replica_keys, uniforms
 from softspin.evaluation.running import evaluating
+from softspin.model import DiscreteVAE
 from softspin.numerics import real_tensor
 from softspin.samplers.primitives import check_count, split_replicas
 from softspin.trained.arguments import read_mask, read_seed
+from softspin.trained.given import one_given, prior_given, read_given
 from softspin.trained.inpainting import fill_in
 from softspin.trained.own import net_of_parts
 from softspin.trained.posterior import likely_bits, posterior_means
@@ -89,23 +92,25 @@ class Model(Scores):
         net, config = net_of_parts(encoder, decoder, prior, spec, method=method, data=name)
         return cls(net, config, spec.shape)
 
-    def forward(self, x: Any) -> Tensor:
+    def forward(self, x: Any, condition: Any = None) -> Tensor:
         """The same as :meth:`reconstruct`.
 
         Args:
             x: Images `(N, *shape)` or `(N, pixels)`, in any form that :func:`softspin.data.as_images` accepts. Gray
                 levels are binarized with a fixed seed.
+            condition: Condition of a model of p(x | c): one for each image, or one for all.
 
         Returns:
             Pixel probabilities `(N, *shape)`.
         """
-        return self.reconstruct(x)
+        return self.reconstruct(x, condition=condition)
 
-    def prior(self, replica: ReplicaChoice = None) -> Boltzmann:
-        """The prior p(z) of one replica.
+    def prior(self, replica: ReplicaChoice = None, *, condition: Any = None) -> Boltzmann:
+        """The prior p(z) of one replica, or p(z | c) of a conditional model.
 
         Args:
             replica: Which replica, or `"best"`.
+            condition: Condition of a model of p(x | c), one.
 
         Returns:
             A Boltzmann distribution over D bits, without gradients.
@@ -113,12 +118,14 @@ class Model(Scores):
         Raises:
             SupportError: There is no such replica.
         """
-        return split_replicas(self.net.prior())[self.choose_replica(replica)].validated()
+        prior = prior_given(self.net, one_given(self.net, condition))
+        return split_replicas(prior)[self.choose_replica(replica)].validated()
 
     def sample(
         self,
         n: int = 1,
         *,
+        condition: Any = None,
         draw: bool | None = None,
         clamp: Clamp | None = None,
         replica: ReplicaChoice = None,
@@ -128,6 +135,7 @@ class Model(Scores):
 
         Args:
             n: Number of images.
+            condition: Condition of a model of p(x | c): one for each image, or one for all.
             draw: Whether x is drawn from p(x | z); if not, its mean is returned. By default it is drawn, except for
                 binary data, whose means are pixel probabilities.
             clamp: Values 0 or 1 of some bits, by index. The other bits are drawn given these.
@@ -142,14 +150,21 @@ class Model(Scores):
         """
         replica = self.choose_replica(replica)
         seed, likelihood = read_seed(seed), self.net.likelihood
-        bits = self.sample_bits(n, clamp=clamp, replica=replica, seed=seed)
+        bits = self.sample_bits(n, condition=condition, clamp=clamp, replica=replica, seed=seed)
         if not (not likelihood.binary if draw is None else draw):
-            return self.decode(bits, replica=replica)
+            return self.decode(bits, condition=condition, replica=replica)
         generator = torch.Generator(self.net.mean.device).manual_seed(seed)
-        return self._decoded(bits, replica, lambda parameters: likelihood.sample(parameters, generator))
+        given = read_given(self.net, condition, n)
+        return self._decoded(bits, given, replica, lambda parameters: likelihood.sample(parameters, generator))
 
     def sample_bits(
-        self, n: int = 1, *, clamp: Clamp | None = None, replica: ReplicaChoice = None, seed: int | None = None
+        self,
+        n: int = 1,
+        *,
+        condition: Any = None,
+        clamp: Clamp | None = None,
+        replica: ReplicaChoice = None,
+        seed: int | None = None,
     ) -> Tensor:
         """Draw latent bits from the prior: population annealing, then 100 Gibbs sweeps.
 
@@ -158,6 +173,7 @@ class Model(Scores):
 
         Args:
             n: Number of draws.
+            condition: Condition of a model of p(x | c): one for each draw, or one for all.
             clamp: Values 0 or 1 of some bits, by index.
             replica: Which replica, or `"best"`.
             seed: Seed of the random numbers; by default the bits are new each time, from torch's generator.
@@ -169,14 +185,32 @@ class Model(Scores):
             SupportError: There is no such replica or bit, or `n` is not a positive integer.
         """
         check_count("samples", n)
-        return prior_bits(self.prior(replica), n, read_seed(seed), clamp)
+        seed, given = read_seed(seed), read_given(self.net, condition, n)
+        if given is None or self.net.condition is None:
+            return prior_bits(self.prior(replica), n, seed, clamp)
+        number, index = self.choose_replica(replica), self.net.condition.nearest(given)
+        bits = given.new_empty(n, self.net.units)
+        for value in index.unique().tolist():  # one Boltzmann machine for each value of the condition
+            here = index == value
+            prior = split_replicas(prior_given(self.net, given[here][:1]))[number].validated()
+            bits[here] = prior_bits(prior, int(here.sum()), (seed + (value << 40)) % 2**63, clamp)
+        return bits
 
-    def encode(self, x: Any, *, sample: bool = True, replica: ReplicaChoice = None, seed: int | None = 0) -> Tensor:
+    def encode(
+        self,
+        x: Any,
+        *,
+        condition: Any = None,
+        sample: bool = True,
+        replica: ReplicaChoice = None,
+        seed: int | None = 0,
+    ) -> Tensor:
         """Latent bits of images: a draw from the posterior q(z | x), or its most probable bits.
 
         Args:
             x: Images `(N, *shape)` or `(N, pixels)`, in any form that :func:`softspin.data.as_images` accepts. Gray
                 levels are binarized with a fixed seed.
+            condition: Condition of a model of p(x | c): one for each image, or one for all.
             sample: Whether to draw. If not, each group has its most probable bits given those of the groups before it.
             replica: Which replica, or `"best"`.
             seed: Seed of the random numbers, the same by default at each call; None for new draws each time.
@@ -189,11 +223,19 @@ class Model(Scores):
             SupportError: There is no such replica, or a pixel value is outside the support of the likelihood.
         """
         if not sample:
-            return self._each_image(x, replica, 1, None, lambda rows, _: likely_bits(self.net, rows))
-        return self._each_image(x, replica, 1, seed, lambda rows, u: self.net.sample_posterior(rows, u)[0])
+            return self._each_image(x, condition, replica, 1, None, lambda net, rows, _: likely_bits(net, rows))
+        return self._each_image(
+            x, condition, replica, 1, seed, lambda net, rows, u: net.sample_posterior(rows, u)[0]
+        )
 
     def probabilities(
-        self, x: Any, *, samples: int = 100, replica: ReplicaChoice = None, seed: int | None = 0
+        self,
+        x: Any,
+        *,
+        condition: Any = None,
+        samples: int = 100,
+        replica: ReplicaChoice = None,
+        seed: int | None = 0,
     ) -> Tensor:
         """Posterior probabilities q(z = 1 | x) of the latent bits.
 
@@ -203,6 +245,7 @@ class Model(Scores):
         Args:
             x: Images `(N, *shape)` or `(N, pixels)`, in any form that :func:`softspin.data.as_images` accepts. Gray
                 levels are binarized with a fixed seed.
+            condition: Condition of a model of p(x | c): one for each image, or one for all.
             samples: Draws of the earlier groups for each image.
             replica: Which replica, or `"best"`.
             seed: Seed of these draws; None for new ones each time.
@@ -216,13 +259,14 @@ class Model(Scores):
         """
         check_count("samples", samples)
         samples = samples if len(self.net.encoder) > 1 else 1
-        return self._each_image(x, replica, samples, seed, lambda rows, u: posterior_means(self.net, rows, u))
+        return self._each_image(x, condition, replica, samples, seed, posterior_means)
 
-    def decode(self, z: Tensor, *, replica: ReplicaChoice = None) -> Tensor:
+    def decode(self, z: Tensor, *, condition: Any = None, replica: ReplicaChoice = None) -> Tensor:
         """Decode latent bits.
 
         Args:
             z: Bits `(N, D)`.
+            condition: Condition of a model of p(x | c): one for each image, or one for all.
             replica: Which replica, or `"best"`.
 
         Returns:
@@ -233,23 +277,33 @@ class Model(Scores):
             SupportError: There is no such replica, or `z` does not consist of numbers.
         """
         replica = self.choose_replica(replica)
-        return self._decoded(real_tensor("bits", z), replica, self.net.likelihood.mean)
+        bits = real_tensor("bits", z)
+        given = read_given(self.net, condition, len(bits) if bits.ndim else 1)
+        return self._decoded(bits, given, replica, self.net.likelihood.mean)
 
-    def _decoded(self, bits: Tensor, replica: int, query: Callable[[Tensor], Tensor]) -> Tensor:
+    def _decoded(self, bits: Tensor, given: Tensor | None, replica: int, query: Callable[[Tensor], Tensor]) -> Tensor:
         """Call `query(parameters of the likelihood)`, which returns data `(R, 1, batch, F)`."""
         if bits.ndim != 2 or bits.shape[1] != self.net.units:
             raise ShapeError(f"bits have shape {tuple(bits.shape)}; expected (N, {self.net.units})")
         with evaluating(self.net):
             parts = [some.to(self.net.mean).expand(self.net.replicas, 1, -1, -1) for some in bits.split(ROWS)]
-            pixels = [query(self.net.decode(some))[replica, 0] for some in parts]
+            nets = [self._given(given, slice(start, start + ROWS)) for start in range(0, len(bits), ROWS)]
+            pixels = [query(net.decode(some))[replica, 0] for net, some in zip(nets, parts, strict=True)]
         return torch.cat(pixels).reshape(len(bits), *self.shape)
 
-    def reconstruct(self, x: Any, *, replica: ReplicaChoice = None, seed: int | None = 0) -> Tensor:
+    def _given(self, given: Tensor | None, rows: slice | Tensor) -> DiscreteVAE | Given:
+        """The networks with the conditions of some rows."""
+        return self.net.given(None if given is None else given[rows].expand(self.net.replicas, -1, -1))
+
+    def reconstruct(
+        self, x: Any, *, condition: Any = None, replica: ReplicaChoice = None, seed: int | None = 0
+    ) -> Tensor:
         """Encode images, draw one set of bits for each, and decode them.
 
         Args:
             x: Images `(N, *shape)` or `(N, pixels)`, in any form that :func:`softspin.data.as_images` accepts. Gray
                 levels are binarized with a fixed seed.
+            condition: Condition of a model of p(x | c): one for each image, or one for all.
             replica: Which replica, or `"best"`.
             seed: Seed of the random numbers, the same by default at each call; None for new draws each time.
 
@@ -261,13 +315,15 @@ class Model(Scores):
             SupportError: There is no such replica, or a pixel value is outside the support of the likelihood.
         """
         replica = self.choose_replica(replica)
-        return self.decode(self.encode(x, replica=replica, seed=seed), replica=replica)
+        bits = self.encode(x, condition=condition, replica=replica, seed=seed)
+        return self.decode(bits, condition=condition, replica=replica)
 
     def inpaint(
         self,
         x: Any,
         mask: Any,
         *,
+        condition: Any = None,
         sample: bool = True,
         steps: int = 100,
         candidates: int = 16,
@@ -286,6 +342,7 @@ class Model(Scores):
             x: Images `(N, *shape)` or `(N, pixels)`, in any form that :func:`softspin.data.as_images` accepts. Gray
                 levels are binarized with a fixed seed. Values of missing pixels are ignored.
             mask: True (or 1) where a pixel is missing: one image for all, or one for each.
+            condition: Condition of a model of p(x | c): one for each image, or one for all.
             sample: Whether missing pixels are drawn. If not, they are pixel probabilities given the last bits.
             steps: Steps of the Markov chains.
             candidates: Candidates for the bits in each step, at least 1. More mix faster and take longer.
@@ -310,29 +367,32 @@ class Model(Scores):
         replica = self.choose_replica(replica)
         rows = self._images(x, mask)
         missing = read_mask(mask, len(rows), self.shape).to(rows.device)
+        given = read_given(self.net, condition, len(rows))
         generator = torch.Generator(rows.device).manual_seed(read_seed(seed))
         with evaluating(self.net):
-            drawn, means = fill_in(self.net, rows, missing, replica, steps, candidates, generator)
+            drawn, means = fill_in(self.net, rows, missing, replica, steps, candidates, generator, given)
         return (drawn if sample else means).reshape(len(rows), *self.shape)
 
     def _each_image(
         self,
         x: Any,
+        condition: Any,
         replica: ReplicaChoice,
         samples: int,
         seed: int | None,
-        query: Callable[[Tensor, Tensor], Tensor],
+        query: Callable[[DiscreteVAE | Given, Tensor, Tensor], Tensor],
     ) -> Tensor:
-        """Call `query(images (R, batch, F), uniforms (R, K, batch, D))`, and average over K; one row per image."""
+        """Call `query(net, images (R, batch, F), uniforms (R, K, batch, D))`, and average over K; a row per image."""
         replica = self.choose_replica(replica)
         rows = self._images(x)
+        given = read_given(self.net, condition, len(rows))
         keys = replica_keys(read_seed(seed), self.net.replicas, rows.device)
         which = torch.arange(samples, device=rows.device)
         parts = []
         with evaluating(self.net):
             for some in self._batches(len(rows), samples):
                 u = uniforms(keys, some, which, self.net.units)
-                found = query(rows[some].expand(self.net.replicas, -1, -1), u)
+                found = query(self._given(given, some), rows[some].expand(self.net.replicas, -1, -1), u)
                 parts.append(found[replica].mean(0) if samples > 1 else found[replica, 0])
         return torch.cat(parts)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from softspin.model import DiscreteVAE
+from softspin.methods import LatentModel
 
 
-def likely_bits(net: DiscreteVAE, x: Tensor) -> Tensor:
+def likely_bits(net: LatentModel, x: Tensor) -> Tensor:
     """The most probable bits under q(z|x), group by group: each group given the most probable groups before it.
 
     Args:
@@ -28,7 +28,7 @@ def likely_bits(net: DiscreteVAE, x: Tensor) -> Tensor:
     return torch.cat(bits, dim=-1)
 
 
-def posterior_means(net: DiscreteVAE, x: Tensor, noise: Tensor) -> Tensor:
+def posterior_means(net: LatentModel, x: Tensor, noise: Tensor) -> Tensor:
     """q(z = 1|x, earlier groups) of every bit, where the earlier groups are samples.
 
     Args:

@@ -9,9 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from softspin.conditions import Given
 from softspin.distributions import Boltzmann, VisibleMarginal
 from softspin.errors import ShapeError
 from softspin.samplers.primitives import check_count
+from softspin.model import DiscreteVAE
 from softspin.trained.evaluable import Evaluable
 from softspin.trained.posterior import posterior_means
 from softspin.trained.shareable import ReplicaChoice
@@ -21,12 +23,19 @@ class Scores(Evaluable):
     """A model with scores, for anomaly detection and model comparison. Arguments as in :class:`softspin.Model`."""
 
     def score_samples(
-        self, x: Any, *, samples: int | None = None, replica: ReplicaChoice = None, seed: int = 0
+        self,
+        x: Any,
+        *,
+        condition: Any = None,
+        samples: int | None = None,
+        replica: ReplicaChoice = None,
+        seed: int = 0,
     ) -> Tensor:
         """Estimate log p(x) of each image, as :meth:`nll` does, with the value of log Z.
 
         Args:
             x: Images `(N, *shape)` or `(N, pixels)`, in any form that :func:`softspin.data.as_images` accepts.
+            condition: Condition of a model of p(x | c): one for each image, or one for all.
             samples: Importance samples of each image; by default the setting `test_samples`.
             replica: Which replica, or `"best"`.
             seed: Seed of the random numbers.
@@ -39,11 +48,19 @@ class Scores(Evaluable):
             SupportError: There is no such replica, or a pixel value is outside the support of the likelihood.
         """
         number = self.choose_replica(replica)
-        found = self.nll(x, samples=samples, seed=seed).nll_per_image
+        found = self.nll(x, condition=condition, samples=samples, seed=seed).nll_per_image
         assert found is not None
         return -(found if self.net.replicas == 1 else found[number])
 
-    def energy(self, x: Any, *, samples: int = 100, replica: ReplicaChoice = None, seed: int | None = 0) -> Tensor:
+    def energy(
+        self,
+        x: Any,
+        *,
+        condition: Any = None,
+        samples: int = 100,
+        replica: ReplicaChoice = None,
+        seed: int | None = 0,
+    ) -> Tensor:
         """Compute the mean prior energy of the codes of each image, the mean of E(z) over q(z | x).
 
         The energy is linear in each bit, so with one group of bits it is exact, at the posterior probabilities. With
@@ -51,6 +68,7 @@ class Scores(Evaluable):
 
         Args:
             x: Images `(N, *shape)` or `(N, pixels)`, in any form that :func:`softspin.data.as_images` accepts.
+            condition: Condition of a model of p(x | c): one for each image, or one for all.
             samples: Draws for each image, if there are several groups of bits.
             replica: Which replica, or `"best"`.
             seed: Seed of these draws; None for new ones each time.
@@ -63,16 +81,16 @@ class Scores(Evaluable):
             SupportError: There is no such replica, or a pixel value is outside the support of the likelihood.
         """
         check_count("samples", samples)
-        prior = self.net.prior(validate=False)
 
-        def mean_energy(rows: Tensor, uniforms: Tensor) -> Tensor:
+        def mean_energy(model: DiscreteVAE | Given, rows: Tensor, uniforms: Tensor) -> Tensor:
             one_group = len(self.net.encoder) == 1
-            z = posterior_means(self.net, rows, uniforms) if one_group else self.net.sample_posterior(rows, uniforms)[0]
-            return prior.energy(z)
+            z = posterior_means(model, rows, uniforms) if one_group else model.sample_posterior(rows, uniforms)[0]
+            return model.prior(validate=False).energy(z)
 
-        return self._each_image(x, replica, samples if len(self.net.encoder) > 1 else 1, seed, mean_energy)
+        draws = samples if len(self.net.encoder) > 1 else 1
+        return self._each_image(x, condition, replica, draws, seed, mean_energy)
 
-    def free_energy(self, z: Any, *, replica: ReplicaChoice = None) -> Tensor:
+    def free_energy(self, z: Any, *, condition: Any = None, replica: ReplicaChoice = None) -> Tensor:
         """Compute the free energy of the first n latent bits: F = -log of the sum of e^(-E) over the other bits.
 
         n is the number of columns. With the left half of the bits of an RBM prior, the right half is summed out; with
@@ -80,6 +98,7 @@ class Scores(Evaluable):
 
         Args:
             z: Bits `(..., n)`.
+            condition: Condition of a model of p(x | c), one.
             replica: Which replica, or `"best"`.
 
         Returns:
@@ -89,7 +108,7 @@ class Scores(Evaluable):
             ShapeError: There are more columns than latent bits, or none.
             SupportError: There is no such replica, or the bits to sum over are coupled with each other.
         """
-        prior = self.prior(replica)
+        prior = self.prior(replica, condition=condition)
         precise = prior.with_parameters(prior.bias.double(), prior.couplings.double())
         bits = precise.as_states("bits", z)
         if not bits.ndim:
@@ -100,16 +119,17 @@ class Scores(Evaluable):
             return marginal.free_energy(bits)
 
     @abstractmethod
-    def prior(self, replica: ReplicaChoice = None) -> Boltzmann:
+    def prior(self, replica: ReplicaChoice = None, *, condition: Any = None) -> Boltzmann:
         """The prior of one replica."""
 
     @abstractmethod
     def _each_image(
         self,
         x: Any,
+        condition: Any,
         replica: ReplicaChoice,
         samples: int,
         seed: int | None,
-        query: Callable[[Tensor, Tensor], Tensor],
+        query: Callable[[DiscreteVAE | Given, Tensor, Tensor], Tensor],
     ) -> Tensor:
         """Call a query for batches of images."""
