@@ -146,7 +146,9 @@ def fit(
         config = read_run(path).read_config() if resume else Config()
     config = with_sampler(check_config(config), sampler)
     recorded = read_run(path).data if resume else None
-    dataset = world().in_turn(functools.partial(load_data, config, data, recorded=recorded, shape=shape, condition=condition))
+    dataset = world().in_turn(
+        functools.partial(load_data, config, data, recorded=recorded, shape=shape, condition=condition)
+    )
     named = condition if isinstance(condition, str | os.PathLike) else config.condition
     config = config.replace(condition=resolved_condition(named))
     if isinstance(data, str | os.PathLike):
@@ -170,11 +172,11 @@ def fit(
     called = trainer.callback = Callbacks([*own, *([plots] if plots else [])])
     try:
         if called.listens("start"):
-            is_finished = (path / RESULT).exists()
+            is_known = not (is_custom or dataset.condition is not None or (path / RESULT).exists())
             step = checkpoint.load_meta(path, "last")["step"] if checkpoint.exists(path, "last") else 0
             about = RunStart(
                 folder=path, config=config, data=dataset, device=_where(trainer), step=step, profile=used_profile,
-                profile_settings=profile_settings, time=None if is_custom or is_finished else _estimate(trainer, step),
+                profile_settings=profile_settings, time=_estimate(trainer, step) if is_known else None,
                 init_from=source,
             )  # fmt: skip
             called.start(about)
@@ -185,7 +187,7 @@ def fit(
         model = Model(trainer.engine.model, config, dataset.shape, path, metadata)
         if plots is not None:
             shown = model.default_replica
-            plots.draw_best(lambda n: model.sample_bits(n, replica=shown, seed=0), shown)
+            plots.draw_best(lambda n, c: model.sample_bits(n, condition=c, replica=shown, seed=0), shown)
         called.finish(rows, [path / RESULT, *(plots.paths if plots else [])])
     finally:
         called.close()

@@ -199,9 +199,30 @@ def detail_lines(row: ResultRow) -> list[str]:
         lines.append(f"NLL over the interval of log Z: at least {low:.2f}")
     lines.append(f"ELBO {number(row.elbo)} = reconstruction {number(row.reconstruction)} - KL {number(row.kl)}")
     active, size = number(row.active_bits, ".0f"), number(row.effective_sample_size, ".1f")
+    if row.condition is not None:
+        lines.append(f"given c: {row.condition}; {values_text(row)}")
     samples, images = number(row.test_samples, ","), number(row.images, ",")
     lines.append(f"{active} active bits; effective sample size {size} of {samples}; {images} images")
     return lines + importance_lines(row)
+
+
+def values_text(row: ResultRow) -> str:
+    """The range of log Z(c) over the values of the condition, with the widest interval.
+
+    >>> row = ResultRow(status="ok", seed=0, steps=10, short=True, variant={}, nll=84.2, log_z_of_values={
+    ...     "value": [0, 1], "images": [5, 5], "log_z": [30.0, 31.0], "low": [29.9, 31.0], "high": [30.1, 31.0]})
+    >>> values_text(row)
+    'log Z(c) of 2 values from 30.00 to 31.00, intervals of up to 0.20'
+    """
+    found = row.log_z_of_values or {}
+    values, lows, highs = (found.get(name) or [] for name in ("log_z", "low", "high"))
+    if not values or not all(isinstance(one, int | float) for one in values):
+        return "log Z(c) unknown"
+    text = f"log Z(c) of {len(values)} values from {min(values):.2f} to {max(values):.2f}"
+    if not all(isinstance(one, int | float) for one in [*lows, *highs]):
+        return f"{text}, upper ends unknown"
+    widest = max(high - low for low, high in zip(lows, highs, strict=False))
+    return f"{text}, exact" if not widest else f"{text}, intervals of up to {widest:.2f}"
 
 
 def importance_lines(row: ResultRow) -> list[str]:

@@ -9,11 +9,12 @@ import torch
 import typer
 
 from softspin.cli.console import say, say_json
-from softspin.cli.options import Data, Device, Json, Replica, Run, Seed, Split, Which
+from softspin.cli.options import Condition, Data, Device, Json, Replica, Run, Seed, Split, Which
 from softspin.cli.runs import (
     check_ending,
     check_not_data,
     choose_replica,
+    given_of,
     open_model,
     open_split,
     write_array,
@@ -24,6 +25,7 @@ def encode(
     run: Run,
     out: Annotated[Path, typer.Option(help="Write this .npy file.")] = Path("bits.npy"),
     data: Data = None,
+    condition: Condition = None,
     split: Split = "test",
     probabilities: Annotated[
         bool, typer.Option("--probabilities", help="Write the probabilities q(z=1|x) instead of sampled bits.")
@@ -39,11 +41,12 @@ def encode(
     check_ending(out, (".npy",))
     check_not_data(out, model, data)
     number = choose_replica(model, replica)
-    x = open_split(model, data, split, seed).test
+    shown = open_split(model, data, split, seed, condition)
+    x, given = shown.test, given_of(model, shown)
     if probabilities:
-        z = model.probabilities(x, replica=number, seed=seed)
+        z = model.probabilities(x, condition=given, replica=number, seed=seed)
     else:
-        z = model.encode(x, replica=number, seed=seed).to(torch.uint8)
+        z = model.encode(x, condition=given, replica=number, seed=seed).to(torch.uint8)
     write_array(out, z)
     if json:
         say_json({"written": out, "images": z.shape[0], "bits": z.shape[1], "split": split, "replica": number})

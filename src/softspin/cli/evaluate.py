@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from softspin.cli.console import say, say_json
-from softspin.cli.options import Chains, Data, Device, Json, Replicas, Run, Split, Temperatures, Which
+from softspin.cli.options import Chains, Condition, Data, Device, Json, Replicas, Run, Split, Temperatures, Which
 from softspin.cli.runs import SPLITS, check_split, open_model, open_split, with_replicas
 from softspin.errors import ConfigError
 from softspin.evaluation import log_z_for
@@ -27,6 +27,7 @@ def evaluate(
     split: Split = "test",
     exact: Annotated[bool, typer.Option("--exact", help="Sum over all latent states instead, up to 20 bits.")] = False,
     data: Data = None,
+    condition: Condition = None,
     replicas: Replicas = "all",
     which: Which = "best",
     device: Device = "auto",
@@ -39,7 +40,7 @@ def evaluate(
     if exact and given:
         raise ConfigError(f"--exact and --{next(iter(given))} exclude each other; a sum over all states needs none")
     model = with_replicas(open_model(run, which, device), replicas)
-    images = open_split(model, data, split)
+    images = open_split(model, data, split, condition=condition)
     config = model.config.with_settings(f"test_{name}={value}" for name, value in given.items())
     with phases() as progress:
         if exact:

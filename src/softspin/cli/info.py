@@ -170,6 +170,7 @@ def _groups(found: Info) -> dict[str, list[tuple[str, str]]]:
             ("images", f"{' + '.join(f'{size:,}' for size in data.images)} (train + valid + test)"),
             ("shape", " x ".join(map(str, data.shape))),
             ("source", data.source),
+            *([] if data.condition is None else [("condition", f"{data.condition}; the model is of p(x | c)")]),
         ],
         "Training": [*_training(found), ("differs", f"from the paper by: {overrides_text(config_overrides(config))}")],
         "Provenance": [

@@ -5,12 +5,17 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from torch import Tensor
+
 from softspin.cli.console import say, say_json
-from softspin.cli.options import Chains, Device, Json, Replicas, Run, Seed, Temperatures, Which
+from softspin.cli.options import Chains, Device, Given, Json, Replicas, Run, Seed, Temperatures, Which
+from softspin.cli.regions import read_values
 from softspin.cli.runs import open_model, with_replicas
 from softspin.evaluation import log_z_for
 from softspin.evaluation.partition import check_log_z, method_text
 from softspin.formatting import log_z_interval, mark_best, replica_name, with_error
+from softspin.samplers import LogZ
+from softspin.trained.given import one_given
 from softspin.training.bar import phases
 from softspin.training.results import finite
 
@@ -19,6 +24,7 @@ def logz(
     run: Run,
     temperatures: Temperatures = None,
     chains: Chains = None,
+    condition: Given = None,
     seed: Seed = 0,
     replicas: Replicas = "all",
     which: Which = "best",
@@ -28,6 +34,8 @@ def logz(
     """Estimate log Z of a run's prior: exact for small priors, else by AIS in both directions."""
     model = with_replicas(open_model(run, which, device), replicas)
     config = model.config
+    given = one_given(model.net, read_values(condition))
+    values = None if given is None or model.net.condition is None else model.net.condition.nearest(given).tolist()
     with phases() as progress:
         found = log_z_for(
             model.net,
@@ -35,8 +43,11 @@ def logz(
             chains=config.test_chains if chains is None else chains,
             seed=seed,
             progress=progress,
+            values=values,
         )
     check_log_z(found)
+    if values is not None:
+        found = LogZ._make(each[:, values[0]] if isinstance(each, Tensor) else each for each in found)
     rows: list[dict[str, Any]] = [
         {
             **replica._asdict(),

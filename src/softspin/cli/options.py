@@ -80,6 +80,23 @@ Data = Annotated[
         show_default=False,
     ),
 ]
+Condition = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="Read the conditions of the data from this file, or from its labels (labels).",
+        show_default="those of the data",
+    ),
+]
+Given = Annotated[
+    str | None,
+    typer.Option(
+        "--condition",
+        metavar="VALUE,...",
+        help="Set the condition of a conditional model: a class, or numbers separated by commas.",
+        show_default="none",
+    ),
+]
 Temperatures = Annotated[
     int | None, typer.Option(help="Set the number of AIS temperatures for log Z.", min=1, show_default="the run's")
 ]

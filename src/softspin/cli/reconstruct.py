@@ -8,12 +8,14 @@ from typing import Annotated
 import typer
 
 from softspin.cli.console import say, say_json
-from softspin.cli.options import Data, Device, Json, Replica, Run, Seed, Shape, Split, Which
+from softspin.cli.options import Condition, Data, Device, Json, Replica, Run, Seed, Shape, Split, Which
 from softspin.cli.regions import read_region
 from softspin.cli.runs import (
     check_ending,
     check_not_data,
     choose_replica,
+    encoded_given,
+    given_of,
     open_model,
     open_split,
     picture_shape,
@@ -35,6 +37,7 @@ def reconstruct(
         ),
     ] = None,
     data: Data = None,
+    condition: Condition = None,
     split: Split = "test",
     mask: Annotated[
         str | None,
@@ -61,19 +64,22 @@ def reconstruct(
     check_ending(out, (".png", ".npy"))
     check_not_data(out, model, data)
     number, drawn = choose_replica(model, replica), picture_shape(model, shape)
-    x = open_split(model, data, split, seed).test[:n]
+    shown_data = open_split(model, data, split, seed, condition)
+    x, given = shown_data.test[:n], given_of(model, shown_data)
+    given = None if given is None else given[:n]
     if mask is not None:
         missing = read_region(mask, model.shape)
-        filled = model.inpaint(x, missing, steps=chain_steps, replica=number, seed=seed)
+        filled = model.inpaint(x, missing, condition=given, steps=chain_steps, replica=number, seed=seed)
         if out.suffix == ".png":
             shown = (model.net.likelihood.shades(one.to(model.net.mean)) for one in (x, filled.flatten(1)))
             pictures.inpainted(next(shown), read_mask(missing, len(x), model.shape), next(shown), drawn, out)
         else:
             write_array(out, filled)
     elif out.suffix == ".png":
-        pictures.reconstructions(model.net, x, drawn, out, replica=number, seed=seed)
+        encoded = encoded_given(model, given)
+        pictures.reconstructions(model.net, x, drawn, out, replica=number, seed=seed, condition=encoded)
     else:
-        write_array(out, model.reconstruct(x, replica=number, seed=seed))
+        write_array(out, model.reconstruct(x, condition=given, replica=number, seed=seed))
     what = "reconstructions" if mask is None else "images with missing pixels filled in"
     if json:
         say_json({"written": out, "images": len(x), "split": split, "replica": number})

@@ -81,3 +81,20 @@ def _from_file(path: Path) -> Tensor:
         raise DataError(
             f"--mask {path} cannot be read as a .npy file of numbers: {' '.join(str(error).split())}"
         ) from None
+
+
+def read_values(text: str | None) -> list[float] | int | None:
+    """The condition of an option: a class, or numbers.
+
+    >>> read_values("3"), read_values("10.5,2"), read_values(None)
+    (3, [10.5, 2.0], None)
+    """
+    if text is None:
+        return None
+    words = [word.strip() for word in text.split(",")]
+    try:
+        return (
+            int(words[0]) if len(words) == 1 and words[0].lstrip("-").isdecimal() else [float(word) for word in words]
+        )
+    except ValueError:
+        raise ConfigError(f"--condition {text} is not possible; give a class, or numbers such as 10.5,2") from None

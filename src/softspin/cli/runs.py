@@ -19,6 +19,8 @@ from softspin import data as datasets
 from softspin.boltzmann_machine.run_files import RUN as BOLTZMANN
 from softspin.cli.console import warn
 from softspin.data import Dataset, parse_shape
+from softspin.data.condition_inputs import attach_condition
+from softspin.data.conditions import Conditions
 from softspin.data.limits import check_memory
 from softspin.errors import ConfigError, DataError, RunError, ShapeError, UnknownNameError, unknown_name
 from softspin.formatting import replica_name
@@ -117,17 +119,25 @@ def place_in(run: Path, name: str) -> Path:
     return run.parent / (name if run.is_file() else f"{run.name}-{name}")
 
 
-def open_data(model: api.Model, other: str | None = None) -> Dataset:
+def open_data(model: api.Model, other: str | None = None, condition: str | None = None) -> Dataset:
     """The data that a run was trained on, verified by fingerprint, or other data of the same image size."""
+    if condition is not None and model.net.condition is None:
+        raise ConfigError("the model has no condition: it is of p(x), not of p(x | c); leave out --condition")
     if other is not None:
-        return _fitting(model, api.load_data(model.config, other), other)
+        found = api.load_data(model.config, other, condition=condition or "auto")
+        return _fitting(model, found, other)
     assert model.metadata is not None
     recorded = model.metadata.data
     try:
-        data = api.load_data(model.config, recorded=recorded)
+        data = api.load_data(model.config, recorded=recorded, condition=condition)
     except DataError as error:
         raise DataError(f"{error}; if the data are in another place, give it by --data FILE") from error
     if data.fingerprint != recorded.fingerprint:
+        if recorded.condition is not None and data.condition is None:
+            raise DataError(
+                f"{model.folder} was trained with a condition ({recorded.condition}) that '{data.name}' does not hold; "
+                "give it by --condition FILE"
+            )
         raise DataError(
             f"the data set '{model.config.data}' is not the one that {model.folder} was trained on, which is "
             f"'{recorded.name}' ({recorded.source}); give that by --data FILE"
@@ -135,32 +145,61 @@ def open_data(model: api.Model, other: str | None = None) -> Dataset:
     return data
 
 
-def open_split(model: api.Model, other: str | None, split: str, seed: int = 0) -> Dataset:
+def open_split(model: api.Model, other: str | None, split: str, seed: int = 0, condition: str | None = None) -> Dataset:
     """The data of a run, or other data, with the images of a split as the test images, as bits.
 
     For `all`, a file or folder given by `other` is not split: its images are in their order. Gray training images are
-    binarized once, with the seed; other ones with a fixed seed.
+    binarized once, with the seed; other ones with a fixed seed. `condition` is that of the images, as for training.
     """
     check_split(split, SPLITS)
     if other is not None and split == "all" and datasets.is_path(other):
         binarize = model.net.likelihood.binary
-        return _fitting(model, datasets.load(other, split=False, binarize=binarize), other)
-    data = open_data(model, other)
+        return _fitting(model, datasets.load(other, split=False, binarize=binarize), other, condition)
+    data = open_data(model, other, condition)
+    given = _conditions_of(data, split)
     if split in ("test", "valid"):
-        return dataclasses.replace(data, test=getattr(data, split), labels=None)
+        return dataclasses.replace(data, test=getattr(data, split), labels=None, condition=given)
     if split == "train" and data.binarization != "per-batch":
-        return dataclasses.replace(data, test=data.train, labels=None)
+        return dataclasses.replace(data, test=data.train, labels=None, condition=given)
     check_memory(4 * data.pixels * len(data.train), f"the training images of {data.name}")
     generator = torch.Generator().manual_seed(seed)
     bits = data.every_image(generator) if split == "all" else data.batch(torch.arange(len(data.train)), generator)
-    return dataclasses.replace(data, test=bits.to(data.test.dtype), labels=None)
+    return dataclasses.replace(data, test=bits.to(data.test.dtype), labels=None, condition=given)
 
 
-def _fitting(model: api.Model, data: Dataset, name: str) -> Dataset:
-    """The data, if their images have the size of the model's."""
+def _conditions_of(data: Dataset, split: str) -> Conditions | None:
+    """Conditions with those of a split as those of the test images."""
+    if data.condition is None:
+        return None
+    if split != "all":
+        return data.condition._replace(test=getattr(data.condition, split))
+    rows = torch.cat(data.condition)
+    return data.condition._replace(test=rows if data.places is None else rows[data.places.argsort()])
+
+
+def given_of(model: api.Model, data: Dataset) -> Tensor | None:
+    """The conditions of the test images as they are, for a conditional model; raises if there are none."""
+    if model.net.condition is None:
+        return None
+    if data.condition is None:
+        raise DataError(
+            f"the model is of p(x | c), but '{data.name}' has no condition; give it by --condition FILE or labels"
+        )
+    return data.condition.test
+
+
+def encoded_given(model: api.Model, given: Tensor | None) -> Tensor | None:
+    """The same, encoded."""
+    return None if given is None or model.net.condition is None else model.net.condition.table.encode(given)
+
+
+def _fitting(model: api.Model, data: Dataset, name: str, condition: str | None = None) -> Dataset:
+    """The data, if their images have the size of the model's, with a condition if one is given."""
     if data.pixels != len(model.net.mean):
         raise ShapeError(f"images of '{name}' have {data.pixels} pixels, the model's {len(model.net.mean)}")
-    return data
+    if model.net.condition is None:
+        return dataclasses.replace(data, condition=None)
+    return data if condition is None else attach_condition(data, condition)
 
 
 def check_split(split: str, known: tuple[str, ...]) -> None:

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from softspin.cli.console import say, say_json
-from softspin.cli.options import Device, Json, Replica, Run, Seed, Shape, Which
-from softspin.cli.regions import read_clamp
+from softspin.cli.options import Device, Given, Json, Replica, Run, Seed, Shape, Which
+from softspin.cli.regions import read_clamp, read_values
 from softspin.cli.runs import (
     check_ending,
     check_not_data,
@@ -20,6 +20,7 @@ from softspin.cli.runs import (
     write_array,
 )
 from softspin.evaluation import pictures
+from softspin.trained.given import read_given
 
 
 def sample(
@@ -38,6 +39,7 @@ def sample(
             metavar="UNIT=VALUE,...", help="Clamp latent bits and sample the others given them.", show_default="none"
         ),
     ] = None,
+    condition: Given = None,
     draw: Annotated[
         bool | None,
         typer.Option(
@@ -59,13 +61,13 @@ def sample(
     check_ending(out, (".png", ".npy"))
     check_not_data(out, model)
     number, drawn = choose_replica(model, replica), picture_shape(model, shape)
-    clamped = read_clamp(clamp)
+    clamped, given = read_clamp(clamp), read_values(condition)
     if out.suffix == ".png":
-        z = model.sample_bits(n, clamp=clamped, replica=number, seed=seed)
+        z = model.sample_bits(n, condition=given, clamp=clamped, replica=number, seed=seed)
         states = z.expand(model.net.replicas, *z.shape)
-        pictures.samples(model.net, states, drawn, out, replica=number)
+        pictures.samples(model.net, states, drawn, out, replica=number, condition=read_given(model.net, given, n))
     else:
-        write_array(out, model.sample(n, draw=draw, clamp=clamped, replica=number, seed=seed))
+        write_array(out, model.sample(n, condition=given, draw=draw, clamp=clamped, replica=number, seed=seed))
     if json:
         say_json({"written": out, "samples": n, "seed": seed, "replica": number})
     else:

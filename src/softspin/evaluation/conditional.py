@@ -72,3 +72,17 @@ def values_json(condition: Condition, given: Tensor, log_z: LogZ, replica: int) 
         for name, limit in (("log_z", log_z.value), ("low", log_z.lower), ("high", log_z.upper)):
             found[name].append(limit[replica, number].item() if limit[replica, number].isfinite() else None)
     return found
+
+
+def condition_text(train: Tensor) -> str:
+    """What the condition of a data set is.
+
+    Args:
+        train: Conditions of the training images.
+
+    Returns:
+        The text.
+    """
+    if train.is_floating_point():
+        return f"{train.shape[1]} number{'s' * (train.shape[1] > 1)}"
+    return f"a class of {len(train.unique())}"

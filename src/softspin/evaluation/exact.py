@@ -99,9 +99,7 @@ def exact_log_likelihood(
     return total
 
 
-def _given(
-    model: DiscreteVAE, images: Table, condition: Tensor, progress: Callable[[int, int], None] | None
-) -> Tensor:
+def _given(model: DiscreteVAE, images: Table, condition: Tensor, progress: Callable[[int, int], None] | None) -> Tensor:
     """Exact log p(x | c) of a conditional model, whose decoder is run for every pair of an image and a state."""
     states = torch.cat(list(all_states(model.units, 1024, model.mean.device))).expand(model.replicas, -1, -1)
     parts = []

@@ -314,7 +314,9 @@ class _LogZOfImages:
     def __init__(self, condition: Condition, given: Tensor, log_z: LogZ) -> None:
         sizes = len(condition.weight), condition.count
         if log_z.value.shape != sizes:
-            raise ShapeError(f"log_z of shape {tuple(log_z.value.shape)}; a conditional model needs one per value, {sizes}")
+            raise ShapeError(
+                f"log_z of shape {tuple(log_z.value.shape)}; a conditional model needs one per value, {sizes}"
+            )
         self.log_z = log_z
         self.index = condition.nearest(given)
         """Number of the value of each image, `(N,)`."""
@@ -339,9 +341,7 @@ class _LogZOfImages:
             )
         )
         mean = self.mean.value.to(found.elbo)
-        return found._replace(
-            elbo=found.elbo - mean, kl=found.kl + mean, log_z=self.mean, log_z_of_values=self.log_z
-        )
+        return found._replace(elbo=found.elbo - mean, kl=found.kl + mean, log_z=self.mean, log_z_of_values=self.log_z)
 
 
 class _Totals:

@@ -50,8 +50,19 @@ LARGEST = 20_000
 """Maximum dots of a mosaic's longer side, at two or more for each pixel; larger ones need gigabytes to draw."""
 
 
-def samples(model: DiscreteVAE, z: Tensor, shape: tuple[int, ...], path: StrPath, *, replica: int = 0) -> Path:
-    """A grid of pixel probabilities decoded from states of the prior `(R, n, D)`; `shape` is that of an image."""
+def samples(
+    model: DiscreteVAE,
+    z: Tensor,
+    shape: tuple[int, ...],
+    path: StrPath,
+    *,
+    replica: int = 0,
+    condition: Tensor | None = None,
+) -> Path:
+    """A grid of pixel probabilities decoded from states of the prior `(R, n, D)`; `shape` is that of an image.
+
+    `condition` has the encoded conditions of a conditional model, `(n, C)`.
+    """
     _check_replica(model, replica)
     if z.ndim != 3 or (z.shape[0], z.shape[2]) != (model.replicas, model.units) or not z.shape[1]:
         raise ShapeError(f"states of shape {tuple(z.shape)}; this model takes ({model.replicas}, n, {model.units})")
@@ -59,7 +70,8 @@ def samples(model: DiscreteVAE, z: Tensor, shape: tuple[int, ...], path: StrPath
     columns = max(1, min(z.shape[1], math.ceil(math.sqrt(z.shape[1] * height / width))))  # about a square
     _canvas(z.shape[1], (height, width), columns)
     with evaluating(model):
-        images = model.likelihood.mean(model.decode(z[:, None].to(model.mean)))[replica, 0]
+        given = model.given(None if condition is None else condition.to(model.mean).expand(model.replicas, -1, -1))
+        images = model.likelihood.mean(given.decode(z[:, None].to(model.mean)))[replica, 0]
         images, what = model.likelihood.shades(images), _mean_name(model)
     return _save(
         _mosaic(
@@ -81,16 +93,21 @@ def reconstructions(
     replica: int = 0,
     seed: int = 0,
     columns: int = 10,
+    condition: Tensor | None = None,
 ) -> Path:
-    """Binary images `(n, pixels)`, and below each the pixel probabilities from one draw of its bits."""
+    """Binary images `(n, pixels)`, and below each the pixel probabilities from one draw of its bits.
+
+    `condition` has the encoded conditions of a conditional model, `(n, C)`.
+    """
     _check_replica(model, replica)
     check_images(x, len(model.mean))
     x = x.to(model.mean)
     with evaluating(model):
         keys = replica_keys(seed, model.replicas, x.device)
         u = uniforms(keys, torch.arange(len(x), device=x.device), torch.arange(1, device=x.device), model.units)
-        z, _ = model.sample_posterior(x.expand(model.replicas, *x.shape), u)
-        decoded = model.likelihood.shades(model.likelihood.mean(model.decode(z))[replica, 0])
+        given = model.given(None if condition is None else condition.to(x).expand(model.replicas, -1, -1))
+        z, _ = given.sample_posterior(x.expand(model.replicas, *x.shape), u)
+        decoded = model.likelihood.shades(model.likelihood.mean(given.decode(z))[replica, 0])
         x, what = model.likelihood.shades(x), _mean_name(model)
     columns = min(columns, len(x))
     title = f"Reconstructions: image above, {what} from its bits below{_name(model, replica)}"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import warnings
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from softspin.data.condition_inputs import read_condition
 from softspin.distributions import Boltzmann
 from softspin.model import DiscreteVAE
 from softspin.random import KeyDomain
@@ -39,10 +41,33 @@ def check_stored(model: DiscreteVAE, rows: Sequence[ResultRow]) -> tuple[ResultR
     Warns:
         LogZWarning: The bound is above the interval.
     """
+    if model.condition is not None:
+        return tuple(_checked(row, _mean_bound(model, row, replica)) for replica, row in enumerate(rows))
     return tuple(
         _checked(row, float(state_bound(one, find_states(one, _rng_state(one), count=ASCENTS).z)))
         for row, one in zip(rows, split_replicas(model.prior(validate=False)), strict=True)
     )
+
+
+def _mean_bound(model: DiscreteVAE, row: ResultRow, replica: int) -> float:
+    """Mean over images of a lower bound on log Z(c); -inf if the row does not have the values of the condition."""
+    condition, found = model.condition, row.log_z_of_values or {}
+    assert condition is not None
+    try:
+        given = condition.table.encode(read_condition(found["value"]))
+        images = torch.tensor(found["images"], dtype=torch.float64)
+        shares = torch.zeros(condition.count, dtype=torch.float64)
+        shares.index_add_(0, condition.nearest(given.to(condition.values)).cpu(), images / images.sum())
+    except (KeyError, TypeError, ValueError, RuntimeError):  # a row may be untrusted
+        return -math.inf
+    every = split_replicas(condition.spread(model.prior(validate=False)))
+    own = every[replica * condition.count : (replica + 1) * condition.count]
+    each = [
+        share * float(state_bound(one, find_states(one, _rng_state(one), count=ASCENTS).z))
+        for one, share in zip(own, shares.tolist(), strict=True)
+        if share > 0
+    ]
+    return sum(each)
 
 
 def _rng_state(boltzmann: Boltzmann) -> Tensor:

@@ -54,7 +54,7 @@ def card(record: ModelRecord, custom: Sequence[str] = ()) -> str:
         "Data": _table(_data(record.data)),
         "Training": _table(_training(record, config)),
         "Provenance": _table(_provenance(record)),
-        "Use": _use(custom),
+        "Use": _use(custom, record.data),
         "Citation": _citation(config),
     }
     title = f"# {_text(config.method)}, {config.structure}, on {_text(record.data.name)}"
@@ -92,8 +92,9 @@ def _front(record: ModelRecord, config: Config) -> str:
         lines += ["model-index:", f"- name: {json.dumps(f'{config.method}, {config.structure}')}", "  results:"]
     for row in record.result or ():
         label = json.dumps(f"test NLL in {row.unit or 'nats'}, {replica_name(row)}")
+        task = "unconditional-image-generation" if row.condition is None else "other"
         lines += [
-            "  - task:", "      type: unconditional-image-generation", "    dataset:", f"      type: {name}",
+            "  - task:", f"      type: {task}", "    dataset:", f"      type: {name}",
             f"      name: {name}", "    metrics:", "    - type: nll", f"      name: {label}",
             f"      value: {row.nll!r}",
         ]  # fmt: skip
@@ -121,6 +122,11 @@ def _result(record: ModelRecord, config: Config) -> str:
         "The interval does not cover modes of the prior that neither chains nor a search for states found. Pareto k is "
         "the shape of the tail of the importance weights; they cannot show states that the posterior never proposes."
     )
+    if record.result[0].condition is not None:
+        note += (
+            " The NLL is that of an image given its condition c. log Z is the mean of log Z(c) over test images, and "
+            "its interval that with all log Z(c) at their limits."
+        )
     if "density" in (unit or ""):
         note += (
             " The NLL of a density depends on the unit of the data and can be negative; compare it only with that of "
@@ -164,12 +170,14 @@ def _stopped(record: ModelRecord, config: Config) -> str:
 
 def _data(data: DataRecord) -> dict[str, str]:
     how = {"static": "once, before training", "per-batch": "training images in every batch, others once", "none": "no"}
+    given = {} if data.condition is None else {"condition": f"{data.condition}; the model is of p(x | c)"}
     return {
         "name": data.name,
         "source": data.source,
         "images": " + ".join(f"{count:,}" for count in data.images) + " (train + valid + test)",
         "image shape": " x ".join(map(str, data.shape)),
         "binarized": how[data.binarization],
+        **given,
         "fingerprint (SHA-256)": data.fingerprint,
     }
 
@@ -181,7 +189,8 @@ def _provenance(record: ModelRecord) -> dict[str, str]:
     return {**{what: str(origin) for what, origin in makers.items()}, "card written by": f"softspin {__version__}"}
 
 
-def _use(custom: Sequence[str]) -> str:
+def _use(custom: Sequence[str], data: DataRecord) -> str:
+    given = "" if data.condition is None else ", condition=..."
     nets = "".join(f", {part}={part}" for part in custom)
     name = "softspin" if home() is None else f"[softspin]({home()})"
     return (
@@ -189,7 +198,7 @@ def _use(custom: Sequence[str]) -> str:
         "```python\nimport softspin\n\n"
         f'model = softspin.load("PATH"{nets})  # this folder or model.safetensors; runs no code from it\n'
         f'# model = softspin.Model.from_pretrained("OWNER/NAME"{nets})  # from the Hugging Face Hub\n'
-        "images = model.sample(16)  # pixel probabilities\n```\n\n"
+        f"images = model.sample(16{given})  # pixel probabilities\n```\n\n"
         "`softspin playground PATH` writes a page that runs the model in a browser: draw, flip bits, sample."
     )
 

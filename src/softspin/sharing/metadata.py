@@ -102,6 +102,8 @@ def _config(place: object, record: ModelRecord) -> Config:
         raise SharingError(
             f"{place} was written by softspin {record.softspin}; this one, {__version__}, cannot use it: {error}"
         ) from None
+    if config.condition != file_name(config.condition):
+        raise SharingError(f"{place} has a path of a condition; a shared model may only have a file name")
     if config.data != file_name(config.data):
         raise SharingError(f"{place} has a path of data, '{config.data}'; a shared model may only have a file name")
     return config

@@ -224,9 +224,7 @@ class Model(Scores):
         """
         if not sample:
             return self._each_image(x, condition, replica, 1, None, lambda net, rows, _: likely_bits(net, rows))
-        return self._each_image(
-            x, condition, replica, 1, seed, lambda net, rows, u: net.sample_posterior(rows, u)[0]
-        )
+        return self._each_image(x, condition, replica, 1, seed, lambda net, rows, u: net.sample_posterior(rows, u)[0])
 
     def probabilities(
         self,

@@ -12,8 +12,8 @@ from torch import Tensor
 from softspin.conditions import Given
 from softspin.distributions import Boltzmann, VisibleMarginal
 from softspin.errors import ShapeError
-from softspin.samplers.primitives import check_count
 from softspin.model import DiscreteVAE
+from softspin.samplers.primitives import check_count
 from softspin.trained.evaluable import Evaluable
 from softspin.trained.posterior import posterior_means
 from softspin.trained.shareable import ReplicaChoice

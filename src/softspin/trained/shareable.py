@@ -64,6 +64,8 @@ class Shareable(nn.Module):
             f"{net.units} bits in {len(net.encoder)} group{'s' if len(net.encoder) > 1 else ''}",
             f"images of {shape}",
         ]
+        if net.condition is not None:
+            about.insert(2, f"given {'a class' if net.condition.is_class else 'numbers'}")
         if net.replicas > 1:
             chosen = self.default_replica
             name = f"{replica_name(config.replicas[chosen])}{', lowest validation NLL' if self._has_grid else ''}"
@@ -179,7 +181,7 @@ class Shareable(nn.Module):
         """
         known = self._known()
         config = known.read_config()
-        config = config.replace(data=file_name(config.data))
+        config = config.replace(data=file_name(config.data), condition=file_name(config.condition))
         license = known.license if license is None else license
         shared = dataclasses.replace(known, config=config.to_dict(), license=license)
         return files.write(Path(path), self.net, printable(shared), overwrite=overwrite)

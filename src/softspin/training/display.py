@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from softspin.formatting import duration, mark_best, replica_name, result_line, structure_text
+from torch import Tensor
+
+from softspin.config import Config
+from softspin.evaluation.conditional import condition_text
+from softspin.formatting import duration, mark_best, replica_name, result_line, structure_text, values_text
 from softspin.records import ResultRow
 from softspin.training.callbacks import RunStart
 from softspin.training.progress import FirstSteps, Lines, to_stderr, to_stdout
@@ -79,6 +84,8 @@ class Display:
         for number, row in enumerate(rows):
             name = f"{replica_name(row)}{mark_best(valid, self._betas, number)}: " if len(rows) > 1 else ""
             self._write(name + result_line(row))
+            if row.condition is not None:
+                self._write(f"  given c: {row.condition}; {values_text(row)}")
         self._write(f"written: {self._folder}/ with {', '.join(path.name for path in files)}")
 
     def close(self) -> None:
@@ -96,6 +103,7 @@ def start_lines(run: RunStart) -> list[str]:
     prior = "" if config.edges is None else f", a prior with {len(config.edges):,} couplings"
     lines = [
         f"data    {data.name}: {sizes} images of {' x '.join(map(str, data.shape))} (train + valid + test)",
+        *([] if data.condition is None else [f"given   {_condition(data.condition.train, config)}"]),
         f"model   {config.method}, {structure_text(config)}{prior}; {names}",
         f"run     {config.steps:,} steps, K = {config.importance_samples}, {config.sampler} with "
         f"{config.chains:,} chains x {config.sweeps} sweeps, on {run.device}",
@@ -115,3 +123,12 @@ def start_lines(run: RunStart) -> list[str]:
         limits = f"{duration(run.time['low'])} to {duration(run.time['high'])}"
         lines.append(f"time    about {duration(run.time['seconds'])}, {limits}, on {run.time['machine']}")
     return lines
+
+
+def _condition(train: Tensor, config: Config) -> str:
+    """What the model is conditioned on, and what the prior distinguishes."""
+    distinct, most = len(train.unique(dim=0)), config.condition_values
+    values = min(distinct, most)
+    binned = f", binned into {values} for the prior" if distinct > most else ""
+    chains = max(2, math.ceil(config.chains / values))
+    return f"c, {condition_text(train)} ({distinct:,} values{binned}); {chains:,} chains for each"

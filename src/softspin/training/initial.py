@@ -8,10 +8,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from softspin.data.conditions import ConditionTable
 from softspin.errors import ShapeError
 from softspin.model import DiscreteVAE
 
-DATA_DEPENDENT = ("mean", "likelihood.")
+DATA_DEPENDENT = ("mean", "likelihood.", *(f"condition.{name}" for name in ConditionTable._fields))
 """Tensors that belong to the training data of a model, which may be others."""
 
 
@@ -35,6 +36,11 @@ def copy_parameters(model: DiscreteVAE, tensors: Mapping[str, Tensor], source: s
     other = {name: value for name, value in tensors.items() if _is_copied(name, buffers)}
     if odd := sorted(own.keys() ^ other.keys()):
         raise ShapeError(f"{source} is another kind of model: '{odd[0]}' is in only one of them; use its settings")
+    classes = model.state_dict().get("condition.classes"), tensors.get("condition.classes")
+    if any(one is not None for one in classes) and not all(one is not None for one in classes):
+        raise ShapeError(f"{source} has another kind of condition; use a model with the same classes")
+    if classes[0] is not None and classes[1] is not None and classes[0].tolist() != classes[1].tolist():
+        raise ShapeError(f"{source} has other classes of the condition; use a model with the same classes")
     copies = {}
     for name, value in own.items():
         stored = other[name]

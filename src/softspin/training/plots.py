@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from softspin.evaluation import pictures
+from softspin.evaluation.conditional import encoded_conditions
 from softspin.formatting import replica_name
 from softspin.training import journal
 from softspin.training.trainer import Trainer
@@ -41,31 +43,46 @@ class PlotCallback:
         if line["kind"] == "valid" and self._cost <= SHARE * rest:
             update = self.trainer.engine.update
             z = update.sampler.samples(update.sampler_state)
-            self._draw(z[:, :: max(1, z.shape[1] // SAMPLES)][:, :SAMPLES])
+            condition = self.trainer.engine.model.condition
+            if condition is None:
+                self._draw(z[:, :: max(1, z.shape[1] // SAMPLES)][:, :SAMPLES])
+            else:  # some chains of each value
+                each = z.unflatten(0, (-1, condition.count))[:, :, : max(1, SAMPLES // condition.count)]
+                self._draw(each.flatten(1, 2), condition=condition.values.repeat_interleave(each.shape[2], 0))
 
-    def draw_best(self, sample_bits: Callable[[int], Tensor], replica: int) -> None:
+    def draw_best(self, sample_bits: Callable[[int, Any], Tensor], replica: int) -> None:
         """Draw the best parameters of one replica.
 
         Args:
-            sample_bits: Draws so many samples `(n, D)` of its prior.
+            sample_bits: Draws so many samples `(n, D)` of its prior, given a condition for each or None.
             replica: Its number.
         """
+        condition, given, raw = self.trainer.engine.model.condition, None, None
+        if condition is not None:
+            some = torch.arange(condition.count).repeat_interleave(max(1, SAMPLES // condition.count))[:SAMPLES]
+            given, raw = condition.values[some], condition.table.raw_values()[some]
         try:
-            z = sample_bits(SAMPLES)
+            z = sample_bits(SAMPLES if given is None else len(given), raw)
         except Exception as error:
             self._complain(error)
         else:
-            self._draw(z.expand(self.trainer.engine.model.replicas, *z.shape), replica)
+            self._draw(z.expand(self.trainer.engine.model.replicas, *z.shape), replica, given)
 
-    def _draw(self, z: Tensor, replica: int = 0) -> None:
+    def _draw(self, z: Tensor, replica: int = 0, condition: Tensor | None = None) -> None:
         started = time.monotonic()
         trainer, model = self.trainer, self.trainer.engine.model
         folder, shape = trainer.folder, trainer.data.shape
+        shown = encoded_conditions(model, trainer.data)
         labels = [replica_name(replica) for replica in trainer.config.replicas]
         drawings: list[Callable[[], Path]] = [
-            lambda: pictures.samples(model, z, shape, folder / "samples.png", replica=replica),
+            lambda: pictures.samples(model, z, shape, folder / "samples.png", replica=replica, condition=condition),
             lambda: pictures.reconstructions(
-                model, trainer.data.test[:IMAGES], shape, folder / "reconstructions.png", replica=replica
+                model,
+                trainer.data.test[:IMAGES],
+                shape,
+                folder / "reconstructions.png",
+                replica=replica,
+                condition=None if shown is None else shown[2][:IMAGES],
             ),
             lambda: pictures.curves(
                 _curves(folder), folder / "curves.png", labels=labels, sampler=trainer.config.sampler

@@ -16,8 +16,17 @@ from softspin import __version__, files
 from softspin.config import Config, differing_setting, missing_setting, version_of
 from softspin.data import Dataset
 from softspin.errors import ConfigError, RecordError, RunError, UnknownNameError
-from softspin.evaluation import Likelihood, MeanNLL, Progress, baseline_nll, evaluate, exact_nll, likely_states, log_z_for
-from softspin.evaluation.conditional import conditions_text, encoded_conditions, values_json
+from softspin.evaluation import (
+    Likelihood,
+    MeanNLL,
+    Progress,
+    baseline_nll,
+    evaluate,
+    exact_nll,
+    likely_states,
+    log_z_for,
+)
+from softspin.evaluation.conditional import condition_text, conditions_text, encoded_conditions, values_json
 from softspin.evaluation.partition import mean_log_z, method_text
 from softspin.model import DiscreteVAE
 from softspin.provenance import provenance
@@ -241,15 +250,8 @@ def describe(data: Dataset) -> DataRecord:
         binarization=data.binarization,
         source=data.source,
         fingerprint=data.fingerprint,
-        condition=None if data.condition is None else _condition_text(data.condition.train),
+        condition=None if data.condition is None else condition_text(data.condition.train),
     )
-
-
-def _condition_text(train: Tensor) -> str:
-    """What the condition of a data set is."""
-    if train.is_floating_point():
-        return f"{train.shape[1]} number{'s' * (train.shape[1] > 1)}"
-    return f"a class of {len(train.unique())}"
 
 
 def read_run(folder: Path) -> RunRecord:

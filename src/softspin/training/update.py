@@ -257,7 +257,7 @@ class Update:
         return self.model.prior_parameters.detached(self.log_z if self.conditions is None else self.log_z.mean(-1))
 
     def sampled_prior(self) -> Boltzmann:
-        """The prior for the sampler, `(R,)`; of a conditional model, that of each value of the condition, `(R x V,)`."""
+        """The prior for the sampler, `(R,)`; with a condition, one for each of its values, `(R x V,)`."""
         return spread(self.conditions, self.prior())
 
     def read_streamed_rows(self) -> None:
