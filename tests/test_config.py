@@ -295,7 +295,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
         {"sampler": "pt", "temperatures": 3, "temperature": 3},
         "unknown setting 'temperature'; did you mean 'temperatures'?",
     ),
-    ({"version": 5}, "this config has version 5; this softspin reads versions up to 4; install a newer softspin"),
+    ({"version": 6}, "this config has version 6; this softspin reads versions up to 5; install a newer softspin"),
     ({"version": 0}, "version = 0 of a config is not possible; it must be an integer from 1"),
     ({"compile": True}, "compile = True is not possible; it must be one of auto, on, off"),
     ({"tf32": 1}, "tf32 = 1 is not possible; it must be true or false"),
@@ -430,7 +430,7 @@ def test_neutral_settings() -> None:
         assert info is not None, name
         assert info.help.endswith("."), name
     neutral = {name for name in names if is_neutral(name)}
-    assert neutral == {"data", "device", "compile", "report_every", "checkpoint_every"}
+    assert neutral == {"data", "condition", "device", "compile", "report_every", "checkpoint_every"}
     assert setting_info("temperatures") is None
     assert not is_neutral("temperatures")
     assert {name for name in names if (info := setting_info(name)) and info.method_only} == {

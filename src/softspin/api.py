@@ -149,15 +149,7 @@ def fit(
     dataset = world().in_turn(
         functools.partial(load_data, config, data, recorded=recorded, shape=shape, condition=condition)
     )
-    named = condition if isinstance(condition, str | os.PathLike) else config.condition
-    config = config.replace(condition=resolved_condition(named))
-    if isinstance(data, str | os.PathLike):
-        # An absolute path, so that the run can be resumed from any directory.
-        name = Path(data).expanduser().resolve() if datasets.is_path(data) else data
-        config = config.replace(data=os.fspath(name))
-    # The default beta depends on the name of the data, so both must be of the same data set.
-    elif {dataset.name, config.data} <= {*datasets.available()}:
-        config = config.replace(data=dataset.name)
+    config = _named_sources(config, data, dataset, condition)
     if epochs is not None:
         config = with_epochs(config, dataset, epochs)
     config, used_profile, profile_settings = with_profile(config, profile, dataset.name, path if resume else None)
@@ -242,6 +234,19 @@ def check_values(likelihood: Likelihood, data: Dataset) -> None:
         for table in (data.train, data.valid, data.test):
             for rows in table_chunks(table):
                 likelihood.check_data(rows)
+
+
+def _named_sources(config: Config, data: Any, dataset: Dataset, condition: Any) -> Config:
+    """The config with the names of data and condition. Paths are absolute, so that a run is resumed from anywhere."""
+    named = resolved_condition(condition if isinstance(condition, str | os.PathLike) else config.condition)
+    if named != config.condition:
+        config = config.replace(condition=named)
+    if isinstance(data, str | os.PathLike):
+        name = Path(data).expanduser().resolve() if datasets.is_path(data) else data
+        return config.replace(data=os.fspath(name))
+    # The default beta depends on the name of the data, so both must be of the same data set.
+    is_known = {dataset.name, config.data} <= {*datasets.available()}
+    return config.replace(data=dataset.name) if is_known else config
 
 
 def _listed(given: Any) -> list[Any]:

@@ -52,7 +52,8 @@ class ConditionTable(NamedTuple):
         """
         if self.classes is not None:
             return self._one_hot(raw)
-        assert self.center is not None and self.scale is not None
+        assert self.center is not None
+        assert self.scale is not None
         if raw.shape[1] != len(self.center):
             raise ShapeError(
                 f"the condition has {raw.shape[1]} column{'s' * (raw.shape[1] > 1)}; this model needs "
@@ -83,7 +84,8 @@ class ConditionTable(NamedTuple):
         """The values as they are given: labels `(V, 1)`, or numbers `(V, C)`."""
         if self.classes is not None:
             return self.classes[self.values.argmax(1)][:, None]
-        assert self.center is not None and self.scale is not None
+        assert self.center is not None
+        assert self.scale is not None
         return self.values * self.scale + self.center
 
 

@@ -99,7 +99,7 @@ def codes(
     index = torch.arange(len(some), device=keys.device)
     noise = uniforms(keys, index, index[:1], model.units)
     with evaluating(model):
-        z, _ = model.sample_posterior(some.expand(model.replicas, *some.shape), noise, given)
+        z, _ = model.given(given).sample_posterior(some.expand(model.replicas, *some.shape), noise)
     return z[:, 0]
 
 

@@ -268,9 +268,10 @@ def _terms(
     words: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """log p(x|z) and log q(z|x) + E(z), `(R, K, batch)`, and z, for samples `which` of the images `index`."""
-    z, log_q = model.sample_posterior(x, uniforms(keys, index, which, model.units, words), given)
+    net = model.given(given)
+    z, log_q = net.sample_posterior(x, uniforms(keys, index, which, model.units, words))
     # The sums over pixels and bits are in the precision of the model, everything after them in float64.
-    log_likelihood = model.log_likelihood(x, model.decode(z, given)).to(torch.float64)
+    log_likelihood = net.log_likelihood(x, net.decode(z)).to(torch.float64)
     if given is not None and model.condition is not None:
         boltzmann = model.condition.rows(boltzmann, given)
     return log_likelihood, log_q.to(torch.float64) + boltzmann.energy(z).to(torch.float64), z

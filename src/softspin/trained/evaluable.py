@@ -161,7 +161,9 @@ def _merged(known: LogZ, more: LogZ, values: Sequence[int]) -> LogZ:
     joined = []
     for old, new in zip(known, more, strict=True):
         if isinstance(old, Tensor) and isinstance(new, Tensor):
-            old = old.clone()
-            old[:, values] = new[:, values]
-        joined.append(old)
+            merged = old.clone()
+            merged[:, values] = new[:, values]
+            joined.append(merged)
+        else:
+            joined.append(old)
     return LogZ._make(joined)
