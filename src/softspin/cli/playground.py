@@ -9,7 +9,7 @@ import typer
 
 from softspin.cli.console import say, say_json
 from softspin.cli.options import Data, Json, Run
-from softspin.cli.runs import check_ending, choose_replica, open_data, open_model, place_in, write_text
+from softspin.cli.runs import check_ending, choose_replica, given_of, open_data, open_model, place_in, write_text
 from softspin.errors import ConfigError, RunError
 from softspin.playground.export import spread
 from softspin.playground.page import render
@@ -85,9 +85,12 @@ def _collect(run: Path, count: int, data: str | None, replica: str | None, max_b
     shown = open_data(model, data)
     assert model.metadata is not None
     unseen = shown.fingerprint == model.metadata.data.fingerprint  # only then is it the test set of this training
-    images = shown.test[list(spread(len(shown.test), count))]
+    some = list(spread(len(shown.test), count))
+    given = given_of(model, shown)
     number = None if replica is None else choose_replica(model, replica)
-    return payload(model, images, replica=number, max_bytes=max_bytes, unseen=unseen)
+    options: dict[str, Any] = {"max_bytes": max_bytes, "unseen": unseen}
+    options["condition"] = None if given is None else given[some]
+    return payload(model, shown.test[some], replica=number, **options)
 
 
 def _read_page(path: Path) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """One replica of a model as plain data: layers without batch norm, the prior, and the smoothing.
 
 The page computes the model in evaluation mode. Centring of the image, batch norm and the constant of the decoder are
-affine, so they are folded into the layers, in float64. Only affine layers and tanh remain.
+affine, so they are folded into the layers, in float64. Only affine layers and tanh remain. A condition adds to the
+biases of the first layers and of the prior; a page has these biases for each value of the condition.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ from softspin.model import DiscreteVAE
 from softspin.nets import Affine
 
 
-def export(net: DiscreteVAE, replica: int, order: Tensor) -> dict[str, Any]:
+def export(net: DiscreteVAE, replica: int, order: Tensor, value: int = 0) -> dict[str, Any]:
     """Export one replica.
 
     Args:
         net: The model.
         replica: Which replica, counted from 0.
         order: Order of the pixels on the page, `(pixels,)`.
+        value: Number of the value of the condition with which the page starts.
 
     Returns:
         Plain data for a page to encode, decode and sample. The networks map bits to logits.
@@ -44,18 +46,44 @@ def export(net: DiscreteVAE, replica: int, order: Tensor) -> dict[str, Any]:
         encoder.append([Affine(torch.cat([seen[order], bits]), first.bias - mean @ seen), *rest])
     *before, last = decoder.affine_layers(replica)
     last = net.likelihood.with_constant(last)
+    decoding = [*before, Affine(last.weight[:, order], last.bias[order])]
+    bias = net.prior(validate=False).bias[replica].detach()
+    given: dict[str, Any] = {}
+    if (condition := net.condition) is not None:
+        values = condition.values.double().cpu()
+        folded = [_folded(layers, len(mean), values) for layers in encoder]
+        encoder = [[Affine(layers[0].weight, biases[value]), *layers[1:]] for layers, biases in folded]
+        layers, biases = _folded(decoding, 0, values)
+        decoding = [Affine(layers[0].weight, biases[value]), *layers[1:]]
+        priors = bias.double().cpu() + values @ condition.weight[replica].detach().double().cpu()
+        bias = priors[value]
+        given["given"] = [
+            {
+                "encoder": [packed(each[number]) for _, each in folded],
+                "decoder": packed(biases[number]),
+                "prior": packed(priors[number]),
+            }
+            for number in range(condition.count)
+        ]
     return {
         "encoder": [packed_net(layers) for layers in encoder],
-        "decoder": packed_net([*before, Affine(last.weight[:, order], last.bias[order])]),
-        "prior": _prior(net, replica),
+        "decoder": packed_net(decoding),
+        "prior": _prior(net, replica, packed(bias)),
         "smoothing": _smoothing(net, replica),
+        **given,
     }
 
 
-def _prior(net: DiscreteVAE, replica: int) -> dict[str, Any]:
+def _folded(layers: list[Affine], at: int, values: Tensor) -> tuple[list[Affine], Tensor]:
+    """Layers without the inputs of the condition, from input `at` on; and the first bias for each value `(V, C)`."""
+    first, end = layers[0], at + values.shape[1]
+    rest = torch.cat([first.weight[:at], first.weight[end:]])
+    return [Affine(rest, first.bias), *layers[1:]], first.bias + values @ first.weight[at:end]
+
+
+def _prior(net: DiscreteVAE, replica: int, bias: str) -> dict[str, Any]:
     """Biases and couplings: a matrix between two sides, or a list of edges with the block of each unit."""
     boltzmann = net.prior(validate=False)  # other replicas may be non-finite; this one is checked in `packed`
-    bias = packed(boltzmann.bias[replica].detach())
     if net.prior_parameters.two_sided:
         weight = boltzmann.couplings[replica].detach()
         left, right = weight.shape

@@ -34,6 +34,7 @@ def page(
     count: int = 24,
     unseen: bool = True,
     max_bytes: int = MAX_BYTES,
+    condition: Tensor | None = None,
 ) -> str:
     """Build the page of a model.
 
@@ -45,6 +46,7 @@ def page(
         count: Number of images on the page.
         unseen: Whether the images were not used in training.
         max_bytes: Maximum size of the replicas on the page. The first one is always there.
+        condition: Conditions of the images, `(N, columns)`, of a conditional model.
 
     Returns:
         The page as HTML.
@@ -53,8 +55,10 @@ def page(
         SupportError: There is no such replica, or the page does not support the model.
         ConfigError: The page does not support the networks.
     """
-    some = images[list(spread(len(images), count))]
-    return render(payload(model, some, replica=replica, max_bytes=max_bytes, unseen=unseen))
+    shown = list(spread(len(images), count))
+    given = None if condition is None else condition[shown]
+    options: dict[str, Any] = {"max_bytes": max_bytes, "unseen": unseen, "condition": given}
+    return render(payload(model, images[shown], replica=replica, **options))
 
 
 def render(data: dict[str, Any]) -> str:

@@ -46,6 +46,7 @@ function pick(index, encodeIt) {
   const button = $("strip").children[index];
   mark(button);
   state.image = Uint8Array.from(images[index]);
+  if (model.given.length) useCondition(data.image_conditions[index]);
   encodeIt();
   const { left, right } = $("strip").getBoundingClientRect();
   const box = button.getBoundingClientRect();

@@ -44,8 +44,31 @@ function useReplica(index) {
   state.held.fill(0);
   fillCouplings();
   showFacts();
+  if (model.given.length) useCondition(state.condition);
   encodeImage(mostLikely);
   tell(`Replica ${model.number} encodes your image; all panels show this replica.`);
+}
+
+function startConditions() {
+  const names = data.conditions || [];
+  $("condition").append(...names.map((name, index) => new Option(name, index)));
+  $("condition-row").hidden = names.length < 2;
+  $("condition").addEventListener("change", (event) => {
+    useCondition(Number(event.target.value));
+    tell(`Encoder, decoder and prior use ${names[state.condition]} now. The bits stay; encode the image again, or sample.`);
+    changed();
+  });
+  if (names.length) useCondition(data.image_conditions[0]);
+}
+
+// A condition changes the biases of the first layers and of the prior.
+function useCondition(index) {
+  const own = model.given[index];
+  model.encoder.forEach((net, group) => { net[0].bias = own.encoder[group]; });
+  model.decoder[0].bias = own.decoder;
+  model.prior.bias = own.prior;
+  state.condition = index;
+  $("condition").value = index;
 }
 
 // On narrow screens one panel is shown at a time.

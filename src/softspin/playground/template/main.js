@@ -2,6 +2,7 @@
 
 startFacts();
 startReplicas();
+startConditions();
 startTabs();
 startStrip();
 startDrawing();

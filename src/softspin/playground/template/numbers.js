@@ -40,6 +40,8 @@ function unpackReplica(data, images, index) {
       edges: prior.edges && unpackUnits(prior.edges),
       blocks: prior.blocks && unpackUnits(prior.blocks),
     }),
+    given: (one.given || []).map((own) => (
+      { encoder: own.encoder.map(unpack), decoder: unpack(own.decoder), prior: unpack(own.prior) })),
     smoothing: { ...smoothing, width: smoothing.width && unpack(smoothing.width) },
     check: {
       bits: unpackBits(check.bits, 1, units)[0],

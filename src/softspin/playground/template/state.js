@@ -21,6 +21,7 @@ const state = {
   unit: 0, // the selected bit
   steps: 0, // of the chain since its start
   temperature: 1,
+  condition: 0, // the number of the selected condition, if the model has one
 };
 
 const views = [];
