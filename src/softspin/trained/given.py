@@ -16,13 +16,14 @@ from softspin.errors import ShapeError, SupportError
 from softspin.model import DiscreteVAE
 
 
-def read_given(net: DiscreteVAE, condition: Any, count: int) -> Tensor | None:
+def read_given(net: DiscreteVAE, condition: Any, count: int, *, tell: bool = False) -> Tensor | None:
     """Encode the condition of each of some images.
 
     Args:
         net: The model.
         condition: One condition for all images, such as a class, or one row for each image.
         count: Number of images.
+        tell: Whether to warn of numbers outside the range of the training set.
 
     Returns:
         Encoded conditions, `(count, C)`; None for an unconditional model.
@@ -42,7 +43,8 @@ def read_given(net: DiscreteVAE, condition: Any, count: int) -> Tensor | None:
     if len(raw) not in (1, count):
         raise ShapeError(f"{len(raw):,} conditions for {count:,} images; give one for each, or one for all")
     encoded = net.condition.table.encode(raw)
-    _tell_if_outside(net.condition, raw)
+    if tell:
+        _tell_if_outside(net.condition, raw)
     return encoded.to(net.mean).expand(count, -1)
 
 

@@ -185,7 +185,7 @@ class Model(Scores):
             SupportError: There is no such replica or bit, or `n` is not a positive integer.
         """
         check_count("samples", n)
-        seed, given = read_seed(seed), read_given(self.net, condition, n)
+        seed, given = read_seed(seed), read_given(self.net, condition, n, tell=True)
         if given is None or self.net.condition is None:
             return prior_bits(self.prior(replica), n, seed, clamp)
         number, index = self.choose_replica(replica), self.net.condition.nearest(given)

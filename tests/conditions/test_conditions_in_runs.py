@@ -1,0 +1,346 @@
+"""Conditional models train, resume bit for bit, are saved, loaded, evaluated and queried, with all kinds of parts."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from cli.command import Call, caller
+from gpu import with_torch_warnings
+from likelihoods.cases import CASES
+from torch import nn
+from training.runs import bars, engine, small
+
+import softspin
+from softspin.data import from_arrays, with_condition
+from softspin.errors import SoftspinError
+from softspin.model import restore
+from softspin.training.update import Stages
+
+QUIET: dict[str, Any] = {"progress": False, "pictures": False}
+MAKE = {case.name: case.make for case in CASES}
+RNG = np.random.default_rng(0)
+CONDITIONS: dict[str, Any] = {
+    "class": np.arange(60) % 3 + 4,
+    "few": (np.arange(60) % 4).astype(np.float32),
+    "binned": np.stack([np.arange(60) / 7, RNG.normal(size=60)], 1),
+}
+"""Three classes, four numbers, and 60 pairs of numbers, which the prior bins."""
+PAIRS = [
+    ("dvae#-power", "bernoulli", "mlp", "class", {"sampler": "pa", "importance_samples": 2}),
+    ("dvae++-exp", "categorical", "resnet", "binned", {"sampler": "pcd", "layers": 2, "categories": 5}),
+    ("dvae#-gauss_int", "gaussian", "conv1d", "few", {"sampler": "pt"}),
+    ("dvae-spike_exp", "negative-binomial", "mlp", "class", {"sampler": "pcd", "graph": "0:1,1:2,2:3,3:4,4:5,0:5"}),
+    ("dvae#-gaussian", "zero-inflated-lognormal", "mlp", "binned", {"sampler": "pa", "layers": 0}),
+    ("dvae++-power", "discretized-logistic", "conv", "few", {"sampler": "pcd", "importance_samples": 2}),
+]
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
+    return caller(capsys, monkeypatch)
+
+
+def data_of(likelihood: str, net: str) -> np.ndarray[Any, Any]:
+    features = {"conv": 16, "conv1d": 8}.get(net, 5)
+    if likelihood == "bernoulli":
+        return (RNG.random((60, features)) < 0.4).astype(np.uint8)
+    made = MAKE[likelihood](60, features)
+    return made.reshape(60, 4, 4) if net == "conv" else made
+
+
+def stop_at_7(line: dict[str, Any]) -> None:
+    if line["step"] >= 6:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(("method", "likelihood", "net", "kind", "more"), PAIRS)
+def test_train_resume_save_load_evaluate(
+    method: str, likelihood: str, net: str, kind: str, more: dict[str, Any], tmp_path: Path, call: Call
+) -> None:
+    np.savez(tmp_path / "own.npz", x=data_of(likelihood, net), condition=CONDITIONS[kind])
+    settings: dict[str, Any] = {"steps": 20, "seeds": (0, 3), "condition_values": 6, "test_temperatures": 20}
+    config = small(method=method, likelihood=likelihood, net=net, test_chains=20, **settings, **more)
+    whole = softspin.fit(config, tmp_path / "own.npz", tmp_path / "whole", **QUIET)
+    with pytest.raises(KeyboardInterrupt):
+        softspin.fit(config, tmp_path / "own.npz", tmp_path / "cut", callbacks=stop_at_7, **QUIET)
+    resumed = softspin.fit(folder=tmp_path / "cut", resume=True, **QUIET)
+    assert whole.result is not None
+    assert resumed.result is not None
+    assert [row.nll for row in resumed.result] == [row.nll for row in whole.result]
+    for name, value in whole.net.state_dict().items():
+        assert torch.equal(value, resumed.net.state_dict()[name]), name
+    assert bool((whole.net.state_dict()["condition.weight"] != 0).any())
+
+    row = whole.result[1]
+    assert row.log_z_of_values is not None
+    values = row.log_z_of_values
+    shares = np.array(values["images"]) / row.images
+    assert row.log_z == pytest.approx(float(shares @ np.array(values["log_z"])))
+    said = {"class": "class, 3 values", "few": "1 number, 4 values"}
+    assert str(row.condition).startswith(said.get(kind, "2 numbers; the prior uses the nearest of 6 values for"))
+    found = call("evaluate", tmp_path / "whole", "--json").json
+    assert [one["nll"] for one in found] == pytest.approx([one.nll for one in whole.result], rel=1e-5)
+    one_condition = {"class": "5", "few": "2.0", "binned": "1.5,0.2"}[kind]
+    made = call("sample", tmp_path / "whole", "-n", "5", "--out", tmp_path / "drawn.npy", "--condition", one_condition)
+    assert made.code == 0
+    assert np.load(tmp_path / "drawn.npy").shape == (5, *whole.shape)
+    assert call("encode", tmp_path / "whole", "--out", tmp_path / "bits.npy").code == 0
+    assert call("reconstruct", tmp_path / "whole", "--out", tmp_path / "again.npy").code == 0
+
+    assert call("export", tmp_path / "whole", "--out", tmp_path / "shared").code == 0
+    shared = softspin.load(tmp_path / "shared")
+    x, given = data_of(likelihood, net)[:7], CONDITIONS[kind][:7]
+    for one in (shared, softspin.load(tmp_path / "whole")):
+        for query in ("encode", "reconstruct", "probabilities", "score_samples", "energy"):
+            ours, theirs = (getattr(m, query)(x, condition=given, replica=1) for m in (one, whole))
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=0, equal_nan=True)
+        assert torch.equal(one.nll(x, condition=given, samples=5).nll, whole.nll(x, condition=given, samples=5).nll)
+        drawn = [m.sample(4, condition=given[:4], seed=2) for m in (one, whole)]
+        assert torch.equal(*drawn)
+    assert "the model is of p(x | c)" in (tmp_path / "shared" / "README.md").read_text().replace("\\", "")
+    assert json.loads((tmp_path / "whole" / "run.json").read_text())["data"]["condition"] is not None
+    assert "p(x | c)" in call("info", tmp_path / "whole").out
+
+
+def test_a_model_learns_the_condition(tmp_path: Path) -> None:
+    """Bars and stripes, given which of the two: images of the wrong kind become unlikely, those of the right kind not.
+
+    The blank and the full image count as bars, so there are 8 bars and 6 stripes. The NLL of the best model is log 8 or
+    log 6 given c, and log 14 without.
+    """
+    data = bars()
+    images = data.train.reshape(-1, 3, 3)
+    rows_equal = (images == images[:, :, :1]).all(2).all(1)
+    given = (~rows_equal).long()
+    both = with_condition(data, given)
+    config = small(
+        groups=1, bits_per_group=8, width=24, steps=700, learning_rate=2e-2, batch_size=14, chains=60, sweeps=3,
+        importance_samples=5, evaluate_every=350, checkpoint_every=350, test_samples=500, weight_decay=0.0,
+        sampler="pcd",
+    )  # fmt: skip
+    model = softspin.fit(config, both, tmp_path / "run", **QUIET)
+    assert model.result is not None
+    right = model.nll(data.test, condition=given, samples=500)
+    wrong = model.nll(data.test, condition=1 - given, samples=500)
+    ideal = float(torch.tensor([8.0, 6.0]).log() @ torch.tensor([8.0, 6.0])) / 14
+    assert ideal - 1e-3 < right.nll < math.log(14) - 0.2
+    assert wrong.nll > right.nll + 1
+
+
+def test_labels_and_files_are_conditions(tmp_path: Path, call: Call) -> None:
+    x, labels = (RNG.random((60, 9)) < 0.4).astype(np.uint8), np.arange(60) % 3
+    np.savez(tmp_path / "own.npz", x=x, y=labels)
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "c.npy", labels)
+    options = "--steps 6 --structure 1-nonlinear --set bits_per_group=4 --set width=4 --set chains=6 --set sweeps=1"
+    options += " --set test_samples=5 --set test_temperatures=10 --set test_chains=10 --device cpu"
+    first = call("train", tmp_path / "a", "--data", tmp_path / "own.npz", "--condition", "labels", *options.split())
+    assert first.code == 0
+    assert "given   c, a class of 3 (3 values); 2 chains for each" in first.out
+    assert "given c: class, 3 values; log Z(c) of 3 values" in first.out
+    files = ("--data", tmp_path / "x.npy", "--condition", tmp_path / "c.npy")
+    second = call("train", tmp_path / "b", *files, *options.split())
+    one, two = softspin.load(tmp_path / "a"), softspin.load(tmp_path / "b")
+    assert second.code == 0
+    assert one.result is not None
+    assert two.result is not None
+    assert one.result[0].nll == two.result[0].nll
+    third = softspin.fit(one.config, x, tmp_path / "d", condition=labels, **QUIET)
+    assert third.result is not None
+    assert third.result[0].nll == one.result[0].nll
+    assert call("evaluate", tmp_path / "b").code == 0
+    told = call("evaluate", tmp_path / "b", "--data", tmp_path / "x.npy").err
+    assert "has no condition; give it" in told
+    found = call("evaluate", tmp_path / "b", *files, "--split", "all", "--json").json
+    assert found[0]["nll"] == pytest.approx(two.nll(x, condition=labels, samples=5).nll, rel=1e-5)
+    assert call("logz", tmp_path / "b", "--condition", "2").code == 0
+    assert call("playground", tmp_path / "b").code == 0
+    plain = call("train", tmp_path / "e", "--data", tmp_path / "own.npz", *options.split())
+    assert plain.code == 0
+    assert softspin.load(tmp_path / "e").net.condition is None
+    assert "leave out --condition" in call("evaluate", tmp_path / "e", "--condition", "labels").err
+
+
+def test_a_csv_file_has_columns_of_conditions(tmp_path: Path) -> None:
+    x, c = (RNG.random((30, 3)) < 0.5).astype(int), RNG.normal(size=(30, 2))
+    rows = [f"{p},{u},{q},{v},{r}" for (p, q, r), (u, v) in zip(x, c, strict=True)]
+    lines = ["a,condition_energy,b,condition_angle,c", *rows]
+    (tmp_path / "own.csv").write_text("\n".join(lines))
+    data = softspin.data.load(tmp_path / "own.csv", split=False)
+    assert data.condition is not None
+    assert data.test.tolist() == x.tolist()
+    torch.testing.assert_close(data.condition.test, torch.from_numpy(c).float())
+
+
+def test_conditions_follow_a_split(tmp_path: Path) -> None:
+    x = np.eye(20, dtype=np.uint8)
+    for data in (
+        with_condition(from_arrays(x), np.arange(20.0)),
+        softspin.data.from_mapping({"x": x, "condition": np.arange(20.0)}),
+    ):
+        assert data.condition is not None
+        for part in ("train", "valid", "test"):
+            assert getattr(data, part).argmax(1).tolist() == getattr(data.condition, part)[:, 0].tolist()
+    plain = from_arrays(x)
+    assert data.fingerprint != plain.fingerprint == with_condition(data, None).fingerprint
+    assert data.fingerprint != with_condition(plain, np.arange(20.0)[::-1].copy()).fingerprint
+
+
+def test_training_from_disk_has_the_same_conditions(tmp_path: Path) -> None:
+    x, c = (RNG.random((50, 9)) < 0.5).astype(np.uint8), np.arange(50) % 4 * 1.0
+    np.save(tmp_path / "a.npy", x)
+    mapped = with_condition(from_arrays(np.load(tmp_path / "a.npy", mmap_mode="r")), c)
+    one, two = engine(small(), with_condition(from_arrays(x), c)), engine(small(), mapped)
+    for _ in range(13):
+        one.step()
+        two.step()
+    two.close()
+    state, other = one.state(), two.state()
+    assert all(torch.equal(state[name], other[name]) for name in state)
+
+
+@with_torch_warnings
+@pytest.mark.parametrize("method", ["dvae#-power", "dvae#-gauss_int", "dvae++-exp"])
+def test_each_stage_is_one_graph_without_reading_the_device(method: str) -> None:
+    """As a GPU compiles and captures it: nothing is read on the host, and shapes are fixed. Run by eager torch."""
+    torch.compiler.reset()
+    data = with_condition(bars(), torch.arange(42) % 3)
+    config = small(method=method, sampler="pcd")
+    plain, made = engine(config, data), engine(config, data)
+    stages: list[Any] = [torch.compile(one, backend="eager", fullgraph=True) for one in made.update.stages]
+    made._run.stages = Stages(*stages)
+    for _ in range(3):
+        plain.step()
+        made.step()
+    state, other = plain.state(), made.state()
+    for name, value in state.items():
+        torch.testing.assert_close(other[name], value, rtol=1e-5, atol=1e-6, msg=name)
+
+
+def test_custom_networks_get_the_condition(tmp_path: Path) -> None:
+    """The encoder gets image and condition, the decoder condition and bits."""
+    seen: list[int] = []
+
+    class Watched(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            seen.append(x.shape[-1])
+            return super().forward(x)
+
+    data = with_condition(bars(), torch.arange(42) % 3)
+    nets: dict[str, Any] = {"encoder": Watched(9 + 3, 6), "decoder": Watched(3 + 6, 9)}
+    config = small(groups=1, bits_per_group=6)
+    model = softspin.fit(config, data, tmp_path / "run", **nets, **QUIET)
+    assert set(seen) == {12, 9}
+    again = softspin.load(tmp_path / "run", encoder=Watched(12, 6), decoder=Watched(9, 9))
+    assert torch.equal(again.sample(3, condition=1, seed=0), model.sample(3, condition=1, seed=0))
+
+
+X = np.eye(20, dtype=np.uint8)
+BAD: list[tuple[Any, str]] = [
+    (np.arange(19) % 3, "the condition has shape (19,); it must have 20 rows, one for each image"),
+    (np.array(["a", "b"] * 10), "the condition must be integers (a class) or floats, not <U1; number the classes"),
+    (np.array([np.nan] + [1.0] * 19), "the condition is nan in row 0, column 0; it must be finite"),
+    (np.array([np.inf] + [1.0] * 19), "the condition is inf in row 0, column 0; it must be finite"),
+    (np.zeros(20), "column 0 of the condition is the same for all training images; leave it out"),
+    (np.zeros(20, int), "the condition is the same class for all training images; train without a condition"),
+    (
+        np.zeros((20, 2), int),
+        "the condition has 2 columns of integers; give one column for a class, or floats for numbers",
+    ),
+    (np.zeros((20, 2, 2)), "the condition has shape (20, 2, 2); it must have 20 rows, one for each image"),
+    ("labels", "the data set 'arrays' has no labels; give an array with one row for each image"),
+    ("nothing.npy", "there is no file nothing.npy"),
+    ({"x": np.zeros(20)}, "the condition has none of the parts train, valid and test; name them so"),
+    (
+        np.arange(20),
+        "the condition has 16 classes, and condition_values = 5; raise it, or give floats if the condition is a number",
+    ),
+]
+
+
+@pytest.mark.parametrize(("condition", "words"), BAD, ids=[words[:40] for _, words in BAD])
+def test_a_bad_condition_is_one_line(condition: Any, words: str, tmp_path: Path) -> None:
+    with pytest.raises(SoftspinError) as error:
+        softspin.fit(small(condition_values=5), X, tmp_path / "run", condition=condition, **QUIET)
+    assert str(error.value) == words
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, softspin.Model]:
+    """One model of each kind."""
+    folder, found = tmp_path_factory.mktemp("runs"), {}
+    given: dict[str, Any] = {"none": None, "class": np.arange(20) % 3, "numbers": np.arange(40.0).reshape(20, 2)}
+    for name, condition in given.items():
+        found[name] = softspin.fit(small(), X, folder / name, condition=condition, **QUIET)
+    return found
+
+
+QUERIES: list[tuple[str, Any, str]] = [
+    ("none", 1, "this model has no condition: it is of p(x), not of p(x | c); leave out the condition"),
+    ("class", None, "this model is of p(x | c); give condition=a class, one of 0, 1, 2"),
+    ("numbers", None, "this model is of p(x | c); give condition=2 numbers"),
+    ("class", 5, "class 5 did not occur in training; use one of 0, 1, 2"),
+    ("class", 1.5, "the condition has numbers; this model needs one of its classes, which are integers"),
+    ("class", [0, 1, 2], "3 conditions for 4 images; give one for each, or one for all"),
+    ("class", np.zeros((4, 2)), "the condition has 2 columns; this model needs one class for each image"),
+    ("numbers", 1.0, "the condition has 1 column; this model needs 2 numbers for each image"),
+    ("numbers", [1.0, np.nan], "the condition is nan in row 0, column 1; it must be finite"),
+    ("class", "two", "the condition must be integers (a class) or floats, not <U3; number the classes"),
+]
+
+
+@pytest.mark.parametrize(("kind", "condition", "words"), QUERIES, ids=[words[:40] for *_, words in QUERIES])
+def test_a_bad_condition_of_a_query_is_one_line(
+    trained: dict[str, softspin.Model], kind: str, condition: Any, words: str
+) -> None:
+    model = trained[kind]
+    for query in (
+        lambda: model.sample(4, condition=condition),
+        lambda: model.nll(X[:4], condition=condition, samples=2),
+        lambda: model.encode(X[:4], condition=condition),
+    ):
+        with pytest.raises(SoftspinError) as error:
+            query()
+        assert str(error.value) == words
+
+
+def test_numbers_outside_the_training_range_are_told(trained: dict[str, softspin.Model]) -> None:
+    with pytest.warns(UserWarning, match="the condition 900 is outside the range of the training set, 1 to 39"):
+        trained["numbers"].sample(1, condition=[3.0, 900.0])
+
+
+def test_log_z_of_values_is_estimated_once(trained: dict[str, softspin.Model], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only that of values that occur, and only those that are not known yet."""
+    model, asked = trained["class"], []
+    own = model._estimate_log_z
+    monkeypatch.setattr(model, "_log_z", None)
+    monkeypatch.setattr(model, "_estimate_log_z", lambda t, c, s, values: asked.append(values) or own(t, c, s, values))
+    for condition in (1, 1, [1, 2, 2, 1], 0):
+        model.nll(X[:4], condition=condition, samples=2)
+    assert asked == [[1], [2], [0]]
+
+
+@pytest.mark.parametrize("name", ["values", "scale", "weight", "classes"])
+def test_tensors_of_an_untrusted_condition_are_checked(trained: dict[str, softspin.Model], name: str) -> None:
+    model = trained["class" if name == "classes" else "numbers"]
+    tensors = dict(model.net.state_dict())
+    assert restore(model.config, tensors).condition is not None
+    old = tensors[f"condition.{name}"]
+    for wrong in (old[:0], old[..., :1], torch.zeros_like(old) if name == "scale" else old.double()):
+        with pytest.raises(SoftspinError, match="condition"):
+            restore(model.config, {**tensors, f"condition.{name}": wrong})
+    with pytest.raises(SoftspinError, match="condition"):
+        restore(model.config, {key: value for key, value in tensors.items() if key != f"condition.{name}"})
+
+
+@pytest.fixture(autouse=True)
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
