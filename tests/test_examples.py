@@ -37,3 +37,30 @@ def test_data_that_are_not_binary(
     assert nll < baseline - 0.1
     assert excess > -5 * error  # false-alarm rate below 1e-6
     assert f"above the true distribution: {excess:.2f} +- " in shown
+
+
+def test_showers_given_their_energy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """120 steps are better than independent voxels; generated showers of more energy deposit more."""
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    nll = runpy.run_path(str(EXAMPLES / "calorimeter.py"))["main"](120, 600, folder=str(tmp_path / "run"))
+    shown = capsys.readouterr().out
+    baseline = float(re.findall(r"for all energies: (-?[\d.]+)", shown)[0])
+    low, high = map(float, re.findall(r"intervals: (-?[\d.]+) to (-?[\d.]+)", shown)[0])
+    assert nll < baseline - 10
+    assert low - 0.01 <= nll <= high + 0.01
+    assert "given: 1 number; the prior uses the nearest of 16 values" in shown
+    assert len(re.findall(r"generated / made: [\d.]+ \+- [\d.]+", shown)) == 3
+
+
+def test_the_script_of_45_lines_trains_resumes_and_reports(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = EXAMPLES / "conditional_voxels.py"
+    assert len(path.read_text().splitlines()) <= 45
+    monkeypatch.setattr(sys, "argv", [str(path), str(tmp_path / "run"), "150"])
+    runpy.run_path(str(path))
+    shown = capsys.readouterr().out
+    assert re.search(r"NLL given the energy: -?[\d.]+ \+- [\d.]+ nats of a density", shown)
+    assert re.search(r"at both ends of its interval: -?[\d.]+ to -?[\d.]+", shown)

@@ -25,6 +25,7 @@ TREE: dict[str, list[str]] = {
     "howto/index": [
         "own-data",
         "likelihoods",
+        "conditions",
         "train",
         "networks",
         "own-encoder",
