@@ -73,14 +73,16 @@ def draw(profiles: list[torch.Tensor], energies: list[float], path: Path) -> str
     return f"picture: {path}"
 
 
-def main(steps: int = 6000, count: int = 20_000, seed: int = 0, folder: str = "runs/calorimeter") -> float:
+def main(
+    steps: int = 6000, count: int = 20_000, temperatures: int = 2000, seed: int = 0, folder: str = "runs/calorimeter"
+) -> float:
     """Train, print the NLL given the energy with its interval, and return it."""
     torch.manual_seed(seed)
     energy = torch.exp(torch.empty(count).uniform_(0.0, np.log(100.0)))  # 1 to 100 GeV, uniform in the logarithm
     config = softspin.Config(
         likelihood="zero-inflated-lognormal", groups=1, bits_per_group=64, layers=2, width=128, steps=steps,
         learning_rate=0.003, chains=640, sweeps=5, sampler="pcd", importance_samples=4, condition_values=16,
-        validation_samples=20, test_samples=500, test_temperatures=2000, test_chains=200, seeds=(seed,),
+        validation_samples=20, test_samples=500, test_temperatures=temperatures, test_chains=200, seeds=(seed,),
     )  # fmt: skip
     data = softspin.data.from_arrays(showers(energy), name="made-up showers", binarize=False)
     model = softspin.fit(config, data, folder, condition=energy.log(), progress=False)

@@ -29,7 +29,7 @@ config = softspin.Config(
     condition_values=8,
     importance_samples=2,
     test_samples=200,
-    test_temperatures=1000,
+    test_temperatures=min(1000, STEPS),
     test_chains=100,
 )
 try:  # stop after a while: the run keeps a checkpoint
