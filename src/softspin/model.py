@@ -373,7 +373,9 @@ def _stored_table(tensors: Mapping[str, Tensor]) -> ConditionTable | None:
         return None
     found = {name: tensors.get(f"condition.{name}") for name in ConditionTable._fields}
     kind = ("classes",) if found["classes"] is not None else ("center", "scale", "limits")
-    shapes = {"values": (len(values) if values.ndim == 2 else 0, values.shape[-1] if values.ndim else 0)}
+    shapes: dict[str, tuple[int, ...]] = {
+        "values": (len(values) if values.ndim == 2 else 0, values.shape[-1] if values.ndim else 0)
+    }
     shapes |= {name: (shapes["values"][1],) if name != "limits" else (2, shapes["values"][1]) for name in kind}
     for name, shape in shapes.items():
         tensor, dtype = found[name], torch.int64 if name == "classes" else torch.float32

@@ -319,10 +319,15 @@ def test_numbers_outside_the_training_range_are_told(trained: dict[str, softspin
 
 def test_log_z_of_values_is_estimated_once(trained: dict[str, softspin.Model], monkeypatch: pytest.MonkeyPatch) -> None:
     """Only that of values that occur, and only those that are not known yet."""
-    model, asked = trained["class"], []
+    model, asked = trained["class"], list[Any]()
     own = model._estimate_log_z
     monkeypatch.setattr(model, "_log_z", None)
-    monkeypatch.setattr(model, "_estimate_log_z", lambda t, c, s, values: asked.append(values) or own(t, c, s, values))
+
+    def watched(temperatures: Any, chains: Any, seed: int, values: Any) -> Any:
+        asked.append(values)
+        return own(temperatures, chains, seed, values)
+
+    monkeypatch.setattr(model, "_estimate_log_z", watched)
     for condition in (1, 1, [1, 2, 2, 1], 0):
         model.nll(X[:4], condition=condition, samples=2)
     assert asked == [[1], [2], [0]]

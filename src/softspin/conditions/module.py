@@ -50,7 +50,7 @@ class Condition(nn.Module):
     @property
     def table(self) -> ConditionTable:
         """Encoding and values."""
-        return ConditionTable(*(getattr(self, name, None) for name in ConditionTable._fields))
+        return ConditionTable._make(getattr(self, name, None) for name in ConditionTable._fields)
 
     @property
     def columns(self) -> int:

@@ -158,7 +158,7 @@ class Evaluable(Shareable):
 
 def _merged(known: LogZ, more: LogZ, values: Sequence[int]) -> LogZ:
     """Estimates of log Z(c), `(R, V)`, with those of further values."""
-    joined = []
+    joined: list[Any] = []
     for old, new in zip(known, more, strict=True):
         if isinstance(old, Tensor) and isinstance(new, Tensor):
             merged = old.clone()

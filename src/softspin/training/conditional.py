@@ -13,6 +13,7 @@ from softspin.data import Dataset
 from softspin.distributions import Boltzmann
 from softspin.errors import ConfigError
 from softspin.model import DiscreteVAE
+from softspin.parallel import World
 from softspin.samplers import NegativePhase
 
 
@@ -50,18 +51,22 @@ class ConditionedUpdate:
         return (values * self.shares.to(values)).sum(-1)
 
     def log_z_gradients(
-        self, moments: NegativePhase, batch: Tensor
+        self, moments: NegativePhase, batch: Tensor, world: World
     ) -> tuple[NegativePhase, list[tuple[nn.Parameter, Tensor]]]:
         """Gradients of the mean of log Z(c) over a batch.
 
         Args:
             moments: Moments of all values, `(R x V, ...)`.
-            batch: Encoded conditions of the batch, `(R, batch, C)`.
+            batch: Encoded conditions of the images of this process, `(R, batch, C)`.
+            world: Processes that share the batch.
 
         Returns:
             The moments for the parameters of the prior, and the gradient of U.
         """
-        found = self.condition.averaged(moments, self.condition.shares(batch))
+        shares = self.condition.shares(batch)
+        if world.size > 1:  # each process has some images and some chains, which need not go together
+            (shares,) = world.mean(shares)
+        found = self.condition.averaged(moments, shares)
         return found.moments, [(self.condition.weight, found.weight)]
 
 

@@ -241,7 +241,7 @@ class Update:
         # log Z enters every bound with the weight of the KL, and its gradient is the negative phase.
         added: list[tuple[torch.nn.Parameter, Tensor]] = []
         if self.conditions is not None and given is not None:
-            moments, added = self.conditions.log_z_gradients(moments, given)
+            moments, added = self.conditions.log_z_gradients(moments, given, self.shards.world)
         for parameter, moment in [*self.model.prior_parameters.log_z_gradients(moments), *added]:
             index = next(i for i, own in enumerate(self.adam.parameters) if own is parameter)
             gradients[index] = gradients[index] + kl_weight * moment
