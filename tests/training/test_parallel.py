@@ -45,7 +45,7 @@ CASES: dict[str, dict[str, Any]] = {
     "pa, 2 groups, K = 1, two seeds": {"sampler": "pa", "seeds": (3, 4)},
     "pt, two betas, weight decay": {"sampler": "pt", "betas": (8.0, 20.0), "weight_decay": 0.1},
     "chains that do not divide, dvae++": {"sampler": "pcd", "chains": 6, "method": "dvae++-exp", "beta": 8.0},
-    "given a class, pcd": {"sampler": "pcd", "chains": 24, "seeds": (3, 4)},
+    "given a class, pcd": {"sampler": "pcd", "chains": 24},
     "given a class, pa": {"sampler": "pa", "chains": 24},
     "a graph, the Gaussian integral": {"sampler": "pcd", "graph": WHEEL, "method": "dvae#-gauss_int"},
 }
@@ -87,7 +87,8 @@ def assert_same(one: Path, two: Path) -> None:
             assert torch.equal(first[name], second[name]), name
     for part in ("model.", "adam.first", "adam.second", "log_z"):
         own, other = joined(first, part), joined(second, part)
-        assert (own - other).norm() <= CLOSE * own.norm(), part
+        # The second moments are squares of gradients, which doubles the relative difference.
+        assert (own - other).norm() <= (2 if part == "adam.second" else 1) * CLOSE * own.norm(), part
     lines = zip(journal.read(one), journal.read(two), strict=True)
     rows = zip(*([row.to_json() for row in read_result(folder) or []] for folder in (one, two)), strict=True)
     for own_line, other_line in (*lines, *rows):

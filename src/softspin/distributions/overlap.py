@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from numbers import Integral
 from typing import Literal
 
@@ -12,7 +13,7 @@ from softspin.distributions.boltzmann import Boltzmann
 from softspin.distributions.checks import check_is_boltzmann
 from softspin.distributions.relaxation import Relaxation
 from softspin.errors import SupportError
-from softspin.kernels.mean_field import is_fused, mean_field_bound
+from softspin.kernels.mean_field import is_fused, mean_field_bound, mean_field_bound_beside
 from softspin.numerics import binary_entropy, positive_part
 from softspin.smoothing import SoftBits
 
@@ -84,28 +85,38 @@ class OverlapRelaxation(Relaxation):
                 "soft bits with infinite log odds (a spike smoothing, or zeta rounded to 0 or 1); the overlapping "
                 "relaxation needs smoothings that overlap"
             )
-        odds, weight = bits.log_odds, self.boltzmann.couplings
-        if not (self.boltzmann.shared.has_kernels and is_fused(odds, weight)):
+        if not self._is_fused(bits):
             return self.bound(bits, self.mean_field(bits))
-        if self.boltzmann.row_fields is not None:
-            return self._bound_of_rows(odds)
-        return self._fused_bound(odds)
+        return self._of_kernel(bits, mean_field_bound(*self._flat(bits), self.steps))
 
-    def _fused_bound(self, odds: Tensor) -> Tensor:
-        """The bound by a kernel, with the biases that all rows share."""
-        weight = self.boltzmann.couplings
-        n, m = weight.shape[-2:]
-        bias, weight = self.boltzmann.bias.reshape(-1, n + m), weight.reshape(-1, n, m)
-        value = mean_field_bound(odds.reshape(len(bias), -1, n + m), bias, weight, self.steps)
-        return value.reshape(odds.shape[:-1])
+    def log_unnormalized_beside(self, bits: SoftBits, meanwhile: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
+        if self.boltzmann.validates or not self._is_fused(bits):
+            return super().log_unnormalized_beside(bits, meanwhile)
+        value, other = mean_field_bound_beside(*self._flat(bits), self.steps, meanwhile)
+        return self._of_kernel(bits, value), other
 
-    def _bound_of_rows(self, odds: Tensor) -> Tensor:
-        """The same with fields f of rows, as additional log odds: b' = b + f in place of b.
+    def _is_fused(self, bits: SoftBits) -> bool:
+        return self.boltzmann.shared.has_kernels and is_fused(bits.log_odds, self.boltzmann.couplings)
 
-        The bound is relative to the base max(0, b), but with b' it is relative to max(0, b').
-        """
-        shifted = odds + self.boltzmann.bias_of(odds.ndim) - self.boltzmann.shared.bias_of(odds.ndim)
-        return self._fused_bound(shifted) + (positive_part(shifted) - positive_part(odds)).sum(-1)
+    def _flat(self, bits: SoftBits) -> tuple[Tensor, Tensor, Tensor]:
+        """Log odds `(R, rows, n + m)`, biases `(R, n + m)` and couplings `(R, n, m)`."""
+        n, m = self.boltzmann.couplings.shape[-2:]
+        bias, weight = self.boltzmann.bias.reshape(-1, n + m), self.boltzmann.couplings.reshape(-1, n, m)
+        return self._shifted_odds(bits).reshape(len(bias), -1, n + m), bias, weight
+
+    def _shifted_odds(self, bits: SoftBits) -> Tensor:
+        """Log odds b of the soft bits; fields f of rows, which the kernel does not know, are added: b' = b + f."""
+        odds = bits.log_odds
+        if self.boltzmann.row_fields is None:
+            return odds
+        return odds + self.boltzmann.bias_of(odds.ndim) - self.boltzmann.shared.bias_of(odds.ndim)
+
+    def _of_kernel(self, bits: SoftBits, value: Tensor) -> Tensor:
+        """The result of the kernel for each soft bit; with b' it is relative to max(0, b') in place of max(0, b)."""
+        value = value.reshape(bits.zeta.shape[:-1])
+        if self.boltzmann.row_fields is None:
+            return value
+        return value + (positive_part(self._shifted_odds(bits)) - positive_part(bits.log_odds)).sum(-1)
 
     def bound(self, bits: SoftBits, logits: Tensor) -> Tensor:
         """Compute H(m) - E(m) + b.m + c - base for m = sigmoid(logits).
