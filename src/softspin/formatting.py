@@ -215,13 +215,14 @@ def values_text(row: ResultRow) -> str:
     'log Z(c) of 2 values from 30.00 to 31.00, intervals of up to 0.20'
     """
     found = row.log_z_of_values or {}
-    values, lows, highs = (found.get(name) or [] for name in ("log_z", "low", "high"))
-    if not values or not all(isinstance(one, int | float) for one in values):
+    values, lows, highs = (found.get(name) for name in ("log_z", "low", "high"))
+    lists = isinstance(values, list | tuple) and isinstance(lows, list | tuple) and isinstance(highs, list | tuple)
+    if not lists or not values or not all(isinstance(one, int | float) for one in values):  # a row may be untrusted
         return "log Z(c) unknown"
     text = f"log Z(c) of {len(values)} values from {min(values):.2f} to {max(values):.2f}"
-    if not all(isinstance(one, int | float) for one in [*lows, *highs]):
+    if len(lows) != len(highs) or not lows or not all(isinstance(one, int | float) for one in [*lows, *highs]):
         return f"{text}, upper ends unknown"
-    widest = max(high - low for low, high in zip(lows, highs, strict=False))
+    widest = max(high - low for low, high in zip(lows, highs, strict=True))
     return f"{text}, exact" if not widest else f"{text}, intervals of up to {widest:.2f}"
 
 

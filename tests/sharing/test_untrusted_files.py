@@ -99,10 +99,10 @@ def names(record: type, *nested: str) -> list[str]:
 PARTS = [
     "version",
     *names(ModelRecord, "data", "provenance", "result", "init_from"),  # the last was added later
-    *(f"data.{name}" for name in names(DataRecord)),
+    *(f"data.{name}" for name in names(DataRecord, "condition")),
     *(f"provenance.{name}" for name in names(Provenance)),
 ]
-ADDED_LATER = ("unit", "bits_per_dimension")
+ADDED_LATER = ("unit", "bits_per_dimension", "condition", "log_z_of_values")
 OF_A_ROW = [*names(ResultRow, "provenance", *ADDED_LATER), *(f"provenance.{name}" for name in names(Provenance))]
 
 

@@ -52,7 +52,7 @@ class Settings:
     )
     condition_values: Count = setting(
         32,
-        "Let the prior distinguish at most this many values of the condition; more numbers are binned for the prior.",
+        "Use at most this many values of the condition in the prior; more numbers are binned for it.",
         section="data",
     )
 
