@@ -215,9 +215,9 @@ def values_text(row: ResultRow) -> str:
     'log Z(c) of 2 values from 30.00 to 31.00, intervals of up to 0.20'
     """
     found = row.log_z_of_values or {}
-    values, lows, highs = (found.get(name) for name in ("log_z", "low", "high"))
-    lists = isinstance(values, list | tuple) and isinstance(lows, list | tuple) and isinstance(highs, list | tuple)
-    if not lists or not values or not all(isinstance(one, int | float) for one in values):  # a row may be untrusted
+    given = [found.get(name) for name in ("log_z", "low", "high")]
+    values, lows, highs = (one if isinstance(one, list | tuple) else () for one in given)  # a row may be untrusted
+    if not values or not all(isinstance(one, int | float) for one in values):
         return "log Z(c) unknown"
     text = f"log Z(c) of {len(values)} values from {min(values):.2f} to {max(values):.2f}"
     if len(lows) != len(highs) or not lows or not all(isinstance(one, int | float) for one in [*lows, *highs]):

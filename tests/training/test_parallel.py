@@ -95,11 +95,11 @@ def assert_same(one: Path, two: Path) -> None:
         assert own_line.keys() == other_line.keys()
         for name in own_line.keys() - {"seconds", "training_seconds", "provenance", "start_commit", "config"}:
             # The KL is a difference of numbers as large as the bound, and as accurate as it.
-            own, other = own_line[name], other_line[name]
-            if isinstance(own, dict):  # log Z(c) of each value
-                own, other = ([each for many in one.values() for each in many] for one in (own, other))
-            is_number = isinstance(own, float | list)
-            assert own == (pytest.approx(other, rel=CLOSE, abs=CLOSE) if is_number else other), name
+            mine, theirs = own_line[name], other_line[name]
+            if isinstance(mine, dict):  # log Z(c) of each value
+                mine, theirs = ([each for many in one.values() for each in many] for one in (mine, theirs))
+            is_number = isinstance(mine, float | list)
+            assert mine == (pytest.approx(theirs, rel=CLOSE, abs=CLOSE) if is_number else theirs), name
 
 
 @pytest.mark.parametrize("name", CASES)
