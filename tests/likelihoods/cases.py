@@ -120,7 +120,7 @@ GAUSSIAN = Case(
     gaussian_data,
     gaussian_log_prob,
     gaussian_support,
-    np.array([[0.0, -1e12, 1e12]]),
+    np.array([[0.0, -1e12, 1e12], [3e38, -3e38, 1e20]]),
     ((math.nan, r"train contains NaN, first at index \[0, 1\]; values must be finite"), (math.inf, "beyond float32")),
 )
 
@@ -149,13 +149,14 @@ NEGATIVE_BINOMIAL = Case(
     counts,
     negative_binomial_log_prob,
     lambda _: whole_numbers(5000),
-    np.array([[0.0, 1e6, 16777216.0]]),
+    np.array([[0.0, 1e6, 16777216.0], [1e30, 1e12, 1.0]]),
     (
         (
             -1,
             r"the data have -1 \(row 0, feature 1\); likelihood = negative-binomial needs counts, whole numbers from 0",
         ),
         (0.5, "whole numbers from 0"),
+        (1e31, r"the data have 1e\+31 \(row 0, feature 1\); .* needs counts of at most 1e\+30"),
         (math.nan, "train contains NaN"),
     ),
 )
