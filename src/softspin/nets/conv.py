@@ -57,9 +57,10 @@ class Conv(Net):
         self.grid, self.decodes = self.grid_of(spec.shape or shape), spec.role == "decoder"
         values = spec.outputs if self.decodes else spec.inputs[0]
         if values % self.grid.features:
+            what = "outputs" if self.decodes else "inputs"
             raise ConfigError(
-                f"net = {self.name} has the same number of {'outputs' if self.decodes else 'inputs'} for every feature, "
-                f"but the likelihood needs {values} for {self.grid.features} features; use net = mlp"
+                f"net = {self.name} has the same number of {what} for every feature, but the likelihood needs "
+                f"{values} for {self.grid.features} features; use net = mlp"
             )
         self.adjacent = values // self.grid.features if spec.adjacent else 1
         sizes = self.grid.halvings()
