@@ -1,9 +1,9 @@
 """Anomalies in a table by their log-likelihood: python examples/anomalies.py --steps 1500.
 
 The table is the breast cancer data of scikit-learn: 30 real numbers of 569 biopsies. Nothing is made up, but the task
-is: all models see benign biopsies only, and malignant ones are the anomalies. The score is log p(x) of a VAE with binary
-latent variables and a Gaussian likelihood, against IsolationForest and scikit-learn's BernoulliRBM, whose score is a
-pseudo-likelihood of data scaled to [0, 1]. Errors are those of DeLong, DeLong and Clarke-Pearson (1988).
+is: all models see benign biopsies only, and malignant ones are the anomalies. The score is log p(x) of a VAE with
+binary latent variables and a Gaussian likelihood, against IsolationForest and scikit-learn's BernoulliRBM, whose score
+is a pseudo-likelihood of data scaled to [0, 1]. Errors: DeLong, DeLong and Clarke-Pearson (1988).
 """
 
 import argparse

@@ -1,9 +1,9 @@
 """Binary codes for the retrieval of similar images: python examples/retrieval.py --steps 2000.
 
 The images are the 8 x 8 digits of scikit-learn; nothing is made up. Each image becomes 32 bits: the latent variables of
-a VAE with a Gaussian likelihood, or for comparison the signs of 32 principal components. For 500 queries, the 10 nearest
-of the other images are those whose codes differ in the fewest bits. Precision at 10 is the share of them that show the
-same digit; no model has seen the labels. The standard error is that over queries.
+a VAE with a Gaussian likelihood, or for comparison the signs of 32 principal components. For 500 queries, the 10
+nearest of the other images are those whose codes differ in the fewest bits. Precision at 10 is the share of them that
+show the same digit; no model has seen the labels. The standard error is that over queries.
 """
 
 import argparse
