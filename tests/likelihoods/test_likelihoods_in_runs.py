@@ -82,6 +82,26 @@ def test_train_resume_save_load_evaluate(
 
 
 @every
+def test_training_from_a_file_on_disk_equals_training_from_memory(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bit for bit, with constants of the likelihood that are computed in chunks."""
+    monkeypatch.setattr("softspin.data.mapped.CHUNK_BYTES", 200)
+    np.save(tmp_path / "own.npy", case.make(40, 3))
+    config = small(likelihood=case.name, **case.settings, steps=12)
+    arrays = np.load(tmp_path / "own.npy"), np.load(tmp_path / "own.npy", mmap_mode="r")
+    memory, disk = (
+        softspin.fit(config, x, tmp_path / str(number), progress=False, pictures=False)
+        for number, x in enumerate(arrays)
+    )
+    assert memory.result is not None
+    assert disk.result is not None
+    assert (disk.result[0].nll, disk.result[0].fingerprint) == (memory.result[0].nll, memory.result[0].fingerprint)
+    for name, value in memory.net.state_dict().items():
+        assert torch.equal(value, disk.net.state_dict()[name]), name
+
+
+@every
 def test_pictures_and_missing_values(case: Case, tmp_path: Path) -> None:
     """Pictures of data that are no images never fail, and missing values are drawn within the support."""
     pytest.importorskip("matplotlib")
