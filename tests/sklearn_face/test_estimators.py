@@ -129,6 +129,7 @@ def test_the_encoder_of_data_that_are_not_binary(
     likelihood: str, x: np.ndarray, settings: dict[str, Any], tmp_path: Path
 ) -> None:
     """Numbers are not binarized: all results are those of the model of fit."""
+    anndata = pytest.importorskip("anndata")
     ours = encoder(likelihood=likelihood, settings={**SMALL, **settings}, folder=str(tmp_path / "run")).fit(x)
     stored = softspin.load(tmp_path / "run", device="cpu")
     assert stored.config.likelihood == likelihood
@@ -137,8 +138,9 @@ def test_the_encoder_of_data_that_are_not_binary(
     np.testing.assert_array_equal(ours.sample(7, random_state=3), stored.sample(7, seed=3).numpy())
     back = ours.inverse_transform(ours.transform(x))
     np.testing.assert_allclose(back, stored.decode(stored.encode(x, sample=False)).numpy())
-    sparse = encoder(likelihood=likelihood, settings={**SMALL, **settings}).fit(scipy.sparse.csr_matrix(x))
-    np.testing.assert_array_equal(sparse.transform(x), ours.transform(x))
+    for made in (scipy.sparse.csr_matrix, anndata.AnnData):
+        other = encoder(likelihood=likelihood, settings={**SMALL, **settings}).fit(made(x.astype(float)))
+        np.testing.assert_array_equal(other.transform(x), ours.transform(x))
     bad = np.where(np.arange(4) == 1, np.nan if likelihood == "gaussian" else -1.0, x)
     with pytest.raises(ValueError, match=r"NaN|the data have -1 \(row 0, feature 1\)"):
         ours.score_samples(bad)

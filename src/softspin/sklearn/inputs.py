@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
+from softspin.data.inputs import is_anndata
 from softspin.errors import SupportError
 
 Array = NDArray[Any]
@@ -57,11 +58,6 @@ def read_rows(estimator: Any, x: Any, binarize: float | None, *, reset: bool, gr
         wrong = rows[~allowed][0]
         raise SupportError(f"X has the value {wrong:g}; values must be {what}, or set binarize to a threshold")
     return rows
-
-
-def is_anndata(x: Any) -> bool:
-    """Whether data are an AnnData object; the package itself is not needed to use one."""
-    return type(x).__module__.partition(".")[0] == "anndata" and hasattr(x, "obsm")
 
 
 def read_seed(random_state: Any) -> int:
