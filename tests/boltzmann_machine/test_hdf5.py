@@ -81,12 +81,8 @@ def test_rbms_resumes_what_was_trained_here_and_it_is_read_back(tmp_path: Path) 
         "dtype": torch.float32, "training_type": "pcd", "batch_size": None, "gibbs_steps": None, "L1": None, "L2": None,
         "learning_rate": None, "seed": None, "train_size": None, "beta": 1.0, "no_center": False,
     }  # fmt: skip
-    state = torch.get_rng_state(), np.random.get_state()
-    try:
+    with torch.random.fork_rng():  # rbms sets the global random numbers
         pcd.train(rows, rows, "BBRBM", args, torch.float32, np.array([23]))
-    finally:  # rbms sets the global random numbers
-        torch.set_rng_state(state[0])
-        np.random.set_state(state[1])
     first, last = read_rbms(path, update=20), softspin.load_boltzmann(path)
     assert torch.equal(first.boltzmann().bias, ours.boltzmann().bias)
     change = (last.boltzmann().couplings - ours.boltzmann().couplings).abs().max()

@@ -12,7 +12,7 @@ import pytest
 import torch
 from cli.command import Call, caller
 from gpu import needs_gpu
-from likelihoods.cases import BERNOULLI, CASES, GAUSSIAN, ONE_HOT, Case
+from likelihoods.cases import BERNOULLI, CASES, GAUSSIAN, NEGATIVE_BINOMIAL, ONE_HOT, Case
 from training.runs import small
 
 import softspin
@@ -132,6 +132,39 @@ def test_the_command_line_rejects_bad_data_in_one_line(tmp_path: Path, call: Cal
     assert "the data set 'digits' is binarized" in run.err
     run = call("train", tmp_path / "run", "--data", tmp_path / "own.npy", "--set", "likelihood=gauss")
     assert "did you mean 'gaussian'?" in run.err
+
+
+def test_bad_data_for_a_trained_model_end_in_one_line_and_nothing_is_lost(tmp_path: Path, call: Call) -> None:
+    quiet: dict[str, Any] = {"progress": False, "pictures": False}
+    colors = np.random.default_rng(0).integers(0, 256, (30, 4, 4, 3)).astype(np.uint8)
+    config = small(likelihood="discretized-logistic", net="conv", channels=2, steps=4)
+    softspin.fit(config, colors, tmp_path / "colors", **quiet)
+    counts = small(likelihood="negative-binomial", steps=4)
+    softspin.fit(counts, NEGATIVE_BINOMIAL.make(30, 3), tmp_path / "counts", **quiet)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name != "lock"}
+    bad: list[tuple[str, Any, str]] = [
+        ("colors", colors[..., :1], "pixels, the model's 48"),
+        ("colors", colors.transpose(0, 3, 1, 2), r"shape (30, 3, 4, 4); expected (N, 4, 4, 3)"),
+        ("colors", colors.astype(float) + 0.5, "needs whole numbers from 0 to 255"),
+        ("counts", np.full((4, 3), -1), "needs counts, whole numbers from 0"),
+        ("counts", np.full((4, 3), np.nan), "contains NaN, first at index [0, 0]"),
+    ]
+    for run, x, text in bad:
+        model = softspin.load(tmp_path / run)
+        for query in (model.score_samples, model.encode, model.reconstruct):
+            with pytest.raises(SoftspinError) as error:
+                query(x)
+            assert "\n" not in str(error.value)
+        np.save(tmp_path / "bad.npy", x)
+        ended = call("evaluate", tmp_path / run, "--data", tmp_path / "bad.npy", "--split", "all")
+        assert (ended.code, len(ended.err.strip().splitlines())) == (1, 1)
+        assert text in ended.err
+    with pytest.raises(SoftspinError, match=r"images of test have shape \(4, 4, 1\), those of train \(4, 4, 3\)"):
+        softspin.fit(config, {"train": colors, "test": colors[..., :1]}, tmp_path / "never", **quiet)
+    assert not (tmp_path / "never").exists()
+    with pytest.raises(SoftspinError, match="is not the one that the run in"):
+        softspin.fit(config, colors[..., :2], tmp_path / "colors", resume=True, **quiet)
+    assert {path: path.read_bytes() for path in before} == before
 
 
 def test_a_page_is_for_binary_pixels_and_data_in_memory_are_not_stored(tmp_path: Path, call: Call) -> None:
