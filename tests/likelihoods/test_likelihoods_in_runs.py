@@ -139,6 +139,8 @@ def test_bad_data_for_a_trained_model_end_in_one_line_and_nothing_is_lost(tmp_pa
     colors = np.random.default_rng(0).integers(0, 256, (30, 4, 4, 3)).astype(np.uint8)
     config = small(likelihood="discretized-logistic", net="conv", channels=2, steps=4)
     softspin.fit(config, colors, tmp_path / "colors", **quiet)
+    shown = " ".join(call("info", tmp_path / "colors").out.split())
+    assert "networks conv likelihood discretized-logistic" in shown
     counts = small(likelihood="negative-binomial", steps=4)
     softspin.fit(counts, NEGATIVE_BINOMIAL.make(30, 3), tmp_path / "counts", **quiet)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name != "lock"}
@@ -188,3 +190,9 @@ def test_training_on_a_gpu(case: Case, tmp_path: Path) -> None:
     found = softspin.load(tmp_path / "run", device="cpu").nll(data.test, samples=2000).nll
     torch.testing.assert_close(model.nll(data.test, samples=2000).nll.cpu(), found, rtol=1e-4, atol=1e-4)
     model.net.likelihood.check_data(model.sample(5).flatten(1))
+
+
+def test_the_first_lines_of_a_run_name_net_and_likelihood(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = small(likelihood="gaussian", net="resnet", steps=1)
+    softspin.fit(config, GAUSSIAN.make(30, 3), tmp_path / "run", pictures=False)
+    assert ", net = resnet, likelihood = gaussian; seed 0" in capsys.readouterr().err
