@@ -21,6 +21,7 @@ from softspin.cli.console import warn
 from softspin.data import Dataset, parse_shape
 from softspin.data.condition_inputs import attach_condition
 from softspin.data.conditions import Conditions
+from softspin.data.images import check_shape
 from softspin.data.limits import check_memory
 from softspin.errors import ConfigError, DataError, RunError, ShapeError, UnknownNameError, unknown_name
 from softspin.formatting import replica_name
@@ -194,9 +195,10 @@ def encoded_given(model: api.Model, given: Tensor | None) -> Tensor | None:
 
 
 def _fitting(model: api.Model, data: Dataset, name: str, condition: str | None = None) -> Dataset:
-    """The data, if their images have the size of the model's, with a condition if one is given."""
+    """The data, if their images have the size of the model's and their axes the same order; with a given condition."""
     if data.pixels != len(model.net.mean):
         raise ShapeError(f"images of '{name}' have {data.pixels} pixels, the model's {len(model.net.mean)}")
+    check_shape((len(data.test), *data.shape), model.shape)
     if model.net.condition is None:
         return dataclasses.replace(data, condition=None)
     return data if condition is None else attach_condition(data, condition)
