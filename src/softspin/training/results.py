@@ -16,7 +16,16 @@ from softspin import __version__, files
 from softspin.config import Config, differing_setting, missing_setting, version_of
 from softspin.data import Dataset
 from softspin.errors import ConfigError, RecordError, RunError, UnknownNameError
-from softspin.evaluation import MeanNLL, Progress, baseline_nll, evaluate, exact_nll, likely_states, log_z_for
+from softspin.evaluation import (
+    MeanNLL,
+    Progress,
+    baseline_nll,
+    evaluate,
+    exact_nll,
+    likely_states,
+    log_z_for,
+    probable_states,
+)
 from softspin.evaluation.partition import method_text
 from softspin.model import DiscreteVAE
 from softspin.provenance import provenance
@@ -43,6 +52,7 @@ def result_rows(model: DiscreteVAE, data: Dataset, config: Config, progress: Pro
     states = likely_states(model, (data.train, data.valid, data.test))
     path: dict[str, Any] = {"temperatures": config.test_temperatures, "chains": config.test_chains}
     log_z = log_z_for(model, **path, seed=seeds, states=states, progress=progress)
+    states = probable_states(model, data.test, states, config.test_samples)
     checks: dict[str, Any] = {"diagnose": True, "states": states, "progress": image_counter(progress, len(data.test))}
     found = evaluate(model, data.test, log_z=log_z, samples=config.test_samples, seed=seeds, **checks)
     numbers = [
