@@ -31,7 +31,7 @@ from softspin.model import DiscreteVAE
 from softspin.provenance import provenance
 from softspin.records import FULL_STEPS, DataRecord, ResultRow, RunRecord
 from softspin.samplers import LogZ
-from softspin.seals import KEY, has_seal, is_intact, sealed
+from softspin.seals import KEY, is_intact, sealed
 
 RUN, RESULT = "run.json", "result.json"
 
@@ -253,8 +253,7 @@ def read_run(folder: Path) -> RunRecord:
         )
     try:
         run = RunRecord.from_json(values, complete=True)
-        if not has_seal([values]):
-            _check_settings(values, run)
+        _check_settings(values, run)
     except RecordError as error:
         raise RunError(f"{path} {error}; it is not what training wrote") from None
     try:
@@ -267,7 +266,9 @@ def read_run(folder: Path) -> RunRecord:
 
 
 def _check_settings(values: Mapping[str, Any], run: RunRecord) -> None:
-    """Raise RecordError for a setting that is missing in a `run.json` without a seal: its default may be wrong."""
+    """Raise RecordError for a setting that is missing in a `run.json`: its default may be wrong."""
+    if not run.data.shape:
+        raise RecordError("has an empty 'data.shape'")
     if "version" not in values and "made_by" not in values:  # version 1 has neither version, but "made_by"
         raise RecordError("has no 'version'")
     if "version" in values and "version" not in run.config:
