@@ -279,7 +279,7 @@ def test_a_forged_header_is_rejected(tmp_path: Path) -> None:
 
 def test_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(limits.VARIABLE, raising=False)
-    monkeypatch.setattr(limits, "_free_memory", lambda: 2 << 30)
+    monkeypatch.setattr(limits, "_free_memory", lambda: 6 << 30)
     assert limits.memory_limit() == 2
     monkeypatch.setattr(limits, "_free_memory", lambda: None)
     assert limits.memory_limit() == 16
