@@ -263,6 +263,15 @@ except SoftspinError as error:
     assert kilobytes < 50_000
 
 
+@pytest.mark.parametrize("named", [False, True])
+def test_an_expanded_tensor_is_checked_by_its_size(named: bool, tmp_path: Path) -> None:
+    path, tensor = tmp_path / "bomb.pt", torch.zeros(1).expand(10**6, 784)
+    torch.save({"train": tensor} if named else tensor, path)
+    assert path.stat().st_size < 5000
+    with pytest.raises(DataError, match=r"bomb.pt would take 2.92 GiB of memory, more than the limit of 0.1 GiB"):
+        load(path, limit=0.1)
+
+
 def test_a_forged_header_is_rejected(tmp_path: Path) -> None:
     header = b"{'descr': '|u1', 'fortran_order': False, 'shape': (9999999999999, 9)}".ljust(117) + b"\n"
     raw = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(90)
@@ -279,7 +288,7 @@ def test_a_forged_header_is_rejected(tmp_path: Path) -> None:
 
 def test_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(limits.VARIABLE, raising=False)
-    monkeypatch.setattr(limits, "_free_memory", lambda: 2 << 30)
+    monkeypatch.setattr(limits, "_free_memory", lambda: 6 << 30)
     assert limits.memory_limit() == 2
     monkeypatch.setattr(limits, "_free_memory", lambda: None)
     assert limits.memory_limit() == 16

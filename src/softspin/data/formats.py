@@ -96,9 +96,12 @@ def _read_torch(path: Path, limit: float | None) -> dict[str, Images]:
         ) from error
     if isinstance(found, tuple | list) and 1 <= len(found) <= 2 and all(isinstance(one, torch.Tensor) for one in found):
         found = dict(zip(("x", "y"), found, strict=False))  # the files of torchvision hold (images, labels)
+    tensors = {"train": found} if isinstance(found, torch.Tensor) else found if isinstance(found, Mapping) else {}
+    # An expanded tensor stores one number for many.
+    sizes = (one.numel() * one.element_size() for one in tensors.values() if isinstance(one, torch.Tensor))
+    check_memory(sum(sizes), str(path), limit)
     if isinstance(found, torch.Tensor):
         return {"train": Images(tensor_array(found))}
-    tensors = found if isinstance(found, Mapping) else {}
     arrays = {str(name): tensor_array(one) for name, one in tensors.items() if isinstance(one, torch.Tensor)}
     if not arrays:
         raise DataError(
