@@ -171,7 +171,8 @@ def _image(value: Any) -> NDArray[Any]:
     if isinstance(value, Tensor):
         return tensor_array(value)
     if value is None or isinstance(value, str | bytes):
-        raise DataError(f"an item of the data is of type {type(value).__name__}; expected a tensor, an array or an image")
+        kind = type(value).__name__
+        raise DataError(f"an item of the data is of type {kind}; expected a tensor, an array or an image")
     return picture_array(value) if _is_picture(value) else _nested("an image", value)
 
 

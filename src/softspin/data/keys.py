@@ -47,8 +47,8 @@ def find_keys(names: Iterable[str], where: str) -> Keys:
     """Find the images and labels of each split among the names of arrays.
 
     Names such as `train`, `x_train`, `train_images` and `X_val` are images, `y_train` and `train_labels` are labels. A
-    single array of another name, or one of images beside one of labels (`x`, `y`), is not split yet and counts as train.
-    Other arrays are ignored if there is `train`.
+    single array of another name, or one of images beside one of labels (`x`, `y`), is not split yet and counts as
+    train. Other arrays are ignored if there is `train`.
 
     >>> find_keys(["x_train", "y_train", "x_test"], "a file")
     Keys(images={'train': 'x_train', 'test': 'x_test'}, labels={'train': 'y_train'})
