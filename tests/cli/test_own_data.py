@@ -71,9 +71,11 @@ def test_evaluate_other_data(call: Call, folder: Path, tmp_path: Path) -> None:
     assert ended.code == 0
     assert "all NLL" in ended.out
     assert "+- ? (one image), log Z" in ended.out
-    assert call("evaluate", run, "--data", new).err.endswith(
-        "error: cannot split 1 images into train, valid, test; that needs at least 3\n"
-    )
+    for command in ("evaluate", "encode", "reconstruct"):
+        ended = call(command, run, "--data", new)
+        assert (ended.code, ended.out) == (1, "")
+        hint = f"To use all images of {new}, add --split all"
+        assert f"cannot split 1 images into train, valid, test; that needs at least 3. {hint}\n" in ended.err
     out = tmp_path / "bits.npy"
     assert call("encode", run, "--data", new, "--split", "all", "--out", out).code == 0
     assert np.load(out).shape == (1, 6)

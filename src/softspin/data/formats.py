@@ -130,7 +130,7 @@ def _read_csv(path: Path, limit: float | None) -> dict[str, Images]:
             texts.append(value.strip().strip('"'))
             return float(value) if _is_number(value) else 0.0
 
-        converters = dict.fromkeys(labeled, text)
+        converters: dict[int | str, Callable[[str], float]] = dict.fromkeys(labeled, text)
         try:
             table = np.loadtxt(
                 stream, delimiter=separator, dtype=np.float64, ndmin=2, comments=None, converters=converters
