@@ -156,7 +156,12 @@ def open_split(model: api.Model, other: str | None, split: str, seed: int = 0, c
     if other is not None and split == "all" and datasets.is_path(other):
         binarize = model.net.likelihood.binary
         return _fitting(model, datasets.load(other, split=False, binarize=binarize), other, condition)
-    data = open_data(model, other, condition)
+    try:
+        data = open_data(model, other, condition)
+    except ShapeError as error:
+        if "cannot split" not in str(error):
+            raise
+        raise ShapeError(f"{error}. To use all images of {other}, add --split all") from None
     given = _conditions_of(data, split)
     if split in ("test", "valid"):
         return dataclasses.replace(data, test=getattr(data, split), labels=None, condition=given)

@@ -25,6 +25,7 @@ from softspin.evaluation import (
     exact_nll,
     likely_states,
     log_z_for,
+    probable_states,
 )
 from softspin.evaluation.conditional import condition_text, conditions_text, encoded_conditions, values_json
 from softspin.evaluation.partition import mean_log_z, method_text
@@ -32,7 +33,7 @@ from softspin.model import DiscreteVAE
 from softspin.provenance import provenance
 from softspin.records import FULL_STEPS, DataRecord, ResultRow, RunRecord
 from softspin.samplers import LogZ
-from softspin.seals import KEY, has_seal, is_intact, sealed
+from softspin.seals import KEY, is_intact, sealed
 
 RUN, RESULT = "run.json", "result.json"
 
@@ -58,6 +59,8 @@ def result_rows(model: DiscreteVAE, data: Dataset, config: Config, progress: Pro
         path["values"] = model.condition.nearest(given[2]).unique().tolist()
         checks["condition"] = given[2]
     log_z = log_z_for(model, **path, seed=seeds, states=states, progress=progress)
+    if model.condition is None:
+        checks["states"] = probable_states(model, data.test, states, config.test_samples)
     checks["progress"] = image_counter(progress, len(data.test))
     found = evaluate(model, data.test, log_z=log_z, samples=config.test_samples, seed=seeds, **checks)
     numbers = _numbers(found)
@@ -278,8 +281,7 @@ def read_run(folder: Path) -> RunRecord:
         )
     try:
         run = RunRecord.from_json(values, complete=True)
-        if not has_seal([values]):
-            _check_settings(values, run)
+        _check_settings(values, run)
     except RecordError as error:
         raise RunError(f"{path} {error}; it is not what training wrote") from None
     try:
@@ -292,7 +294,9 @@ def read_run(folder: Path) -> RunRecord:
 
 
 def _check_settings(values: Mapping[str, Any], run: RunRecord) -> None:
-    """Raise RecordError for a setting that is missing in a `run.json` without a seal: its default may be wrong."""
+    """Raise RecordError for a setting that is missing in a `run.json`: its default may be wrong."""
+    if not run.data.shape:
+        raise RecordError("has an empty 'data.shape'")
     if "version" not in values and "made_by" not in values:  # version 1 has neither version, but "made_by"
         raise RecordError("has no 'version'")
     if "version" in values and "version" not in run.config:
