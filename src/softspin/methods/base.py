@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 import torch
@@ -91,6 +92,15 @@ class LatentModel(Protocol):
 
         Returns:
             log p(x|z), `(R, K, batch)`.
+        """
+
+    def fixed_statistics(self) -> AbstractContextManager[None]:
+        """Context in which batch norms do not update their running statistics; they still use those of the batch.
+
+        For passes at values that do not have the distribution of the latent bits, such as a control variate.
+
+        Returns:
+            The context.
         """
 
 
