@@ -59,7 +59,7 @@ class Registry(Generic[P]):
     """Parts of one kind, by name.
 
     >>> PRIORS.names()
-    ['graph', 'rbm']
+    ['factorial', 'graph', 'rbm']
 
     Args:
         kind: Kind of the parts, such as "method".
@@ -243,7 +243,11 @@ LIKELIHOODS: Registry[Any] = Registry(
 PRIORS: Registry[Any] = Registry(
     "prior",
     "softspin.priors.base:Prior",
-    {"rbm": "softspin.priors.rbm:RBM", "graph": "softspin.priors.graph:GraphPrior"},
+    {
+        "factorial": "softspin.priors.factorial:FactorialPrior",
+        "graph": "softspin.priors.graph:GraphPrior",
+        "rbm": "softspin.priors.rbm:RBM",
+    },
 )
 SAMPLERS: Registry[Any] = Registry(
     "sampler",
