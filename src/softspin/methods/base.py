@@ -119,6 +119,8 @@ class Method(Part, nn.Module):
     """Whether it has an inverse temperature `beta`, one per replica."""
     default_beta: ClassVar[float] = 10.0
     """Used if no value is published for a data set and structure."""
+    importance_weighted: ClassVar[bool] = False
+    """Whether the bound of K samples is the importance-weighted L_K; otherwise it is the ELBO, averaged over them."""
     outputs_per_bit: ClassVar[int] = 1
     """Outputs of an encoder net for each bit; the first is the logit."""
 

@@ -99,6 +99,7 @@ class GumBolt(Concrete):
     citation = GUMBOLT
     default_beta = 7.0
     """Temperature 1/7, the value of the paper."""
+    importance_weighted = True
 
     def objective(self, model: LatentModel, x: Tensor, noise: Tensor, prior: Boltzmann, kl_weight: Tensor) -> Terms:
         found: list[Tensor] = []

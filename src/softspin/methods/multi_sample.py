@@ -30,6 +30,8 @@ class ImportanceWeighted(Method):
     L_K = log (1/K) sum_k w_k. The baseline c_k does not depend on sample k, so the estimator is unbiased.
     """
 
+    importance_weighted = True
+
     @classmethod
     def check_config(cls, config: Config) -> None:
         if config.importance_samples < 2:
