@@ -76,9 +76,7 @@ def reference(groups: int, **changes: Any) -> DiscreteVAE:
 def many(case: Case, groups: int, samples: int, count: int, **changes: Any) -> DiscreteVAE:
     """Equal replicas of :func:`reference` with this method; its own parameters are random, too."""
     prior = {name: changes[name] for name in ("prior", "graph", "likelihood", "net") if name in changes}
-    model = copies(
-        small_config(case.method, groups, samples, **changes), reference(groups, **prior), DATA, count
-    )
+    model = copies(small_config(case.method, groups, samples, **changes), reference(groups, **prior), DATA, count)
     generator = torch.Generator().manual_seed(101)
     with torch.no_grad():
         for parameter in model.method.parameters():

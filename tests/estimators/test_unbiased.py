@@ -2,9 +2,9 @@
 
 The rule: the gradient is projected on fixed directions, and the draws are split into two independent halves. A case
 fails if in some direction both halves differ from the enumerated gradient by more than 4 standard errors, to the same
-side. For an unbiased estimator the probability of that is 2 (3.2e-5)^2 = 2e-9 in each direction. There are 12 directions
-in a case, 4 for each of encoder, decoder and prior, and at most 40 cases, so the false-alarm rate of the whole suite is
-below 1e-6. Each value is a mean over 100 data points, and each half has at least 1000 of them, so that it is normal.
+side. For an unbiased estimator the probability of that is 2 (3.2e-5)^2 = 2e-9 in each direction. There are 9 directions
+in a case, 3 for each of encoder, decoder and prior, and at most 50 cases, so the false-alarm rate of the whole suite is
+below 1e-6. Each value is a mean over 100 data points, and each half has 1000 of them, so that their mean is normal.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ UNBIASED = [case for case in CASES if case.unbiased]
 
 
 def directions(exact: Tensor) -> Tensor:
-    """The exact gradient and three random sign vectors, `(parameters, 4)`."""
-    signs = torch.randint(2, (3, len(exact)), generator=torch.Generator().manual_seed(7)).double() * 2 - 1
+    """The exact gradient and two random sign vectors, `(parameters, 3)`."""
+    signs = torch.randint(2, (2, len(exact)), generator=torch.Generator().manual_seed(7)).double() * 2 - 1
     return torch.cat([exact[None], signs]).T
 
 
 def deviations(case: Case, groups: int, samples: int, **changes: Any) -> dict[str, Tensor]:
-    """Differences in standard errors, `(2 halves, 4 directions)`, for each block."""
+    """Differences in standard errors, `(2 halves, 3 directions)`, for each block."""
     x = images()
     kind = METHODS.get(case.method)
     prior = {name: changes[name] for name in ("prior", "graph", "likelihood", "net") if name in changes}
@@ -56,7 +56,7 @@ def deviations(case: Case, groups: int, samples: int, **changes: Any) -> dict[st
             seen[block].append((gradient - truth[block]) @ directions(truth[block]))
     result = {}
     for block, values in seen.items():
-        halves = torch.stack(values).reshape(2, -1, 4)
+        halves = torch.stack(values).reshape(2, -1, 3)
         error = halves.std(1) / halves.shape[1] ** 0.5
         # Where a term is exact, as the prior's gradient with one group, there is only rounding.
         rounding = 1e-5 * truth[block].abs().sum()

@@ -190,7 +190,9 @@ def measure(
             total[name] += offset.sum(0)
             squares[name] += float(offset.square().sum())
     count = passes * model.replicas
-    return {name: _moments(total[name] / count, squares[name] / count, count, exact[name]) for name in exact}, evaluations
+    return {
+        name: _moments(total[name] / count, squares[name] / count, count, exact[name]) for name in exact
+    }, evaluations
 
 
 def _moments(offset: Tensor, square: float, count: int, exact: Tensor) -> Moments:

@@ -60,9 +60,7 @@ class ImportanceWeighted(Method):
         surrogate = (signal * log_q).sum(-2).mean(-1)
         value = bound.mean(-1)
         kl = (log_q - log_prior).detach()
-        return Terms(
-            -value - surrogate, value.detach(), likelihood.detach().mean((-2, -1)), kl.mean((-2, -1))
-        )
+        return Terms(-value - surrogate, value.detach(), likelihood.detach().mean((-2, -1)), kl.mean((-2, -1)))
 
 
 class VIMCO(ImportanceWeighted):

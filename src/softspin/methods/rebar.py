@@ -68,7 +68,9 @@ class REBAR(BinaryMethod):
     citation = REBAR_PAPER
     compilable = False  # derivatives of the relaxed signal are taken within the objective
     settings: ClassVar[Mapping[str, PartSetting]] = {
-        "initial_temperature": PartSetting(POSITIVE, 0.5, "Initial temperature of the relaxed bits of REBAR and RELAX."),
+        "initial_temperature": PartSetting(
+            POSITIVE, 0.5, "Initial temperature of the relaxed bits of REBAR and RELAX."
+        ),
     }
 
     def __init__(self, config: Config, generators: Sequence[torch.Generator] = ()) -> None:
@@ -100,11 +102,11 @@ class REBAR(BinaryMethod):
         sign = 1 - 2 * (torch.arange(x.shape[1], device=x.device) % 2).to(x.dtype)
         surrogate = torch.zeros_like(prior.log_z)
         for group, (logits, z) in enumerate(zip(found.logits, found.bits, strict=True)):
-            log_temperature = (self.log_temperature.detach()[:, group, None] + TEMPERATURE_STEP * sign)[:, None, :, None]
+            log_temperature = (self.log_temperature.detach()[:, group, None] + TEMPERATURE_STEP * sign)[
+                :, None, :, None
+            ]
             own = slice(group * model.bits_per_group, (group + 1) * model.bits_per_group)
-            free, tied = relaxed_pair(
-                logits.detach(), z, uniforms[..., own], given[..., own], (-log_temperature).exp()
-            )
+            free, tied = relaxed_pair(logits.detach(), z, uniforms[..., own], given[..., own], (-log_temperature).exp())
 
             def soften(_: int, later: Tensor, later_noise: Tensor, by: Tensor = log_temperature) -> Tensor:
                 return torch.sigmoid((later - torch.logit(later_noise)) * (-by).exp())
@@ -112,7 +114,9 @@ class REBAR(BinaryMethod):
             branch = Branch(model, x, prior, kl_weight, found, group, uniforms, soften)
             both = torch.cat([free.zeta, tied.zeta], dim=1)
             value, slope = value_and_slope(branch.signal, both)
-            free_slope, tied_slope = (each * one.slope for each, one in zip(slope.chunk(2, 1), (free, tied), strict=True))
+            free_slope, tied_slope = (
+                each * one.slope for each, one in zip(slope.chunk(2, 1), (free, tied), strict=True)
+            )
             scale = self.scale[:, group, None, None]
             score = z - torch.sigmoid(logits.detach())
             signal = found.signal(group, kl_weight) - scale * value.chunk(2, 1)[1]

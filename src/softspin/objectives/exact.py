@@ -72,7 +72,9 @@ def exact_bound(
     if model.training:
         raise SupportError("exact bounds need fixed statistics of batch norm; call model.eval() first")
     if model.units > LARGEST:
-        raise TooLargeError(f"a sum over the states of {model.units} bits is out of reach; at most {LARGEST} are possible")
+        raise TooLargeError(
+            f"a sum over the states of {model.units} bits is out of reach; at most {LARGEST} are possible"
+        )
     free = model.prior(validate=False)
     prior = model.prior(free.detach().exact_log_z(), validate=False)
     replicas, batch = x.shape[:2]
