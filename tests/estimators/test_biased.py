@@ -37,13 +37,11 @@ class Function:
         return contextlib.nullcontext()
 
 
-def gradient(
-    name: str, f: Callable[[Tensor], Tensor], noise: Tensor, logits: Tensor = LOGITS, **changes: Any
-) -> Tensor:
+def gradient(name: str, f: Callable[[Tensor], Tensor], noise: Tensor, **changes: Any) -> Tensor:
     """Gradient of the bound for each row of noise `(n, bits)`, without a KL, `(n, bits)`."""
-    own = logits.expand(len(noise), -1).clone().requires_grad_()
+    own = LOGITS.expand(len(noise), -1).clone().requires_grad_()
     method = METHODS.get(name)(small_config(name, 1, **changes)).double()
-    bits = logits.shape[-1]
+    bits = len(LOGITS)
     prior = BipartiteBoltzmann(torch.zeros(1, bits, dtype=F64), torch.zeros(1, bits // 2, bits - bits // 2, dtype=F64),
                                torch.zeros(1, dtype=F64), validate_args=False)  # fmt: skip
     terms = method.objective(Function(own, f), torch.zeros(1, len(noise), 1, dtype=F64), noise[None, None], prior,
@@ -96,7 +94,7 @@ def test_reinmax_is_exact_to_second_order() -> None:
 
 
 def test_reinmax_is_the_published_algorithm() -> None:
-    """Algorithm 2 of the paper for two classes: twice the slope at (p + D) / 2, minus half of that at p, at the drawn D."""
+    """Algorithm 2 of the paper for two classes: twice the slope at (p + D) / 2, minus half of that at p; D is drawn."""
     q = torch.sigmoid(LOGITS)
     noise = torch.tensor([[0.1, 0.9, 0.5], [0.9, 0.3, 0.95]], dtype=F64)
 

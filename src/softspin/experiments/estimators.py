@@ -140,6 +140,7 @@ def exact_blocks(
         x: Data, `(batch, F)`.
         samples: Number of importance samples K.
         importance_weighted: Whether the bound of K > 1 samples is L_K; otherwise it is the ELBO.
+        kl_weight: Weight of the KL.
 
     Returns:
         The gradient with respect to the parameters of each block, `(parameters,)`.
@@ -183,16 +184,15 @@ def measure(
     passes = -(-draws // model.replicas)
     evaluations = 0
     for _ in range(passes):
-        found = draw_gradients(model, x, samples, generator)
-        evaluations = found.evaluations
-        for name, one in found.blocks.items():
+        drawn = draw_gradients(model, x, samples, generator)
+        evaluations = drawn.evaluations
+        for name, one in drawn.blocks.items():
             offset = one - exact[name]
             total[name] += offset.sum(0)
             squares[name] += float(offset.square().sum())
     count = passes * model.replicas
-    return {
-        name: _moments(total[name] / count, squares[name] / count, count, exact[name]) for name in exact
-    }, evaluations
+    found = {name: _moments(total[name] / count, squares[name] / count, count, exact[name]) for name in exact}
+    return found, evaluations
 
 
 def _moments(offset: Tensor, square: float, count: int, exact: Tensor) -> Moments:

@@ -56,7 +56,8 @@ class ARM(Antithetic):
     """(f(z~) - f(z)) (u - 1/2).
 
     References:
-        M. Yin and M. Zhou, 2018, ARM: Augment-REINFORCE-Merge Gradient for Stochastic Binary Networks, arXiv:1807.11143.
+        M. Yin and M. Zhou, 2018, ARM: Augment-REINFORCE-Merge Gradient for Stochastic Binary Networks,
+        arXiv:1807.11143.
     """
 
     name = "arm"

@@ -1,7 +1,7 @@
 """REBAR and RELAX: REINFORCE with a relaxed signal as control variate, reparameterized. Unbiased; 1 + 2G evaluations.
 
-The relaxed bits are zeta = sigmoid(s / lambda) with s = l + logistic noise, so z = 1[s > 0]. A second s~ is drawn given z.
-For any function c,
+The relaxed bits are zeta = sigmoid(s / lambda) with s = l + logistic noise, so z = 1[s > 0]. A second s~ is drawn given
+z. For any function c,
 
     d E[f(z)] = (f(z) - c(zeta~)) (z - q) + dc(zeta) - dc(zeta~)
 
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from softspin.distributions import Boltzmann
 from softspin.methods.base import LatentModel, Terms
-from softspin.methods.binary import BinaryMethod, logit_surrogate, run
+from softspin.methods.binary import BinaryMethod, Pass, logit_surrogate, run
 from softspin.methods.branches import Branch, value_and_slope
 from softspin.nets.layers import Linear
 from softspin.numerics import replica_matmul, softplus
@@ -60,8 +60,8 @@ class REBAR(BinaryMethod):
     temperature.
 
     References:
-        G. Tucker, A. Mnih, C. J. Maddison, D. Lawson and J. Sohl-Dickstein, 2017, REBAR: Low-Variance, Unbiased Gradient
-        Estimates for Discrete Latent Variable Models, arXiv:1703.07370.
+        G. Tucker, A. Mnih, C. J. Maddison, D. Lawson and J. Sohl-Dickstein, 2017, REBAR: Low-Variance, Unbiased
+        Gradient Estimates for Discrete Latent Variable Models, arXiv:1703.07370.
     """
 
     name = "rebar"
@@ -97,37 +97,47 @@ class REBAR(BinaryMethod):
         return None
 
     def objective(self, model: LatentModel, x: Tensor, noise: Tensor, prior: Boltzmann, kl_weight: Tensor) -> Terms:
-        uniforms, given = noise[:, 0], noise[:, 1]
+        uniforms, given = noise[:, 0], noise[:, 1].split(model.bits_per_group, dim=-1)
         found = run(model, x, uniforms, prior)
         sign = 1 - 2 * (torch.arange(x.shape[1], device=x.device) % 2).to(x.dtype)
         surrogate = torch.zeros_like(prior.log_z)
-        for group, (logits, z) in enumerate(zip(found.logits, found.bits, strict=True)):
-            log_temperature = (self.log_temperature.detach()[:, group, None] + TEMPERATURE_STEP * sign)[
-                :, None, :, None
-            ]
-            own = slice(group * model.bits_per_group, (group + 1) * model.bits_per_group)
-            free, tied = relaxed_pair(logits.detach(), z, uniforms[..., own], given[..., own], (-log_temperature).exp())
-
-            def soften(_: int, later: Tensor, later_noise: Tensor, by: Tensor = log_temperature) -> Tensor:
-                return torch.sigmoid((later - torch.logit(later_noise)) * (-by).exp())
-
-            branch = Branch(model, x, prior, kl_weight, found, group, uniforms, soften)
-            both = torch.cat([free.zeta, tied.zeta], dim=1)
-            value, slope = value_and_slope(branch.signal, both)
-            free_slope, tied_slope = (
-                each * one.slope for each, one in zip(slope.chunk(2, 1), (free, tied), strict=True)
-            )
-            scale = self.scale[:, group, None, None]
-            score = z - torch.sigmoid(logits.detach())
-            signal = found.signal(group, kl_weight) - scale * value.chunk(2, 1)[1]
-            gradient = signal[..., None] * score + scale[..., None] * (free_slope - tied_slope)
-            if (r := self.extra(group, tied, logits.detach())) and (r_free := self.extra(group, free, logits.detach())):
-                gradient = gradient - r[0][..., None] * score + r_free[1] - r[1]
+        for group, (logits, own) in enumerate(zip(found.logits, uniforms.split(model.bits_per_group, -1), strict=True)):
+            log_temperature = self.log_temperature[:, group]
+            inverse = torch.exp(-log_temperature.detach()[:, None] - TEMPERATURE_STEP * sign)[:, None, :, None]
+            branch = Branch(model, x, prior, kl_weight, found, group, uniforms, _Soften(inverse))
+            pair = relaxed_pair(logits.detach(), found.bits[group], own, given[group], inverse)
+            gradient = self._gradient(group, branch, found, pair, kl_weight)
             squares = gradient.square().sum(-1)
-            by_temperature = (squares.detach() * sign).mean((-2, -1)) / TEMPERATURE_STEP
+            slope = (squares.detach() * sign).mean((-2, -1)) / TEMPERATURE_STEP
             surrogate = surrogate + logit_surrogate(logits, gradient)
-            surrogate = surrogate - squares.mean((-2, -1)) - by_temperature * self.log_temperature[:, group]
+            surrogate = surrogate - squares.mean((-2, -1)) - slope * log_temperature
         return self.terms(found, kl_weight, surrogate)
+
+    def _gradient(
+        self, group: int, branch: Branch, found: Pass, pair: tuple[Relaxed, Relaxed], kl_weight: Tensor
+    ) -> Tensor:
+        """The gradient with respect to the logits of a group, which depends on the parameters of the method alone."""
+        logits, z = found.logits[group].detach(), found.bits[group]
+        free, tied = pair
+        value, slope = value_and_slope(branch.signal, torch.cat([free.zeta, tied.zeta], dim=1))
+        at_free, at_tied = slope.chunk(2, 1)
+        scale = self.scale[:, group, None, None]
+        control = scale * value.chunk(2, 1)[1]
+        correction = scale[..., None] * (at_free * free.slope - at_tied * tied.slope)
+        if (extra := self.extra(group, tied, logits)) and (extra_free := self.extra(group, free, logits)):
+            control = control + extra[0]
+            correction = correction + extra_free[1] - extra[1]
+        return (found.signal(group, kl_weight) - control)[..., None] * (z - torch.sigmoid(logits)) + correction
+
+
+class _Soften:
+    """Relaxed bits of the later groups, at the temperature of the group."""
+
+    def __init__(self, inverse_temperature: Tensor) -> None:
+        self.inverse_temperature = inverse_temperature
+
+    def __call__(self, group: int, logits: Tensor, noise: Tensor) -> Tensor:
+        return torch.sigmoid((logits - torch.logit(noise)) * self.inverse_temperature)
 
 
 class RELAX(REBAR):

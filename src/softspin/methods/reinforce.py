@@ -88,8 +88,8 @@ class NVIL(Reinforce):
     """Two learned baselines for each group: a net of the logits, and a running mean.
 
     The net takes the logits of the group, which carry what the encoder knows of the image and of the earlier groups. It
-    is trained on the squared error. With `normalize_signal` the signal is divided by max(1, its running s.d.), as in the
-    paper. This changes the size of the score term, but not of the exact KL, so it is off by default.
+    is trained on the squared error. With `normalize_signal` the signal is divided by max(1, its running s.d.), as in
+    the paper. This changes the size of the score term, but not of the exact KL, so it is off by default.
 
     References:
         A. Mnih and K. Gregor, 2014, Neural Variational Inference and Learning in Belief Networks, arXiv:1402.0030.

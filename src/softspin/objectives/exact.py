@@ -50,7 +50,8 @@ def exact_bound(
 ) -> Tensor:
     """Compute the expectation of a bound over q(z|x), by enumeration of all bits.
 
-        ELBO = sum_z q(z|x) log w(z),   L_K = E[log (1/K) sum_k w(z_k)],   log w = log p(x|z) + a (log p(z) - log q(z|x)).
+        ELBO = sum_z q(z|x) log w(z),   L_K = E[log (1/K) sum_k w(z_k)],
+        log w = log p(x|z) + a (log p(z) - log q(z|x)).
 
     For K > 1, L_K uses log s = integral over y of exp(-e^y) - exp(-s e^y): the expectation of the last term is
     (sum_z q(z|x) exp(-w(z) e^y))^K. The trapezoidal rule is exact to rounding, because the integrand is analytic.
