@@ -7,6 +7,7 @@ pass gives one gradient for each.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -151,7 +152,8 @@ def exact_blocks(
     return {name: one[0] for name, one in _blocks(reference, found).items()}
 
 
-class Moments(NamedTuple):
+@dataclass(frozen=True)
+class Moments:
     """Bias and variance of the gradient of one block, relative to the exact gradient g."""
 
     bias: float
