@@ -20,6 +20,7 @@ from softspin.methods.reinforce import NVIL
 from softspin.model import DiscreteVAE, build
 from softspin.numerics import open_uniform
 from softspin.objectives import group_kls
+from softspin.parts import SAMPLERS
 from softspin.training import capture
 from softspin.training.engine import Engine
 
@@ -210,6 +211,21 @@ def test_rebar_learns_the_scale_that_minimizes_the_variance() -> None:
     terms = model.method.objective(model, x, noise, prior, torch.zeros(()).double())
     found = torch.autograd.grad(terms.loss.sum(), model.method.scale)[0].item()
     assert found == pytest.approx((square(0.6 + 1e-5) - square(0.6 - 1e-5)).item() / 2e-5, rel=1e-6)
+
+
+def test_what_cannot_be_compiled_can_be_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capture, "TRITON", True)
+    gpu = torch.device("cuda")
+    for name, compiled in {"rebar": False, "disarm": True}.items():
+        model = build(small_config(name, 2), DATA)
+        parts = [model.method, *model.nets, model.prior_parameters, SAMPLERS.get("pa")]
+        assert capture.plan_parts("auto", parts, gpu) == (compiled, True)
+        assert capture.plan_parts("off", parts, gpu) == (False, True)
+        assert capture.plan_parts("auto", parts, torch.device("cpu")) == (False, False)
+        on_graph = build(small_config(name, 2, graph=((0, 1), (2, 3))), DATA).prior_parameters
+        assert capture.plan_parts("auto", [*parts, on_graph], gpu) == (False, False)
+    with pytest.raises(ConfigError, match="compile = on is not possible with the method 'rebar'; use auto"):
+        Config(method="rebar", compile="on")
 
 
 @needs_gpu

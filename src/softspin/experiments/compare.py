@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from torch import Tensor
 from softspin.config import Config
 from softspin.data import Dataset
 from softspin.errors import ConfigError, RecordError, RowsError, TooLargeError, unknown_name
-from softspin.experiments.estimators import Moments, adapt, copies, exact_blocks, measure
+from softspin.experiments.estimators import COPIES, Moments, adapt, copies, exact_blocks, measure
 from softspin.files import write_text
 from softspin.methods import METHODS
 from softspin.model import DiscreteVAE, build
@@ -62,6 +62,10 @@ class GradientRow(Record):
     """Exact ELBO of the model, in nats."""
     provenance: Provenance
 
+    @classmethod
+    def _from_version_1(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        return dict(values)  # there were none; a line without a version is not a row
+
     @property
     def cost(self) -> float:
         """Variance of the encoder's gradient times decoder evaluations: what an estimator pays for its precision."""
@@ -85,6 +89,7 @@ def compare_gradients(
     data: Dataset | None = None,
     bits: int = BITS,
     seed: int = 0,
+    adapt_steps: int = ADAPT_STEPS,
     listener: Callable[[GradientRow], object] | None = None,
 ) -> list[GradientRow]:
     """Measure bias and variance of gradient estimators, for 1 and 2 groups of bits and K = 1 and 5 samples.
@@ -100,6 +105,7 @@ def compare_gradients(
         data: Data set of binary images; by default bars and stripes of 3 x 3 pixels.
         bits: Number of latent bits, at most 12.
         seed: Seed of parameters and draws.
+        adapt_steps: Steps in which learned baselines and control variates are adapted to the trained model.
         listener: Called with every row.
 
     Returns:
@@ -125,10 +131,10 @@ def compare_gradients(
         raise ConfigError(f"bits = {bits} is odd; two groups need an even number")
     rows: list[GradientRow] = []
     for groups in GROUPS:
-        config = _config(data.name, groups, bits // groups, seed)
-        for stage, model in _stages(config, data, steps):
+        config = _config(data.name, groups, bits // groups, seed).replace(steps=steps)
+        for stage, model in _stages(config, data):
             for samples in SAMPLES:
-                for row in _rows(config, names, data, model, stage, samples, draws, steps, seed):
+                for row in _rows(config, names, data, model, stage, samples, draws, adapt_steps):
                     rows.append(row)
                     if listener is not None:
                         listener(row)
@@ -142,12 +148,12 @@ def _config(data: str, groups: int, bits_per_group: int, seed: int) -> Config:
     )  # fmt: skip
 
 
-def _stages(config: Config, data: Dataset, steps: int) -> Iterable[tuple[Stage, DiscreteVAE]]:
+def _stages(config: Config, data: Dataset) -> Iterable[tuple[Stage, DiscreteVAE]]:
     """The model at initialization and after training, in evaluation mode."""
     yield "initial", build(config, data.spec).eval()
-    config = config.replace(steps=steps, batch_size=len(data.train))
+    config = config.replace(batch_size=len(data.train))
     engine = Engine(config, build(config, data.spec), data, torch.device("cpu"))
-    for _ in range(steps):
+    for _ in range(config.steps):
         engine.step()
     yield "trained", engine.model.eval()
 
@@ -160,8 +166,7 @@ def _rows(
     stage: Stage,
     samples: int,
     draws: int,
-    steps: int,
-    seed: int,
+    adapt_steps: int,
 ) -> Iterable[GradientRow]:
     x = data.train.to(torch.float32)
     exact: dict[bool, dict[str, Tensor]] = {}
@@ -176,10 +181,10 @@ def _rows(
         weighted = METHODS.get(name).importance_weighted and samples > 1
         if weighted not in exact:
             exact[weighted] = exact_blocks(double, x.double(), samples, importance_weighted=weighted)
-        model = copies(own, reference, data.spec)
+        model = copies(own, reference, data.spec, min(COPIES, draws))
         if stage == "trained":
-            adapt(model, x, samples, ADAPT_STEPS)
-        found, evaluations = measure(model, x, samples, exact[weighted], draws, seed)
+            adapt(model, x, samples, adapt_steps)
+        found, evaluations = measure(model, x, samples, exact[weighted], draws, config.seeds[0])
         yield GradientRow(
             method=name,
             groups=config.shape.groups,
@@ -192,7 +197,7 @@ def _rows(
             draws=draws,
             data=data.name,
             bits=config.shape.units,
-            steps=steps if stage == "trained" else 0,
+            steps=config.steps if stage == "trained" else 0,
             elbo=bound,
             provenance=provenance(torch.device("cpu")),
         )

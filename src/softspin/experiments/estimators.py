@@ -20,6 +20,7 @@ from softspin.model import DiscreteVAE, build
 from softspin.nets.layers import RunningMoments
 from softspin.numerics import open_uniform
 from softspin.objectives import exact_gradient
+from softspin.training.adam import Adam
 
 BLOCKS = {"encoder": ("encoder.",), "decoder": ("decoder.", "likelihood."), "prior": ("prior_parameters.",)}
 """Blocks of parameters, by the beginnings of their names."""
@@ -214,23 +215,25 @@ def adapt(model: DiscreteVAE, x: Tensor, samples: int, steps: int, learning_rate
         x: Data, `(batch, F)`.
         samples: Number of importance samples K.
         steps: Number of steps.
-        learning_rate: Learning rate of Adam.
+        learning_rate: Learning rate of training's Adam.
         seed: Seed of the noise.
     """
     own = list(model.method.parameters())
     if not own:
         return
     generator = torch.Generator().manual_seed(seed)
-    adam = torch.optim.Adam(own, learning_rate)
+    adam = Adam([(parameter, 0.0) for parameter in own], model.replicas)
+    rate = torch.tensor(learning_rate)
     prior, rows = exact_prior(model), x.expand(model.replicas, *x.shape)
     model.method.train()
-    for _ in range(steps):
+    for step in range(steps):
         shape = model.replicas, *model.method.noise_shape(samples, len(x), model.units)
         noise = open_uniform(shape, dtype=x.dtype, generator=generator)
         loss = model.method.objective(model, rows, noise, prior, torch.ones((), dtype=x.dtype)).loss.mean()
-        for one, gradient in zip(own, torch.autograd.grad(loss, own), strict=True):
-            one.grad = gradient.sum(0, keepdim=True).expand_as(one).contiguous()
-        adam.step()
+        found = torch.autograd.grad(loss, own)
+        mean = torch.cat([gradient.sum(0).flatten() for gradient in found])
+        with torch.no_grad():
+            adam.step(mean.expand(model.replicas, -1), rate, torch.tensor(step + 1))
     model.method.eval()
     for module in model.method.modules():
         if isinstance(module, RunningMoments):
