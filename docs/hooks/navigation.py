@@ -32,6 +32,7 @@ TREE: dict[str, list[str]] = {
         "conditional",
         "boltzmann-machine",
         "choose-beta",
+        "choose-estimator",
         "diagnostics",
         "add-a-part",
         "share",

@@ -67,7 +67,7 @@ class VIMCO(ImportanceWeighted):
     """c_k is L_K with w_k replaced by the geometric mean of the other weights.
 
     References:
-        A. Mnih and D. J. Rezende, 2016, Variational Inference for Monte Carlo Objectives, arXiv:1602.06725, Eq. 10.
+        A. Mnih and D. J. Rezende, 2016, Variational Inference for Monte Carlo Objectives, arXiv:1602.06725.
     """
 
     name = "vimco"
