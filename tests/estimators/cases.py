@@ -57,9 +57,15 @@ BY_NAME = {case.method: case for case in CASES}
 def small_config(method: str, groups: int, samples: int = 1, **changes: Any) -> Config:
     """Four bits and small networks."""
     case = BY_NAME.get(method)
-    values = {"method": method, "groups": groups, "bits_per_group": 4 // groups, "layers": 1, "width": 4,
-              "importance_samples": max(samples, case.fewest_samples if case else 1),
-              "part_settings": dict(case.settings) if case else {}}  # fmt: skip
+    values: dict[str, Any] = {
+        "method": method,
+        "groups": groups,
+        "bits_per_group": 4 // groups,
+        "layers": 1,
+        "width": 4,
+        "importance_samples": max(samples, case.fewest_samples if case else 1),
+        "part_settings": dict(case.settings) if case else {},
+    }
     return Config(**(values | changes))
 
 

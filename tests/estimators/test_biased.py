@@ -132,7 +132,9 @@ def test_straight_through_gumbel_evaluates_bits_with_the_slope_of_soft_bits() ->
 
 def gumbolt_bound(model: Any, x: Tensor, noise: Tensor, kl_weight: float) -> Tensor:
     """The bound of the paper, written out for one replica."""
-    beta, seen, log_q = float(model.method.beta[0]), [], 0.0
+    beta = float(model.method.beta[0])
+    seen: list[Tensor] = []
+    log_q = torch.zeros((), dtype=F64)
     for group, net in enumerate(model.encoder):
         inputs = (x - model.mean)[:, None]
         out = net(inputs, *([torch.cat(seen, -1)] if seen else []))

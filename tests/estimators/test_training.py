@@ -18,6 +18,7 @@ from softspin.methods import METHODS
 from softspin.methods.rebar import REBAR
 from softspin.methods.reinforce import NVIL
 from softspin.model import DiscreteVAE, build
+from softspin.nets import BatchNorm
 from softspin.numerics import open_uniform
 from softspin.objectives import group_kls
 from softspin.parts import SAMPLERS
@@ -153,18 +154,22 @@ def test_the_objective_reads_no_values(case: Case, groups: int) -> None:
 
 
 @estimators
-def test_batch_norm_sees_samples_of_the_posterior_alone(case: Case) -> None:
+def test_batch_norm_sees_samples_of_the_posterior_alone(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first pass, with samples, updates the running statistics of the decoder; control variates do not."""
     model = build(small_config(case.method, 2, 2), DATA).train()
-    assert model.decoder.norms[0].decay == 0.8
-    updates = []
-    for norm in (model.decoder.norms[0], model.encoder[0].norms[0]):
-        track = norm.track
-        norm.track = lambda *args, track=track: updates.append(args) or track(*args)  # type: ignore[method-assign]
-    before = model.decoder.norms[0].mean.clone()
+    norm = dict(model.named_modules())["decoder.norms.0"]
+    assert isinstance(norm, BatchNorm)
+    means: list[Tensor] = []
+    track = norm.track
+
+    def keep(mean: Tensor, variance: Tensor) -> None:
+        means.append(mean.detach())
+        track(mean, variance)
+
+    monkeypatch.setattr(norm, "track", keep)
+    before = norm.mean.clone()
     passed(model, noise_of(model, 2))
-    first = updates[1][0].detach()  # the encoder is first
-    torch.testing.assert_close(model.decoder.norms[0].mean, 0.8 * before + 0.2 * first)
+    torch.testing.assert_close(norm.mean, 0.8 * before + 0.2 * means[0])
 
 
 def test_nvil_scales_the_signal_if_asked() -> None:
@@ -173,9 +178,9 @@ def test_nvil_scales_the_signal_if_asked() -> None:
     plain.load_state_dict(scaled.state_dict())
     for model in (scaled, plain):
         assert isinstance(model.method, NVIL)
-        model.method.moments[0].variance.fill_(16.0)
+        dict(model.named_buffers())["method.moments.0.variance"].fill_(16.0)
     noise = noise_of(plain, 1)
-    logits = plain.encoder[0].linears[-1].bias
+    logits = dict(plain.named_parameters())["encoder.0.linears.1.bias"]
     gradients = []
     for model in (scaled, plain):
         _, found = passed(model, noise)
@@ -183,8 +188,13 @@ def test_nvil_scales_the_signal_if_asked() -> None:
         gradients.append(found[index])
     # The KL is not scaled: its part is what both have in common.
     x = images(3)[None]
-    kl = []
-    plain.encode_groups(x, noise, lambda group, out, own: kl.append(out) or (own < torch.sigmoid(out)).float())
+    kl: list[Tensor] = []
+
+    def draw(group: int, out: Tensor, own: Tensor) -> Tensor:
+        kl.append(out)
+        return (own < torch.sigmoid(out)).float()
+
+    plain.encode_groups(x, noise, draw)
     total = 0.7 * group_kls(plain.prior(torch.zeros(1), validate=False), kl, kl)[0].mean()
     common = torch.autograd.grad(total, logits)[0]
     torch.testing.assert_close(gradients[0] - common, (gradients[1] - common) / 4)
@@ -193,13 +203,14 @@ def test_nvil_scales_the_signal_if_asked() -> None:
 def test_rebar_learns_the_scale_that_minimizes_the_variance() -> None:
     """The gradient of the scale is that of the mean square of the logit gradient, by finite differences."""
     model = build(small_config("rebar", 1), DATA).eval().double()
-    assert isinstance(model.method, REBAR)
+    method = model.method
+    assert isinstance(method, REBAR)
     noise = noise_of(model, 1).double()
     x, prior = images(3).double()[None], model.prior(torch.zeros(1).double(), validate=False)
 
     def square(scale: float) -> Tensor:
         with torch.no_grad():
-            model.method.scale.fill_(scale)
+            method.scale.fill_(scale)
         out: list[Tensor] = []
         handle = model.encoder[0].register_forward_hook(lambda net, inputs, given: out.append(given))
         terms = model.method.objective(model, x, noise, prior, torch.zeros(()).double())
@@ -207,9 +218,9 @@ def test_rebar_learns_the_scale_that_minimizes_the_variance() -> None:
         return (torch.autograd.grad(terms.loss.sum(), out[0])[0] * 3).square().sum() / 3
 
     with torch.no_grad():
-        model.method.scale.fill_(0.6)
+        method.scale.fill_(0.6)
     terms = model.method.objective(model, x, noise, prior, torch.zeros(()).double())
-    found = torch.autograd.grad(terms.loss.sum(), model.method.scale)[0].item()
+    found = torch.autograd.grad(terms.loss.sum(), method.scale)[0].item()
     assert found == pytest.approx((square(0.6 + 1e-5) - square(0.6 - 1e-5)).item() / 2e-5, rel=1e-6)
 
 
@@ -218,7 +229,7 @@ def test_what_cannot_be_compiled_can_be_captured(monkeypatch: pytest.MonkeyPatch
     gpu = torch.device("cuda")
     for name, compiled in {"rebar": False, "disarm": True}.items():
         model = build(small_config(name, 2), DATA)
-        parts = [model.method, *model.nets, model.prior_parameters, SAMPLERS.get("pa")]
+        parts: list[Any] = [model.method, *model.nets, model.prior_parameters, SAMPLERS.get("pa")]
         assert capture.plan_parts("auto", parts, gpu) == (compiled, True)
         assert capture.plan_parts("off", parts, gpu) == (False, True)
         assert capture.plan_parts("auto", parts, torch.device("cpu")) == (False, False)
