@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from cli.command import Call, caller
-from estimators.cases import BY_NAME, images, many, reference
+from estimators.cases import BY_NAME, CASES, images, many, reference
 
 from softspin.errors import ConfigError, FigureError, RowsError, TooLargeError, UnknownNameError
 from softspin.experiments.cells import read_cells
@@ -152,3 +152,29 @@ def test_the_cells_of_the_training_comparison() -> None:
         for samples in (1, 5):
             chosen = {cell.method for cell in cells if (cell.structure, cell.k) == (structure, samples)}
             assert chosen == {one for one in wanted if one not in BY_NAME or BY_NAME[one].fewest_samples <= samples}
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_the_page_says_what_the_rows_show(groups: int) -> None:
+    """docs/howto/choose-estimator.md, "What the tables show"."""
+    rows = [row for row in read_gradient_rows(ROOT / "experiments" / "gradients.jsonl") if row.groups == groups]
+    unbiased = {case.method for case in CASES if case.unbiased}
+    assert all(row.encoder.bias < 4 * row.encoder.error for row in rows if row.method in unbiased)
+    assert {row.method for row in rows} == set(BY_NAME) | set(PAPER) - {"dvae#-gauss_int"}
+    for samples, stage in itertools.product((1, 5), ("initial", "trained")):
+        found = {row.method: row for row in rows if (row.samples, row.stage) == (samples, stage)}
+        by_cost = sorted(found, key=lambda name: found[name].cost)
+        assert set(by_cost[:2]) == {"straight-through", "st-gumbel"}
+        without_bias = [name for name in by_cost if name in unbiased]
+        assert "reinforce" in without_bias[-2:]
+        if samples == 1:
+            assert without_bias[0] == "leg"
+        biases = {name: found[name].encoder.bias for name in ("straight-through", "st-gumbel", "reinmax")}
+        assert 0.01 < biases["reinmax"] < min(biases["straight-through"], biases["st-gumbel"])
+        if stage == "trained":
+            assert min(biases["straight-through"], biases["st-gumbel"]) > 1
+        else:
+            assert max(biases["straight-through"], biases["st-gumbel"]) < 0.25
+        if samples == 5:
+            ratio = found["vimco"].cost / found["ovis"].cost
+            assert ratio > 5 if stage == "trained" else 0.7 < ratio < 1.4
