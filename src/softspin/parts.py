@@ -203,6 +203,7 @@ METHODS: Registry[Any] = Registry(
         "arm": "softspin.methods.antithetic:ARM",
         "concrete": "softspin.methods.concrete:Concrete",
         "disarm": "softspin.methods.antithetic:DisARM",
+        "gumbel-rao": "softspin.methods.gumbel_rao:GumbelRao",
         "gumbolt": "softspin.methods.concrete:GumBolt",
         "leg": "softspin.methods.local:LocalExpectation",
         "loo": "softspin.methods.reinforce:LeaveOneOut",

@@ -37,6 +37,7 @@ CASES = [
     Case("arm", True, lambda samples, groups, units: samples * (1 + groups)),
     Case("concrete", False),
     Case("disarm", True, lambda samples, groups, units: samples * (1 + groups)),
+    Case("gumbel-rao", False, settings={"conditional_draws": 3}),
     Case("gumbolt", False),
     Case("leg", True, lambda samples, groups, units: samples * (1 + units)),
     Case("loo", True, fewest_samples=2),

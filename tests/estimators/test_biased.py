@@ -130,6 +130,23 @@ def test_straight_through_gumbel_evaluates_bits_with_the_slope_of_soft_bits() ->
     )
 
 
+def test_gumbel_rao_is_the_mean_of_straight_through_gumbel_given_the_bits() -> None:
+    """Given a bit: the mean slope by many draws is that of s = l - logit u over the u that give this bit."""
+    u = ((torch.arange(20_000, dtype=F64) + 0.5) / 20_000)[:, None].expand(-1, 3)
+    q = torch.sigmoid(LOGITS)
+    slopes = gradient("st-gumbel", cubic, u, beta=2.0)
+    expected = (slopes * (u < q)).sum(0) / (u < q).sum(0)  # given z = 1; given 0 the derivative of z^3 is 0
+    given = (torch.arange(2000, dtype=F64) + 0.5) / 2000
+    own = LOGITS.expand(1, 1, 1, 3).clone().requires_grad_()
+    config = small_config("gumbel-rao", 1, beta=2.0, part_settings={"conditional_draws": 2000})
+    method = METHODS.get("gumbel-rao")(config).double()
+    noise = torch.cat([q[None] / 2, given[:, None].expand(-1, 3)])[None, :, None, None]
+    z = method.soft_bits(0, own, noise)
+    assert z.flatten().tolist() == [1.0, 1.0, 1.0]
+    found = torch.autograd.grad(cubic(z).sum(), own)[0].flatten()
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+
+
 def gumbolt_bound(model: Any, x: Tensor, noise: Tensor, kl_weight: float) -> Tensor:
     """The bound of the paper, written out for one replica."""
     beta = float(model.method.beta[0])
