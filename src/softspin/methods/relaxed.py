@@ -44,8 +44,9 @@ class Relaxed(SmoothedMethod):
     def objective(self, model: LatentModel, x: Tensor, noise: Tensor, prior: Boltzmann, kl_weight: Tensor) -> Terms:
         inferred = self.infer(model, x, noise)
         soft_bits = inferred.joined
-        likelihood = model.reconstruction(x, soft_bits.zeta)
-        log_prior = self.relax(prior).log_ratio(soft_bits)
+        log_prior, likelihood = self.relax(prior).log_ratio_beside(
+            soft_bits, lambda: model.reconstruction(x, soft_bits.zeta)
+        )
         log_posterior = inferred.log_ratio
         bound = importance_bound(log_weights(likelihood, log_prior, log_posterior, kl_weight)).mean(-1)
         kl = log_posterior - log_prior
