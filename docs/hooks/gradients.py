@@ -39,5 +39,6 @@ def gradient_facts(what: str) -> str:
         _, stage, groups = what.split(":")
         return f"{next(row.elbo for row in rows if (row.stage, row.groups) == (stage, int(groups))):.2f}"
     row = rows[-1]
-    return {"draws": f"{row.draws:,}", "commit": ", ".join(sorted({one.provenance.commit or "unknown" for one in rows})), "steps": str(row.steps),
-            "bits": str(row.bits), "data": row.data}[what]  # fmt: skip
+    commits = sorted({one.provenance.commit or "unknown" for one in rows})
+    facts = {"draws": f"{row.draws:,}", "steps": str(row.steps), "bits": str(row.bits), "data": row.data}
+    return (facts | {"commit": ", ".join(commits)})[what]
