@@ -1,7 +1,8 @@
 """Time that softspin, rbms and scikit-learn take to train an RBM to given test log-likelihoods.
 
     OMP_NUM_THREADS=2 python benchmarks/rbm.py                                # digits, 784 + 200 units, on the CPU
-    PYTHONPATH=src:WHERE python benchmarks/rbm.py --device cuda --data mnist --hidden 500 --budget 60
+    PYTHONPATH=src:WHERE python benchmarks/rbm.py --device cuda --data mnist --hidden 500 --budget 20 --first 0.05 \\
+        --growth 1.4 --temperatures 5000 --targets -120 -110 -100 -95 -90
 
 Each program runs with its own defaults (batch size, chains, Gibbs steps, initial values) at three learning rates, one
 of which is its default. All train in one process, in turns, until each has used the next amount of training time, so
@@ -17,7 +18,8 @@ evaluation before, or its budget if it never reached it. Ratios are therefore lo
 
 rbms and scikit-learn take part if installed. On a machine without a package index, rbms runs from its sources: it is
 pure Python, and the part used here needs only torch and NumPy. Unpack its wheel (`pip download --no-deps rbms==0.5.0`,
-a zip file) into a folder WHERE, and put that folder on PYTHONPATH. MNIST is read from the folder in SOFTSPIN_DATA.
+a zip file) into a folder WHERE, and put that folder on PYTHONPATH; h5py and tqdm need not be there. MNIST is read from
+the folder in SOFTSPIN_DATA. The result is written after every round, so that an interrupted run keeps what it measured.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ import sys
 import time
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -208,7 +211,7 @@ def evaluate(one: Contender, test: Tensor, temperatures: int, chains: int) -> di
     return {name: round(float(number), 3) for name, number in numbers.items()}
 
 
-def race(contenders: list[Contender], test: Tensor, args: argparse.Namespace) -> None:
+def race(contenders: list[Contender], test: Tensor, args: argparse.Namespace, save: Callable[[], None]) -> None:
     best = max(args.targets)
     seconds = args.first
     while True:
@@ -224,6 +227,7 @@ def race(contenders: list[Contender], test: Tensor, args: argparse.Namespace) ->
             about = {"cpu_seconds": round(one.cpu, 3), "wall_seconds": round(one.wall, 3), "updates": one.updates}
             one.history.append({**about, **found})
             print(f"{one.name:<13} rate {one.rate:<6g} {json.dumps(one.history[-1])}", flush=True)
+        save()
         seconds *= args.growth
 
 
@@ -261,7 +265,6 @@ def summary(contenders: list[Contender], args: argparse.Namespace) -> list[dict[
                 if name != "softspin" and ours["reached"]:
                     other["times_slower_at_least"] = {c: round(other[c] / ours[c], 2) for c in clocks}
             rows.append({"target": target, "how": how, "times": times})
-            print(json.dumps(rows[-1]))
     return rows
 
 
@@ -310,16 +313,21 @@ def main() -> None:
         except ImportError as error:
             print(f"{name} is left out: {error}")
     about = {"what": f"{args.data}, {x.shape[1]} + {args.hidden} units, {len(x)} rows", **environment(device)}
-    race(contenders, data.test, args)
-    rows = summary(contenders, args)
-    runs = [
-        {"name": one.name, "rate": one.rate, **version(one.name), "history": one.history}
-        | ({"start_seconds": round(one.start_seconds, 1)} if hasattr(one, "start_seconds") else {})
-        for one in contenders
-    ]
-    save = args.save or Path(__file__).parent / "results" / f"rbm_{args.device}.json"
-    save.parent.mkdir(parents=True, exist_ok=True)
-    save.write_text(json.dumps(plain({**about, "targets": rows, "runs": runs}), indent=1) + "\n")
+    path = args.save or Path(__file__).parent / "results" / f"rbm_{args.device}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+
+    def save() -> None:
+        runs = [
+            {"name": one.name, "rate": one.rate, **version(one.name), "history": one.history}
+            | ({"start_seconds": round(one.start_seconds, 1)} if hasattr(one, "start_seconds") else {})
+            for one in contenders
+        ]
+        rows = summary(contenders, args)
+        path.write_text(json.dumps(plain({**about, "targets": rows, "runs": runs}), indent=1) + "\n")
+
+    race(contenders, data.test, args, save)
+    for row in summary(contenders, args):
+        print(json.dumps(row))
 
 
 if __name__ == "__main__":

@@ -264,8 +264,11 @@ def build(config: Config, data: DataSpec) -> DiscreteVAE:
     encoder = []
     for group in range(shape.groups):
         inputs = (likelihood.inputs, *([group * shape.bits_per_group] if group else []))
-        encoder.append(net.build(config, NetSpec("encoder", group, inputs, outputs, data), generators))
-    decoder = net.build(config, NetSpec("decoder", 0, (shape.units,), likelihood.outputs, data), generators)
+        spec = NetSpec("encoder", group, inputs, outputs, data, likelihood.shape, likelihood.adjacent)
+        encoder.append(net.build(config, spec, generators))
+    ends = (shape.units,), likelihood.outputs
+    spec = NetSpec("decoder", 0, *ends, data, likelihood.shape, likelihood.adjacent)
+    decoder = net.build(config, spec, generators)
     prior: Prior = PRIORS.get(config.prior or "rbm").build(config)
     return DiscreteVAE(encoder, decoder, prior, method(config, generators), likelihood, data.mean)
 

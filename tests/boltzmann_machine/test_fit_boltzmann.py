@@ -31,7 +31,7 @@ SMALL: dict[str, Any] = {"hidden": 3, "steps": 24, "chains": 10, "batch_size": 8
 
 
 def fit(folder: Path, x: Any = BITS, **changes: Any) -> BoltzmannModel:
-    return softspin.fit_boltzmann(x, folder=folder, progress=False, **{**SMALL, **changes})
+    return softspin.fit_boltzmann(x, folder=folder, **{"progress": False, **SMALL, **changes})
 
 
 def random_model(kind: str, seed: int = 3) -> BoltzmannModel:
@@ -285,11 +285,15 @@ def test_loggers_get_the_metrics(tmp_path: Path) -> None:
     assert logger.closed
 
 
-def test_a_large_rbm_has_an_interval_of_log_z(tmp_path: Path) -> None:
+def test_a_large_rbm_has_an_interval_of_log_z(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     x = (np.random.default_rng(0).random((60, 30)) < 0.3).astype(np.uint8)
     path: dict[str, Any] = {"validation_temperatures": 50, "test_temperatures": 200, "test_chains": 50}
-    model = fit(tmp_path / "run", x, hidden=26, steps=8, evaluate_every=8, **path)
+    model = fit(tmp_path / "run", x, hidden=26, steps=8, evaluate_every=8, progress=True, **path)
     assert model.result is not None
+    last = journal.read(tmp_path / "run")[-1]
+    assert last["test_low"][0] < last["test"][0] < last["test_high"][0]
+    ends = f"[{last['test_low'][0]:.2f}, {last['test_high'][0]:.2f}]"
+    assert f"test {last['test'][0]:.2f} {ends}" in capsys.readouterr().err
     row = model.result[0]
     assert row.log_z_low is not None
     assert row.log_z_high is not None

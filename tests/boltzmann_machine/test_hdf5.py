@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from boltzmann_machine.truth_by_states import HIDDEN, VISIBLE, states
+from boltzmann_machine.truth_by_states import HIDDEN, VISIBLE, some_data, states
 from torch import Tensor
 
 import softspin
@@ -63,6 +63,31 @@ def test_what_rbms_writes_is_read_here(tmp_path: Path) -> None:
     assert torch.equal(read_rbms(path, update=5).boltzmann().couplings, 0.5 * weight)
     with pytest.raises(SoftspinError, match="holds no update 6; there are 3, from 5 to 17"):
         read_rbms(path, update=6)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::SyntaxWarning")
+def test_rbms_resumes_what_was_trained_here_and_it_is_read_back(tmp_path: Path) -> None:
+    """Three more updates by rbms' own training, from the step at which training ended here."""
+    pcd = pytest.importorskip("rbms.training.pcd")
+    from rbms.dataset.dataset_class import RBMDataset
+
+    x = some_data()
+    ours = softspin.fit_boltzmann(x, folder=tmp_path / "run", hidden=HIDDEN, steps=20, device="cpu", progress=False)
+    path = ours.to_rbms(tmp_path / "model.h5")
+    rows = RBMDataset(x, np.zeros(len(x)), np.ones((len(x), 1)), np.arange(len(x)), "bits", True, "cpu", torch.float32)
+    args = {
+        "filename": str(path), "overwrite": True, "restore": True, "num_updates": 23, "device": torch.device("cpu"),
+        "dtype": torch.float32, "training_type": "pcd", "batch_size": None, "gibbs_steps": None, "L1": None, "L2": None,
+        "learning_rate": None, "seed": None, "train_size": None, "beta": 1.0, "no_center": False,
+    }  # fmt: skip
+    with torch.random.fork_rng():  # rbms sets the global random numbers
+        pcd.train(rows, rows, "BBRBM", args, torch.float32, np.array([23]))
+    first, last = read_rbms(path, update=20), softspin.load_boltzmann(path)
+    assert torch.equal(first.boltzmann().bias, ours.boltzmann().bias)
+    change = (last.boltzmann().couplings - ours.boltzmann().couplings).abs().max()
+    assert 1e-5 < change < 0.5
+    assert last.score_samples(states(VISIBLE)).exp().sum() == pytest.approx(1)
 
 
 def test_a_file_written_and_read_here_is_the_same(tmp_path: Path) -> None:

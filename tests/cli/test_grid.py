@@ -294,7 +294,7 @@ def test_lines_of_one_run_do_not_hide_those_of_another(
 ) -> None:
     """Without a terminal, each of two runs prints a line of its own validations, however close they are in time."""
     now = [0.0]
-    monkeypatch.setattr(grid_display.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     cells = read_cells(write_table(tmp_path / "two.toml", POWER, EXP))
     specs = [RunSpec(cell, cell.config(steps=100), tmp_path / str(number)) for number, cell in enumerate(cells)]
     counts = Counts(wanted=2, missing=2, failed=0)

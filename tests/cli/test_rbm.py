@@ -49,6 +49,31 @@ def test_fit_evaluate_sample_and_convert(call: Call) -> None:
 
 
 @pytest.mark.usefixtures("bits")
+def test_a_replica_is_chosen(call: Call) -> None:
+    assert call("rbm", "fit", "bits.npy", *SMALL, "--seeds", "4,7", "--folder", "r").code == 0
+    model = softspin.load_boltzmann("r")
+    assert model.result is not None
+    tests = [row.test for row in model.result]
+    assert tests[0] != tests[1]
+    for options, number in ((["--replica", "0"], 0), (["--replica", "1"], 1), (["--replica", "best"], model.replica)):
+        found = call("rbm", "evaluate", "r", "--json", *options)
+        assert found.json["log_likelihood"] == pytest.approx(tests[number], abs=1e-9)
+        assert found.err == ""
+    name = f"using replica {model.replica} (seed {(4, 7)[model.replica]}): it has the highest validation log-likelihood"
+    assert call("rbm", "evaluate", "r").err.startswith(name)
+    for number in (0, 1):
+        assert call("rbm", "sample", "r", "-n", 9, "--out", f"{number}.npy", "--replica", number).code == 0
+        assert np.array_equal(np.load(f"{number}.npy"), model.only(number).sample(9, seed=0).numpy())
+        assert call("rbm", "convert", "r", f"{number}.h5", "--replica", number).code == 0
+        written = softspin.load_boltzmann(f"{number}.h5").boltzmann()
+        assert bool((written.bias == model.only(number).boltzmann().bias).all())
+    for words in (["evaluate", "r", "--replica", "x"], ["evaluate", "r", "--replica", "2"]):
+        ended = call("rbm", *words)
+        assert (ended.code, len(ended.err.splitlines())) == (1, 1)
+    assert call("rbm", "convert", "r", "m.safetensors", "--replica", "1").code == 2
+
+
+@pytest.mark.usefixtures("bits")
 def test_a_run_that_ran_out_of_time_is_resumed(call: Call) -> None:
     late = call("rbm", "fit", "bits.npy", *SMALL, "--minutes", "1e-9", "--folder", "r")
     assert late.code == 75

@@ -225,3 +225,16 @@ def test_shapes_are_parsed(text: str) -> None:
     else:
         with pytest.raises(ShapeError, match="is not the shape of an image; write it as 28x28"):
             parse_shape(text)
+
+
+def test_sparse_matrices_and_anndata_are_the_same_data() -> None:
+    sparse = pytest.importorskip("scipy.sparse")
+    flat = BITS.reshape(30, 20)
+    expected = from_arrays(flat).fingerprint
+    for made in (sparse.csr_matrix(flat), sparse.coo_array(flat), {"train": sparse.csc_matrix(flat)}):
+        assert as_dataset(made).fingerprint == expected
+    anndata = pytest.importorskip("anndata")
+    counts = 3 * flat.astype(np.float32)
+    for x in (counts, sparse.csr_matrix(counts)):
+        found = as_dataset(anndata.AnnData(x), binarize=False)
+        assert found.fingerprint == from_arrays(counts, binarize=False).fingerprint

@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cli.command import Call, caller
 from experiments.tables import STRIPES, timeless
@@ -126,4 +127,27 @@ def test_the_command_trains_lists_and_resumes(call: Call) -> None:
     said = [json.loads(line) for line in call(*words, "--json").out.splitlines()]
     assert [line["kind"] for line in said] == ["end"]
     assert call("sweep", "bta=3").code == 2
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_data_that_are_not_binary(call: Call, workers: str) -> None:
+    """Real numbers are not binarized, and values outside the support end in one line, before any run."""
+    x = np.random.default_rng(0).normal(5.0, 2.0, (40, 4))
+    np.save("table.npy", x)
+    options = [word for name, text in SMALL.items() for word in (f"--{name.replace('_', '-')}", text)]
+    words = ["--data", "table.npy", "--folder", "s", *options]
+    bad = call("sweep", "width=8", "--likelihood", "negative-binomial", *words)
+    assert (bad.code, len(bad.err.splitlines())) == (1, 1)
+    assert "needs counts, whole numbers from 0" in bad.err
+    assert not list(Path("s").rglob("run.json"))
+    many = ["--workers", workers] if workers != "1" else []
+    assert call("sweep", "scale=feature,output", "--likelihood", "gaussian", *words, *many).code == 0
+    rows = sorted(read_rows(Path("s") / sweep.ROWS), key=lambda row: str(row.variant["scale"]))
+    assert [(row.variant["scale"], row.unit) for row in rows] == [
+        (scale, "nats of a density") for scale in ("feature", "output")
+    ]
+    config = small().replace(data="table.npy", likelihood="gaussian", scale="output")
+    model = softspin.fit(config, folder="one", progress=False, pictures=False)
+    assert model.result is not None
+    assert model.result[0].nll == rows[1].nll
     assert call("sweep", "seeds=3,4").code == 2

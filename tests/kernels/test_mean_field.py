@@ -160,7 +160,8 @@ def test_beside_other_work(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> N
     backend = "aot_eager" if INTERPRETED else "inductor"
     bound, other = (torch.compile(both, backend=backend, fullgraph=True) if compiled else both)(*inputs)
     got = with_gradients(bound, inputs)
-    for x, y in zip(got, by_kernel(*(x.detach() for x in inputs), 3), strict=True):
+    odds, bias, weight = (x.detach() for x in inputs)
+    for x, y in zip(got, by_kernel(odds, bias, weight, 3), strict=True):
         torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-4)
     torch.testing.assert_close(other, (inputs[0] * 2).cos().exp().sum(-1))
 

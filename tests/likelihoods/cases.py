@@ -54,7 +54,7 @@ class Case(NamedTuple):
         return Config(likelihood=self.name, **{**sizes, **self.settings, **changes})
 
     def data(self, rows: int = 60, features: int = 3) -> Dataset:
-        return from_arrays(self.make(rows, features), binarize=False)
+        return from_arrays(self.make(rows, features), binarize=self.name == "bernoulli")
 
     def likelihood(self, features: int = 3, **changes: Any) -> Likelihood:
         made: Likelihood = LIKELIHOODS.get(self.name)(self.config(**changes), self.data(features=features).spec)
@@ -69,6 +69,32 @@ def grid(center: float, spread: float) -> Support:
 
 def rng(rows: int, features: int) -> np.random.Generator:
     return np.random.default_rng([rows, features])
+
+
+# Bernoulli --------------------------------------------------------------------------------------------
+
+
+def pixels(rows: int, features: int) -> Array:
+    return (rng(rows, features).random((rows, features)) < np.linspace(0.2, 0.7, features)).astype(np.uint8)
+
+
+def bernoulli_log_prob(likelihood: Any, x: Array, parameters: Array) -> Array:
+    found: Array = stats.bernoulli.logpmf(x, special.expit(parameters)).sum(-1)
+    return found
+
+
+BERNOULLI = Case(
+    "bernoulli",
+    pixels,
+    bernoulli_log_prob,
+    lambda _: whole_numbers(1),
+    np.array([[0.0, 1.0, 1.0]]),
+    (
+        (2, r"values of train are from 0 to 2, but must be in \[0, 1\]"),
+        (-0.5, "values of train are from -0.5 to 1"),
+        (math.nan, r"train contains NaN, first at index \[0, 1\]"),
+    ),
+)
 
 
 # Gaussian ---------------------------------------------------------------------------------------------
@@ -94,7 +120,7 @@ GAUSSIAN = Case(
     gaussian_data,
     gaussian_log_prob,
     gaussian_support,
-    np.array([[0.0, -1e12, 1e12]]),
+    np.array([[0.0, -1e12, 1e12], [3e38, -3e38, 1e20]]),
     ((math.nan, r"train contains NaN, first at index \[0, 1\]; values must be finite"), (math.inf, "beyond float32")),
 )
 
@@ -123,13 +149,14 @@ NEGATIVE_BINOMIAL = Case(
     counts,
     negative_binomial_log_prob,
     lambda _: whole_numbers(5000),
-    np.array([[0.0, 1e6, 16777216.0]]),
+    np.array([[0.0, 1e6, 16777216.0], [1e30, 1e12, 1.0]]),
     (
         (
             -1,
             r"the data have -1 \(row 0, feature 1\); likelihood = negative-binomial needs counts, whole numbers from 0",
         ),
         (0.5, "whole numbers from 0"),
+        (1e31, r"the data have 1e\+31 \(row 0, feature 1\); .* needs counts of at most 1e\+30"),
         (math.nan, "train contains NaN"),
     ),
 )
@@ -241,6 +268,7 @@ BYTES = Case(
 )
 
 CASES = (
+    BERNOULLI,
     BYTES,
     CATEGORICAL,
     GAUSSIAN,
@@ -249,6 +277,7 @@ CASES = (
     ENERGIES,
     ENERGIES._replace(settings={"scale": "output"}),
 )
+"""All likelihoods, two of them with both kinds of scale."""
 
 
 def random_outputs(likelihood: Likelihood, rows: int, seed: int = 0) -> Tensor:

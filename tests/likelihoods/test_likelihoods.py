@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from likelihoods.cases import BYTES, CASES, CATEGORICAL, ONE_HOT, Array, Case, random_outputs
+from likelihoods.cases import BYTES, CASES, CATEGORICAL, NEGATIVE_BINOMIAL, ONE_HOT, Array, Case, random_outputs
 from scipy import stats
 from torch import Tensor
 
@@ -18,11 +18,14 @@ from softspin.parts import LIKELIHOODS
 from softspin.samplers.log_z import exact
 
 FALSE_ALARM = 1e-6
-every = pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+OTHERS = [one._replace(settings={"scale": "output"}) for one in (BYTES, NEGATIVE_BINOMIAL)]
+every = pytest.mark.parametrize(
+    "case", [*CASES, *(pytest.param(one, marks=pytest.mark.slow) for one in OTHERS)], ids=lambda case: case.id
+)
 
 
 def test_every_likelihood_has_a_case() -> None:
-    assert {case.name for case in CASES} | {"bernoulli"} == set(LIKELIHOODS)
+    assert {case.name for case in CASES} == set(LIKELIHOODS)
 
 
 @every

@@ -17,6 +17,7 @@ from softspin.errors import ConfigError, ShapeError
 from softspin.evaluation.likelihood import _sizes
 from softspin.model import build, restore
 from softspin.nets import MLP, BatchNorm, Conv, Conv1d, Convolution, Grid, Net, NetSpec, ResNet
+from softspin.nets.convolutions import transpose_blocks
 from softspin.parts import NETS
 from softspin.playground.export import export
 
@@ -47,14 +48,15 @@ def data_spec(shape: tuple[int, ...]) -> DataSpec:
     return DataSpec(shape, torch.linspace(0.2, 0.7, features))
 
 
-def made(kind: str, role: Any, outputs_per_feature: int = 1, **changes: Any) -> Conv:
+def made(kind: str, role: Any, per_feature: int = 1, adjacent: bool = False, **changes: Any) -> Conv:
     """A net of 2 replicas with random norms and biases, in float64. An encoder has 4 bits of an earlier group."""
     of, shape = SHAPES[kind]
     data = data_spec(shape)
     config = small(**{"net": of.name, "part_settings": (("channels", 3),), "norm_decay": 0.5, **changes})
-    inputs = (data.features, 4) if role == "encoder" else (6,)
-    outputs = 5 if role == "encoder" else outputs_per_feature * data.features
-    net = of.build(config, NetSpec(role, 1, inputs, outputs, data), generators(*SEEDS)).double()
+    inputs = (per_feature * data.features, 4) if role == "encoder" else (6,)
+    outputs = 5 if role == "encoder" else per_feature * data.features
+    spec = NetSpec(role, 1, inputs, outputs, data, adjacent=adjacent)
+    net = of.build(config, spec, generators(*SEEDS)).double()
     with torch.no_grad():
         for seed, (name, one) in enumerate(net.named_parameters()):
             if not name.endswith("weight"):
@@ -62,9 +64,9 @@ def made(kind: str, role: Any, outputs_per_feature: int = 1, **changes: Any) -> 
     return net
 
 
-def inputs_of(net: Conv, kind: str) -> tuple[Tensor, ...]:
+def inputs_of(net: Conv, kind: str, per_feature: int = 1) -> tuple[Tensor, ...]:
     """One sample of the data where the bits have 3; a batch of 4."""
-    features = data_spec(SHAPES[kind][1]).features
+    features = per_feature * data_spec(SHAPES[kind][1]).features
     if net.decodes:
         return (normal(2, 3, 4, 6),)
     return normal(2, 1, 4, features), normal(2, 3, 4, 4, seed=1)
@@ -85,8 +87,11 @@ def dense(mlp: MLP, r: int, x: Tensor) -> Tensor:
     return x @ last.get_parameter("weight")[r] + last.get_parameter("bias")[r]
 
 
-def alone(net: Conv, kind: str, r: int, parts: tuple[Tensor, ...]) -> Tensor:
-    """One replica by torch's functions, `(samples, batch, outputs)`. Arrays are written out, image by image."""
+def alone(net: Conv, kind: str, r: int, parts: tuple[Tensor, ...], adjacent: bool) -> Tensor:
+    """One replica by torch's functions, `(samples, batch, outputs)`. Arrays are written out, image by image.
+
+    Each feature has two inputs or outputs. `adjacent`: a, A, b, B, ...; otherwise a, b, ..., A, B, ...
+    """
     of, shape = SHAPES[kind]
     last = kind in ("colors last", "sequence", "symbols")
     if last:
@@ -95,8 +100,10 @@ def alone(net: Conv, kind: str, r: int, parts: tuple[Tensor, ...]) -> Tensor:
         shape = (1, *shape)
     weights = [one.get_parameter("weight")[r] for one in net.convolutions]
     if not net.decodes:
-        maps = parts[0][r, 0].reshape(-1, *shape)
-        maps = torch.stack([one.movedim(-1, 0) if last else one for one in maps])
+        rows = parts[0][r, 0]
+        both = (rows[:, 0::2], rows[:, 1::2]) if adjacent else rows.chunk(2, 1)
+        images = [torch.stack([one.reshape(shape) for one in half]) for half in both]
+        maps = torch.cat([half.movedim(-1, 1) if last else half for half in images], 1)
         for weight, norm in zip(weights, net.norms, strict=True):
             maps = normed(norm, r, (conv1d if of is Conv1d else conv2d)(maps, weight, stride=2, padding=2))
         features = maps.flatten(1).expand(3, 4, -1)
@@ -113,23 +120,24 @@ def alone(net: Conv, kind: str, r: int, parts: tuple[Tensor, ...]) -> Tensor:
         )
     assert net.bias is not None
     blocks = maps.split(shape[-1] if last else shape[0], dim=1)  # those of the second output of each feature come last
-    rows = [(one.movedim(1, -1) if last else one).flatten(1) for one in blocks]
-    return (torch.cat(rows, 1) + net.bias[r]).reshape(3, 4, -1)
+    outputs = [(one.movedim(1, -1) if last else one).flatten(1) for one in blocks]
+    joined = torch.stack(outputs, 2).flatten(1) if adjacent else torch.cat(outputs, 1)
+    return (joined + net.bias[r]).reshape(3, 4, -1)
 
 
 @shapes
 @roles
-@pytest.mark.parametrize("training", [True, False])
-def test_replicas_equal_torch_for_each_of_them(kind: str, role: str, training: bool) -> None:
-    net = made(kind, role, outputs_per_feature=2)
-    parts = inputs_of(net, kind)
+@pytest.mark.parametrize(("training", "adjacent"), [(True, False), (False, False), (True, True)])
+def test_replicas_equal_torch_for_each_of_them(kind: str, role: str, training: bool, adjacent: bool) -> None:
+    net = made(kind, role, 2, adjacent)
+    parts = inputs_of(net, kind, 2)
     net(*parts)  # running statistics of one batch
     net.train(training)
     out = net(*parts)
     assert out.shape == (2, 3, 4, 5 if role == "encoder" else 2 * data_spec(SHAPES[kind][1]).features)
     towards = normal(*out.shape, seed=5)
     found = torch.autograd.grad((out * towards).sum(), list(net.parameters()))
-    expected = torch.stack([alone(net, kind, r, parts) for r in range(2)])
+    expected = torch.stack([alone(net, kind, r, parts, adjacent) for r in range(2)])
     torch.testing.assert_close(out, expected)
     gradients = torch.autograd.grad((expected * towards).sum(), list(net.parameters()))
     for (name, _), one, other in zip(net.named_parameters(), found, gradients, strict=True):
@@ -262,6 +270,25 @@ def test_a_likelihood_with_other_outputs_is_rejected() -> None:
     spec = NetSpec("decoder", 0, (6,), 10, data_spec((3, 3)))
     with pytest.raises(ConfigError, match="the likelihood needs 10 for 9 features; use net = mlp"):
         Conv.build(small(net="conv"), spec, generators(0))
+    spec = NetSpec("encoder", 0, (10,), 6, data_spec((3, 3)))
+    with pytest.raises(ConfigError, match="of inputs for every feature, but the likelihood needs 10 for 9 features"):
+        Conv.build(small(net="conv"), spec, generators(0))
+
+
+def test_the_categories_of_a_position_are_channels() -> None:
+    """Of 21 categories, also one-hot, where the last dimension could be taken for that of positions."""
+    options: dict[str, Any] = {"net": "conv", "likelihood": "categorical"}
+    for one_hot, shape in ((False, (5, 6)), (True, (5, 6, 21)), (True, (5, 126))):
+        model = build(small(**options, categories=21, one_hot=one_hot, channels=3), data_spec(shape))
+        net = model.encoder[0]
+        assert isinstance(net, Conv)
+        assert net.grid == Grid(1, (5, 6), channels_last=False)
+        assert net.convolutions[0].get_parameter("weight").shape == (1, 3, 21, 5, 5)
+        x = torch.zeros(1, 30, 21).scatter_(2, torch.arange(30).reshape(1, 30, 1) % 21, 1.0)
+        category = x if one_hot else x.argmax(-1)
+        seen = model.likelihood.encoder_input(category.reshape(1, 1, -1), model.mean)
+        maps = net.grid.to_maps(transpose_blocks(seen, 21))
+        assert torch.equal(maps.reshape(21, 30) > 0, x[0].T > 0)
 
 
 @roles

@@ -116,6 +116,36 @@ def test_the_encoder_is_the_model_of_fit(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.transform(X), ours.transform(X))
 
 
+LIKELIHOODS: list[tuple[str, np.ndarray, dict[str, Any]]] = [
+    ("gaussian", np.random.default_rng(0).normal(5.0, 2.0, (40, 4)), {}),
+    ("negative-binomial", np.random.default_rng(0).poisson(4.0, (40, 4)), {}),
+    ("categorical", np.random.default_rng(0).integers(3, size=(40, 4)), {"categories": 3}),
+]
+
+
+@pytest.mark.filterwarnings("ignore:batch_size")
+@pytest.mark.parametrize(("likelihood", "x", "settings"), LIKELIHOODS, ids=lambda one: one if type(one) is str else "")
+def test_the_encoder_of_data_that_are_not_binary(
+    likelihood: str, x: np.ndarray, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    """Numbers are not binarized: all results are those of the model of fit."""
+    anndata = pytest.importorskip("anndata")
+    ours = encoder(likelihood=likelihood, settings={**SMALL, **settings}, folder=str(tmp_path / "run")).fit(x)
+    stored = softspin.load(tmp_path / "run", device="cpu")
+    assert stored.config.likelihood == likelihood
+    np.testing.assert_array_equal(ours.transform(x), stored.encode(x, sample=False).numpy())
+    np.testing.assert_array_equal(ours.score_samples(x), stored.score_samples(x).numpy())
+    np.testing.assert_array_equal(ours.sample(7, random_state=3), stored.sample(7, seed=3).numpy())
+    back = ours.inverse_transform(ours.transform(x))
+    np.testing.assert_allclose(back, stored.decode(stored.encode(x, sample=False)).numpy())
+    for made in (scipy.sparse.csr_matrix, anndata.AnnData):
+        other = encoder(likelihood=likelihood, settings={**SMALL, **settings}).fit(made(x.astype(float)))
+        np.testing.assert_array_equal(other.transform(x), ours.transform(x))
+    bad = np.where(np.arange(4) == 1, np.nan if likelihood == "gaussian" else -1.0, x)
+    with pytest.raises(ValueError, match=r"NaN|the data have -1 \(row 0, feature 1\)"):
+        ours.score_samples(bad)
+
+
 @pytest.mark.parametrize(
     ("estimator", "x", "text"),
     [
@@ -132,6 +162,11 @@ def test_the_encoder_is_the_model_of_fit(tmp_path: Path) -> None:
         (encoder(output="code"), X, "output = 'code' is not possible"),
         (encoder(validation_fraction=1.0), X, "validation_fraction = 1.0 is not possible"),
         (encoder(settings={"widht": 3}), X, "did you mean 'width'"),
+        (encoder(settings={"likelihood": "gaussian"}), X, "settings has likelihood; give it as the parameter"),
+        (encoder(settings={"seeds": (1,)}), X, "settings has seeds; give it as the parameter random_state"),
+        (encoder(likelihood="gauss"), X, "did you mean 'gaussian'"),
+        (encoder(likelihood="gaussian", binarize=0.5), X, "binarize = 0.5 is not possible with likelihood = gaussian"),
+        (encoder(likelihood="negative-binomial"), X / 2, "needs counts, whole numbers from 0"),
     ],
 )
 def test_mistakes_end_in_one_line(estimator: Any, x: np.ndarray, text: str) -> None:

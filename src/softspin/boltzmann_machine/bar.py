@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from softspin.boltzmann_machine.display import split_text
 from softspin.training.bar import Bar
-from softspin.training.progress import mean_text
 
 
 class LikelihoodBar(Bar):
-    """A progress bar with the log-likelihoods of training and validation data (means over replicas)."""
+    """A progress bar with the log-likelihoods of training and validation data (means over replicas), with intervals."""
 
     def report(self, line: Mapping[str, Any]) -> None:
-        train, valid = (f"{name} {mean_text(line[name])}" for name in ("train", "valid"))
-        self.progress.update(self.task, bound=train, valid=valid)
+        self.progress.update(self.task, bound=split_text(line, "train"), valid=split_text(line, "valid"))

@@ -27,9 +27,29 @@ class BoltzmannStart(NamedTuple):
     step: int
 
 
+def split_text(line: Mapping[str, Any], split: str) -> str:
+    """The log-likelihood of a split in a line of the metrics log: mean over replicas, and the ends of its interval.
+
+    >>> split_text({"test": [-4.0, -4.2], "test_low": [-4.1, -4.3], "test_high": [-3.9, -4.1]}, "test")
+    'test -4.10 [-4.20, -4.00]'
+    >>> split_text({"test": [-4.0], "test_low": [-4.0], "test_high": [-4.0]}, "test")  # exact
+    'test -4.00'
+
+    Args:
+        line: The line.
+        split: Name of the split.
+
+    Returns:
+        The text; the lower end is ? if it is unknown.
+    """
+    value, low, high = (mean_text(line[f"{split}{end}"]) for end in ("", "_low", "_high"))
+    interval = "" if low == high else f" [{'?' if low == '-inf' else low}, {high}]"
+    return f"{split} {value}{interval}"
+
+
 class _Lines(Lines):
     def report(self, line: Mapping[str, Any]) -> None:
-        found = "".join(f"  {name} {mean_text(line[name])}" for name in ("train", "valid", "test"))
+        found = "".join(f"  {split_text(line, name)}" for name in ("train", "valid", "test"))
         where = f"step {line['step']:,} of {self.last:,}"
         self.pulse.say(f"{where}  log-likelihood{found}{self.rate.text(self.last - line['step'])}")
 

@@ -164,6 +164,8 @@ def _groups(found: Info) -> dict[str, list[tuple[str, str]]]:
         "Model": [
             ("method", config.method),
             ("structure", structure_text(config)),
+            *([("networks", config.net)] if config.net != "mlp" else []),
+            *([("likelihood", config.likelihood)] if config.likelihood != "bernoulli" else []),
         ],
         "Data": [
             ("name", data.name),

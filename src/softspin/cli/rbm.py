@@ -18,7 +18,7 @@ from softspin.boltzmann_machine import BoltzmannConfig, BoltzmannModel, fit_bolt
 from softspin.boltzmann_machine.display import Display, result_line
 from softspin.boltzmann_machine.likelihood import likelihood_texts
 from softspin.boltzmann_machine.run_files import RUN, read_run
-from softspin.cli.console import paragraphs, say, say_json, usage_errors
+from softspin.cli.console import paragraphs, say, say_json, usage_errors, warn
 from softspin.cli.options import NOT_FINISHED, Chains, Device, Json, Minutes, Seed, Temperatures, flag
 from softspin.cli.runs import RUNS, SPLITS, check_ending, check_split, free_folder, write_array
 from softspin.errors import ConfigError, OutOfTimeError
@@ -33,6 +33,30 @@ Place = Annotated[
     Path,
     typer.Argument(metavar="MODEL", help="Run directory, .safetensors file, or .h5 file of rbms.", show_default=False),
 ]
+
+Replica = Annotated[
+    str | None,
+    typer.Option(
+        help="Choose a replica: a number from 0, or best (by validation log-likelihood).",
+        show_default="the best, if there are several",
+    ),
+]
+
+
+def _open(model: Path, device: str, replica: str | None) -> BoltzmannModel:
+    """The model with one replica in use; that it is the best of several is said on stderr unless it was asked for."""
+    trained = load_boltzmann(model, device=device)
+    if replica not in (None, "best") and not replica.isdecimal():
+        raise ConfigError(f"--replica {replica} is not possible; it must be a number from 0, or best")
+    if replica not in (None, "best"):
+        return trained.only(int(replica))
+    if replica is None and trained.replicas > 1 and trained.result is not None:
+        seed = trained.result[trained.replica].seed
+        warn(
+            f"using replica {trained.replica} (seed {seed}): it has the highest validation log-likelihood of "
+            f"{trained.replicas}; --replica chooses another"
+        )
+    return trained
 
 
 def _takes_settings(command: Callable[..., None]) -> Callable[..., None]:
@@ -149,13 +173,14 @@ def evaluate(
     split: Annotated[str, typer.Option(help="Choose the split: train, valid, test, or all.")] = "test",
     temperatures: Temperatures = None,
     chains: Chains = None,
+    replica: Replica = None,
     seed: Seed = 0,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
     """Compute the log-likelihood of a Boltzmann machine with error bars."""
     check_split(split, SPLITS)
-    trained = load_boltzmann(model, device=device)
+    trained = _open(model, device, replica)
     found = datasets.load(_data_of(model, data), split=split != "all")
     rows = found.every_image()[: len(found.test)] if split == "all" else getattr(found, split)
     known = trained.log_z(temperatures=temperatures, chains=chains, seed=seed)
@@ -184,12 +209,13 @@ def sample(
     model: Place,
     n: Annotated[int, typer.Option("-n", help="Set the number of samples.", min=1, max=1_000_000)] = 64,
     out: Annotated[Path, typer.Option(help="Write a .npy array of bits.")] = Path("samples.npy"),
+    replica: Replica = None,
     seed: Seed = 0,
     device: Device = "auto",
 ) -> None:
     """Draw samples of the visible units, as an array (n, visible)."""
     check_ending(out, (".npy",))
-    trained = load_boltzmann(model, device=device)
+    trained = _open(model, device, replica)
     write_array(out, trained.sample(n, seed=seed))
     say(f"{n:,} samples: {out}")
 
@@ -207,12 +233,21 @@ def info(model: Place, json: Json = False) -> None:
 
 
 def convert(
-    model: Place, out: Annotated[Path, typer.Argument(help="The file to write: .safetensors, or .h5 for rbms.")]
+    model: Place,
+    out: Annotated[Path, typer.Argument(help="The file to write: .safetensors, or .h5 for rbms.")],
+    replica: Replica = None,
 ) -> None:
-    """Convert between run directories, .safetensors files and HDF5 files of the package rbms."""
-    trained: BoltzmannModel = load_boltzmann(model, device="cpu")
+    """Convert between run directories, .safetensors files and HDF5 files of the package rbms.
+
+    A .safetensors file has all replicas, a .h5 file one of them.
+    """
     check_ending(out, (".safetensors", ".h5", ".hdf5"))
-    written = trained.save(out) if out.suffix == ".safetensors" else trained.to_rbms(out)
+    if out.suffix == ".safetensors":
+        if replica is not None:
+            raise typer.BadParameter("a .safetensors file has all replicas", param_hint="--replica")
+        written = load_boltzmann(model, device="cpu").save(out)
+    else:
+        written = _open(model, "cpu", replica).to_rbms(out)
     say(f"written: {written}")
 
 

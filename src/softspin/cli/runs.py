@@ -19,6 +19,7 @@ from softspin import data as datasets
 from softspin.boltzmann_machine.run_files import RUN as BOLTZMANN
 from softspin.cli.console import warn
 from softspin.data import Dataset, parse_shape
+from softspin.data.images import check_shape
 from softspin.data.limits import check_memory
 from softspin.errors import ConfigError, DataError, RunError, ShapeError, UnknownNameError, unknown_name
 from softspin.formatting import replica_name
@@ -157,9 +158,10 @@ def open_split(model: api.Model, other: str | None, split: str, seed: int = 0) -
 
 
 def _fitting(model: api.Model, data: Dataset, name: str) -> Dataset:
-    """The data, if their images have the size of the model's."""
+    """The data, if their images have the size of the model's, and their axes the same order."""
     if data.pixels != len(model.net.mean):
         raise ShapeError(f"images of '{name}' have {data.pixels} pixels, the model's {len(model.net.mean)}")
+    check_shape((len(data.test), *data.shape), model.shape)
     return data
 
 

@@ -32,7 +32,8 @@ def as_array(part: str, values: Any) -> Images:
     A tensor may have any dtype, device and layout, and require gradients. An item of a list, of a map-style data set or
     of a batch of a loader is an image (a tensor, an array, a PIL image), a pair of an image and a label, or a mapping
     with `image` and `label`. A loader that reads all items of its data set, in order or shuffled, gives them in the
-    order of the data set, so that the result is reproducible; any other loader is read once.
+    order of the data set, so that the result is reproducible; any other loader is read once. Of an AnnData object, the
+    matrix `X` is read; sparse matrices become dense.
 
     Args:
         part: Name for messages, such as "train".
@@ -45,6 +46,10 @@ def as_array(part: str, values: Any) -> Images:
         ShapeError: The images do not have one shape.
         DataError: `values` is something else.
     """
+    if is_anndata(values):
+        values = values.X
+    if hasattr(values, "toarray"):  # a sparse matrix of SciPy
+        values = values.toarray()
     if isinstance(values, Tensor | MappedTable):
         return Images(tensor_array(values if isinstance(values, Tensor) else values[:]))
     if isinstance(values, np.ndarray):
@@ -54,6 +59,11 @@ def as_array(part: str, values: Any) -> Images:
     if isinstance(values, list | tuple) or hasattr(values, "__array__"):
         return Images(_nested(part, values))
     return _from_torch(part, values)
+
+
+def is_anndata(x: Any) -> bool:
+    """Whether data are an AnnData object; the package itself is not needed to use one."""
+    return type(x).__module__.partition(".")[0] == "anndata" and hasattr(x, "obsm")
 
 
 def tensor_array(tensor: Tensor) -> NDArray[Any]:

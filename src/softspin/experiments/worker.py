@@ -23,7 +23,7 @@ from softspin import errors
 from softspin.data import Dataset
 from softspin.errors import BusyError, DataWarning, OutOfTimeError, SoftspinError
 from softspin.experiments.launchers import Ended, Progress
-from softspin.experiments.launchers.this_process import load_data
+from softspin.experiments.launchers.this_process import DataKey, data_key, load_data
 from softspin.experiments.reporting import Reporter
 from softspin.experiments.runs import RunSpec, refresh, train_run
 from softspin.records import ResultRow
@@ -71,13 +71,14 @@ def _read(lines: Iterable[str], requests: queue.SimpleQueue[RunSpec | None]) -> 
 
 
 def _serve(requests: queue.SimpleQueue[RunSpec | None], send: Send) -> None:
-    data: dict[str, Dataset] = {}
+    data: dict[DataKey, Dataset] = {}
     while (spec := requests.get()) is not None:
         try:
-            if spec.config.data not in data:
+            key = data_key(spec.config)
+            if key not in data:
                 with warnings.catch_warnings(action="ignore", category=DataWarning):  # the driver has shown them
                     data |= load_data([spec])
-            send(ended_to_json(train(spec, data[spec.config.data], lambda progress: send(_progress_json(progress)))))
+            send(ended_to_json(train(spec, data[key], lambda progress: send(_progress_json(progress)))))
         except OutOfTimeError as error:
             send(ended_to_json(Ended(spec, "stopped", reason=str(error))))
         except (SoftspinError, OSError) as error:

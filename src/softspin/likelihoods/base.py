@@ -40,10 +40,14 @@ class Likelihood(Part, nn.Module):
     """Unit of the NLL, such as `nats of a density`."""
     bytes_per_feature: ClassVar[bool] = False
     """Whether a feature is a byte, so that the NLL is also given in bits per dimension."""
+    adjacent: ClassVar[bool] = False
+    """Whether several inputs or outputs of a feature are next to each other; otherwise in blocks of all features."""
 
     def __init__(self, config: Config, data: DataSpec) -> None:
         super().__init__()
         self.features = data.features
+        self.shape = data.shape
+        """Shape of one item for the nets; `inputs` and `outputs` are multiples of its number of features."""
 
     @property
     def inputs(self) -> int:

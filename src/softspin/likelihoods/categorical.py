@@ -36,6 +36,7 @@ class Categorical(Likelihood):
 
     name = "categorical"
     binary = False
+    adjacent = True
     shared = ("base_logits",)
     settings: ClassVar[Mapping[str, PartSetting]] = {
         "categories": PartSetting(Several, 2, "Set the number of categories of each position."),
@@ -55,6 +56,9 @@ class Categorical(Likelihood):
                 f"{tuple(data.shape)}"
             )
         self.positions = data.features // (self.categories if self.one_hot else 1)
+        if self.one_hot:  # a dimension of one block is no dimension of positions
+            blocks = (*data.shape[:-1], data.shape[-1] // self.categories)
+            self.shape = blocks[:-1] if blocks[-1] == 1 and len(blocks) > 1 else blocks
         count = torch.zeros(self.positions, self.categories, dtype=torch.float64)
         for rows in () if data.train is None else table_chunks(data.train):
             self.check_data(rows)

@@ -23,6 +23,9 @@ LOG_MEANS = (-30.0, 30.0)
 DISPERSIONS = (1e-2, 1e3)
 """Limits of the estimate of r from the training data. With a larger r, counts up to 100 look like Poisson counts."""
 
+LARGEST_COUNT = 1e30
+"""Largest count, whose log probability is finite in float32."""
+
 
 class NegativeBinomial(Scaled):
     """Independent counts; outputs of 0 are mean and variance of the training data. The learned scale is r.
@@ -82,4 +85,5 @@ class NegativeBinomial(Scaled):
 
     def check_data(self, x: Tensor) -> None:
         rule = f"likelihood = {self.name} needs counts, whole numbers from 0"
-        check_all((x >= 0) & (x == x.floor()) & x.isfinite(), x, rule)
+        check_all((x >= 0) & (x == x.floor()), x, rule)
+        check_all(x <= LARGEST_COUNT, x, f"likelihood = {self.name} needs counts of at most {LARGEST_COUNT:g}")

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 LIMIT = 7.0
 """Largest abs(log scale) relative to the training data. Without it, the density of a constant feature is unbounded."""
 
+FARTHEST = 1e14
+"""Largest abs of a standardized value, so that its square is finite in float32; data beyond it are as unlikely."""
+
 
 class Scaled(Likelihood):
     """Independent features with some outputs each and a log scale, which is learned.
@@ -69,8 +72,8 @@ class Scaled(Likelihood):
         return x
 
     def encoder_input(self, x: Tensor, mean: Tensor) -> Tensor:
-        """Standardized data: (transformed x - center) / spread."""
-        return (self.transformed(x) - self.center) / self.spread
+        """Standardized data: (transformed x - center) / spread, within 1e14 of 0."""
+        return ((self.transformed(x) - self.center) / self.spread).clamp(-FARTHEST, FARTHEST)
 
     @property
     def outputs(self) -> int:

@@ -29,6 +29,12 @@ class NetSpec(NamedTuple):
     groups before it; the decoder takes the latent bits."""
     outputs: int
     data: DataSpec
+    shape: tuple[int, ...] = ()
+    """Shape of one item as the nets see it: that of the data, without the dimension of one-hot categories. By default
+    that of the data."""
+    adjacent: bool = False
+    """Whether several inputs or outputs of a feature are next to each other, as the logits of its categories are.
+    Otherwise they are in blocks of one for each feature."""
 
 
 class Affine(NamedTuple):

@@ -14,7 +14,7 @@ from softspin.config.fields import Count
 from softspin.data.dataset import channels_last
 from softspin.errors import ConfigError, ShapeError
 from softspin.nets.base import Net, NetSpec
-from softspin.nets.convolutions import Convolution, Grid, activations
+from softspin.nets.convolutions import Convolution, Grid, activations, transpose_blocks
 from softspin.nets.layers import BatchNorm, decayed_parameters
 from softspin.nets.mlp import MLP
 from softspin.numerics import align
@@ -54,12 +54,15 @@ class Conv(Net):
         shape, features, channels = spec.data.shape, spec.data.features, config.options["channels"]
         if math.prod(shape) != features:
             raise ShapeError(f"images of shape {list(shape)} have {math.prod(shape)} pixels, but the data {features}")
-        self.grid, self.decodes = self.grid_of(shape), spec.role == "decoder"
-        if self.decodes and spec.outputs % features:
+        self.grid, self.decodes = self.grid_of(spec.shape or shape), spec.role == "decoder"
+        values = spec.outputs if self.decodes else spec.inputs[0]
+        if values % self.grid.features:
+            what = "outputs" if self.decodes else "inputs"
             raise ConfigError(
-                f"net = {self.name} has the same number of outputs for every feature, but the likelihood needs "
-                f"{spec.outputs} for {features} features; use net = mlp"
+                f"net = {self.name} has the same number of {what} for every feature, but the likelihood needs "
+                f"{values} for {self.grid.features} features; use net = mlp"
             )
+        self.adjacent = values // self.grid.features if spec.adjacent else 1
         sizes = self.grid.halvings()
         self.smallest = Grid(channels, sizes[-1], channels_last=False)
         self.largest = Grid(channels, sizes[1], channels_last=False)
@@ -69,10 +72,10 @@ class Conv(Net):
         )
         self.bias = nn.Parameter(torch.zeros(replicas, spec.outputs)) if self.decodes else None
         if self.decodes:
-            sizes, channels_of = sizes[::-1], [*between, spec.outputs // self.grid.points]
+            sizes, channels_of = sizes[::-1], [*between, values // self.grid.points]
             dense = spec._replace(outputs=self.smallest.features)
         else:
-            channels_of = [self.grid.channels, *between]
+            channels_of = [values // self.grid.points, *between]
             dense = spec._replace(inputs=(self.smallest.features, *spec.inputs[1:]))
         self.convolutions = nn.ModuleList(
             Convolution(a, b, size, generators, config.init_scale, transposed=self.decodes)
@@ -122,7 +125,7 @@ class Conv(Net):
         return self._decode(*parts) if self.decodes else self._encode(*parts)
 
     def _encode(self, data: Tensor, *bits: Tensor) -> Tensor:
-        maps = self.grid.to_maps(data)
+        maps = self.grid.to_maps(transpose_blocks(data, self.adjacent))
         for convolution, norm in zip(self.convolutions, self.norms, strict=True):
             assert isinstance(norm, BatchNorm)
             maps = activations(norm, convolution(maps))
@@ -136,7 +139,9 @@ class Conv(Net):
             assert isinstance(norm, BatchNorm)
             maps = convolution(activations(norm, maps))
         assert self.bias is not None
-        return self.grid.to_data(maps, start.shape[:-1]) + align(self.bias, start.ndim)
+        blocks = self.grid.to_data(maps, start.shape[:-1])
+        features = blocks.shape[-1] // self.adjacent
+        return transpose_blocks(blocks, features) + align(self.bias, start.ndim)
 
     def decayed(self) -> Iterator[nn.Parameter]:
         """Weights and batch-norm scales; biases and shifts have no weight decay."""

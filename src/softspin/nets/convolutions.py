@@ -91,6 +91,22 @@ class Grid(NamedTuple):
         return rows.reshape(*lead, math.prod(rows.shape[2:]))
 
 
+def transpose_blocks(x: Tensor, size: int) -> Tensor:
+    """Change the order of values in blocks: first the first value of each block, then the second ones.
+
+    >>> transpose_blocks(torch.arange(6), 2)
+    tensor([0, 2, 4, 1, 3, 5])
+
+    Args:
+        x: Blocks of `size` values, `(..., N)`.
+        size: Number of values in a block.
+
+    Returns:
+        Blocks of `N / size` values, `(..., N)`.
+    """
+    return x.unflatten(-1, (-1, size)).transpose(-1, -2).flatten(-2) if 1 < size < x.shape[-1] else x
+
+
 class Convolution(nn.Module):
     """A convolution of stride 2 for R replicas, without bias; or its transpose, which doubles the sizes.
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from softspin.data.inputs import is_anndata
 from softspin.errors import DataError
-from softspin.sklearn.inputs import is_anndata
 
 
 def annotate(estimator: Any, data: Any, *, key: str = "softspin", scores: bool = True) -> None:

@@ -17,7 +17,8 @@ from softspin import api
 from softspin.config import Config
 from softspin.data import from_arrays
 from softspin.errors import ConfigError, ShapeError
-from softspin.sklearn.inputs import Array, read_rows, read_seed
+from softspin.parts import LIKELIHOODS
+from softspin.sklearn.inputs import Array, read_rows, read_seed, read_table
 
 
 class BinaryEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -33,13 +34,15 @@ class BinaryEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     Args:
         n_bits: Number of latent bits; even for an RBM prior.
+        likelihood: Distribution of a row given its bits, such as "gaussian" for real numbers, "negative-binomial" for
+            counts or "categorical" for sequences. With "bernoulli", values are bits or gray levels.
         output: What :meth:`transform` returns: the most probable "bits", or "probabilities".
         steps: Number of training steps; None is that of the profile.
         validation_fraction: Share of the rows by which the best parameters are chosen, and on which the reported
             likelihood is evaluated.
         settings: Other settings by name, such as `{"method": "dvae++-exp", "width": 100}`.
         binarize: Values above are 1, others 0. None: values must be in [0, 1]; those between are gray levels, from
-            which bits are drawn for every batch.
+            which bits are drawn for every batch. For `likelihood="bernoulli"` only.
         folder: Run directory; None for a temporary one.
         device: "cpu", "cuda", or "auto" for a GPU if there is one.
         random_state: Seed, generator, or None for new random numbers each time.
@@ -54,6 +57,7 @@ class BinaryEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self,
         n_bits: int = 32,
         *,
+        likelihood: str = "bernoulli",
         output: Literal["bits", "probabilities"] = "bits",
         steps: int | None = None,
         validation_fraction: float = 0.1,
@@ -65,6 +69,7 @@ class BinaryEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         verbose: bool = False,
     ) -> None:
         self.n_bits = n_bits
+        self.likelihood = likelihood
         self.output = output
         self.steps = steps
         self.validation_fraction = validation_fraction
@@ -88,9 +93,9 @@ class BinaryEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         Raises:
             ConfigError: A parameter is not possible.
             ShapeError: There are fewer than 2 rows.
-            SupportError: A value of X is outside [0, 1], and `binarize` is None.
+            SupportError: A value of X is outside the support of the likelihood; for "bernoulli", outside [0, 1].
         """
-        rows = read_rows(self, X, self.binarize, reset=True, gray=True)
+        rows = self._read(X, reset=True)
         if self.output not in ("bits", "probabilities"):
             raise ConfigError(f"output = {self.output!r} is not possible; it must be bits or probabilities")
         if not 0 < self.validation_fraction < 1:
@@ -101,14 +106,15 @@ class BinaryEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         order = np.random.default_rng(seed).permutation(len(rows))
         held_out = min(max(1, round(self.validation_fraction * len(rows))), len(rows) - 1)
         valid, train = rows[order[:held_out]], rows[order[held_out:]]
-        config = Config(
-            **{"structure": "1-nonlinear", "bits_per_group": self.n_bits, **(self.settings or {})},
-            seeds=(seed,),
-            device=self.device,
-        )
+        settings = {"structure": "1-nonlinear", "bits_per_group": self.n_bits, **(self.settings or {})}
+        for name, other in (("likelihood", "likelihood"), ("device", "device"), ("seeds", "random_state")):
+            if name in settings:
+                raise ConfigError(f"settings has {name}; give it as the parameter {other} of BinaryEncoder")
+        config = Config(**settings, likelihood=self.likelihood, device=self.device, seeds=(seed,))
         if self.steps is not None:
             config = config.replace(steps=self.steps)
-        data = from_arrays(train, valid, valid, name="X", source="data of scikit-learn")
+        binary = self._is_binary
+        data = from_arrays(train, valid, valid, name="X", source="data of scikit-learn", binarize=binary)
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary) / "run" if self.folder is None else Path(self.folder)
             self.model_ = api.fit(config, data, folder, progress=self.verbose, pictures=False)
@@ -124,12 +130,12 @@ class BinaryEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             Codes, `(rows, n_bits)`.
 
         Raises:
-            SupportError: A value of X is outside [0, 1], and `binarize` is None.
+            SupportError: A value of X is outside the support of the likelihood; for "bernoulli", outside [0, 1].
         """
         check_is_fitted(self)
-        rows = read_rows(self, X, self.binarize, reset=False, gray=True)
-        bits = self._bits(rows)
-        found = self.model_.encode(bits, sample=False) if self.output == "bits" else self.model_.probabilities(bits)
+        rows = self._read(X, reset=False)
+        items = self._items(rows)
+        found = self.model_.encode(items, sample=False) if self.output == "bits" else self.model_.probabilities(items)
         return found.cpu().numpy().astype(rows.dtype)
 
     def inverse_transform(self, X: Any) -> Array:
@@ -139,7 +145,7 @@ class BinaryEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             X: Codes, `(rows, n_bits)`; probabilities are rounded.
 
         Returns:
-            Probabilities of the columns, `(rows, columns)`.
+            Means of the columns, `(rows, columns)`; of bits, these are probabilities.
         """
         check_is_fitted(self)
         codes = check_array(X, dtype=(np.float64, np.float32))
@@ -153,14 +159,13 @@ class BinaryEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             X: Data, `(rows, columns)`.
 
         Returns:
-            Log-likelihoods, `(rows,)`.
+            Log-likelihoods, `(rows,)`; for continuous data, those of a density.
 
         Raises:
-            SupportError: A value of X is outside [0, 1], and `binarize` is None.
+            SupportError: A value of X is outside the support of the likelihood; for "bernoulli", outside [0, 1].
         """
         check_is_fitted(self)
-        rows = read_rows(self, X, self.binarize, reset=False, gray=True)
-        return self.model_.score_samples(self._bits(rows)).cpu().numpy()
+        return self.model_.score_samples(self._items(self._read(X, reset=False))).cpu().numpy()
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean log-likelihood of the rows, in nats.
@@ -175,21 +180,32 @@ class BinaryEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return float(self.score_samples(X).mean())
 
     def sample(self, n_samples: int = 1, *, random_state: Any = None) -> Array:
-        """Generate rows: probabilities of the columns, from samples of the prior.
+        """Generate rows from samples of the prior: probabilities of bits, or draws of other data.
 
         Args:
             n_samples: Number of draws.
             random_state: Seed, generator, or None for new draws each time.
 
         Returns:
-            Probabilities, `(n_samples, columns)`.
+            Rows, `(n_samples, columns)`.
         """
         check_is_fitted(self)
         return self.model_.sample(n_samples, seed=read_seed(random_state)).cpu().flatten(1).numpy()
 
-    def _bits(self, rows: Array) -> torch.Tensor:
+    @property
+    def _is_binary(self) -> bool:
+        return bool(LIKELIHOODS.get(self.likelihood).binary)
+
+    def _read(self, X: Any, *, reset: bool) -> Array:
+        if self._is_binary:
+            return read_rows(self, X, self.binarize, reset=reset, gray=True)
+        if self.binarize is not None:
+            raise ConfigError(f"binarize = {self.binarize} is not possible with likelihood = {self.likelihood}")
+        return read_table(self, X, reset=reset)
+
+    def _items(self, rows: Array) -> torch.Tensor:
         """Rows for the model: gray levels above 1/2 are 1, so that codes do not depend on other rows of a call."""
-        return torch.from_numpy((rows > 0.5).astype(np.uint8))
+        return torch.from_numpy((rows > 0.5).astype(np.uint8) if self._is_binary else rows)
 
     @property
     def _n_features_out(self) -> int:

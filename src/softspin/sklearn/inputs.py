@@ -9,9 +9,28 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
+from softspin.data.inputs import is_anndata
 from softspin.errors import SupportError
 
 Array = NDArray[Any]
+
+
+def read_table(estimator: Any, x: Any, *, reset: bool) -> Array:
+    """Check that data are a table of finite numbers with the right number of columns.
+
+    Args:
+        estimator: The estimator, which remembers the number of columns.
+        x: Data `(rows, columns)`, dense or sparse, or an AnnData object, whose matrix `X` is used.
+        reset: Whether to remember the number of columns, or to compare with it.
+
+    Returns:
+        The data as a dense array, float32 or float64.
+    """
+    found = validate_data(
+        estimator, x.X if is_anndata(x) else x, accept_sparse="csr", dtype=(np.float64, np.float32), reset=reset
+    )
+    rows: Array = found.toarray() if hasattr(found, "toarray") else found
+    return rows
 
 
 def read_rows(estimator: Any, x: Any, binarize: float | None, *, reset: bool, gray: bool = False) -> Array:
@@ -30,10 +49,7 @@ def read_rows(estimator: Any, x: Any, binarize: float | None, *, reset: bool, gr
     Raises:
         SupportError: A value is neither 0 nor 1, or outside [0, 1] if gray levels are allowed.
     """
-    found = validate_data(
-        estimator, x.X if is_anndata(x) else x, accept_sparse="csr", dtype=(np.float64, np.float32), reset=reset
-    )
-    rows: Array = found.toarray() if hasattr(found, "toarray") else found
+    rows = read_table(estimator, x, reset=reset)
     if binarize is not None:
         return (rows > binarize).astype(rows.dtype)
     allowed = (rows >= 0) & (rows <= 1) if gray else (rows == 0) | (rows == 1)
@@ -42,11 +58,6 @@ def read_rows(estimator: Any, x: Any, binarize: float | None, *, reset: bool, gr
         wrong = rows[~allowed][0]
         raise SupportError(f"X has the value {wrong:g}; values must be {what}, or set binarize to a threshold")
     return rows
-
-
-def is_anndata(x: Any) -> bool:
-    """Whether data are an AnnData object; the package itself is not needed to use one."""
-    return type(x).__module__.partition(".")[0] == "anndata" and hasattr(x, "obsm")
 
 
 def read_seed(random_state: Any) -> int:

@@ -94,9 +94,11 @@ def start_lines(run: RunStart) -> list[str]:
     replicas = config.replicas
     names = f"{len(replicas)} models" if len(replicas) > 1 else replica_name(replicas[0])
     prior = "" if config.edges is None else f", a prior with {len(config.edges):,} couplings"
+    named = (("net", config.net, "mlp"), ("likelihood", config.likelihood, "bernoulli"))
+    parts = "".join(f", {name} = {own}" for name, own, usual in named if own != usual)
     lines = [
         f"data    {data.name}: {sizes} images of {' x '.join(map(str, data.shape))} (train + valid + test)",
-        f"model   {config.method}, {structure_text(config)}{prior}; {names}",
+        f"model   {config.method}, {structure_text(config)}{prior}{parts}; {names}",
         f"run     {config.steps:,} steps, K = {config.importance_samples}, {config.sampler} with "
         f"{config.chains:,} chains x {config.sweeps} sweeps, on {run.device}",
     ]

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from softspin import data as datasets
+from softspin import api
+from softspin.config import Config
 from softspin.data import Dataset
 from softspin.errors import BusyError, OutOfTimeError, TerminatedError
 from softspin.experiments.launchers import Ended, Report
 from softspin.experiments.reporting import Reporter
 from softspin.experiments.runs import RunSpec, check_device, train_run
+from softspin.parts import LIKELIHOODS
+
+DataKey = tuple[str, bool]
+"""Name of a data set, and whether gray levels are binarized."""
 
 
 class ThisProcess:
     """Launcher that trains in this process, one run after another."""
 
     def __init__(self) -> None:
-        self._data: dict[str, Dataset] = {}
+        self._data: dict[DataKey, Dataset] = {}
         self._report: Report = lambda progress: None
         self._next: RunSpec | None = None
         self._failed: RunSpec | None = None
@@ -48,7 +53,7 @@ class ThisProcess:
             return []
         try:
             rows = train_run(
-                spec, self._data[spec.config.data], callback=Reporter(spec, self._report), deadline=deadline
+                spec, self._data[data_key(spec.config)], callback=Reporter(spec, self._report), deadline=deadline
             )
         except BusyError:
             return [Ended(spec, "busy")]
@@ -69,16 +74,32 @@ class ThisProcess:
         """Nothing to free."""
 
 
-def load_data(specs: Sequence[RunSpec]) -> dict[str, Dataset]:
-    """Load the data sets of runs, by name.
+def data_key(config: Config) -> DataKey:
+    """The key of the data of a config in the result of :func:`load_data`."""
+    return config.data, bool(LIKELIHOODS.get(config.likelihood).binary)
+
+
+def load_data(specs: Sequence[RunSpec]) -> dict[DataKey, Dataset]:
+    """Load the data sets of runs, and check their values.
 
     Args:
         specs: The runs.
 
     Returns:
-        Data sets by name.
+        Data sets by :func:`data_key`.
 
     Raises:
         DataError: One is missing or damaged.
+        SupportError: A value is outside the support of the likelihood.
     """
-    return {name: datasets.load(name) for name in dict.fromkeys(spec.config.data for spec in specs)}
+    found: dict[DataKey, Dataset] = {}
+    checked: set[tuple[str, ...]] = set()
+    for config in (spec.config for spec in specs):
+        if data_key(config) not in found:
+            found[data_key(config)] = api.load_data(config)
+        kind, data = LIKELIHOODS.get(config.likelihood), found[data_key(config)]
+        settings = (config.data, config.likelihood, *(str(config.options[name]) for name in kind.settings))
+        if not kind.binary and settings not in checked:
+            api.check_values(kind(config, data.spec), data)
+            checked.add(settings)
+    return found
