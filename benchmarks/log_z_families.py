@@ -272,6 +272,88 @@ def mixed_signs_deep(n: int, m: int, count: int, g: torch.Generator) -> Paramete
     return bias + tilt, weight + noise
 
 
+def cancelling_units(scale: float) -> Draw:
+    """Two units with large couplings of opposite sign: together they are a mode of a few percent, rarely reached."""
+
+    def draw(n: int, m: int, count: int, g: torch.Generator) -> Parameters:
+        weight, bias = _normal(g, count, n, m), 0.5 * _normal(g, count, n + m)
+        weight[:, 0] = scale * (1 + torch.rand(count, m, generator=g))
+        weight[:, 1] = -weight[:, 0]
+        bias[:, 0], bias[:, 1] = -weight[:, 0].sum(-1), 5
+        return bias, weight
+
+    return draw
+
+
+def overlapping_needles(n: int, m: int, count: int, g: torch.Generator) -> Parameters:
+    """Three right units, each on beside two thirds of a state: only all three pay for the biases against it."""
+    bias, weight = 0.3 * _normal(g, count, n + m), 0.3 * _normal(g, count, n, m)
+    state, part = 2 * _bits(g, 0.5, count, n) - 1, torch.arange(n) * 3 // n
+    height = 0.75 * n * (0.9 + 0.3 * torch.rand(count, 1, generator=g))
+    for unit in range(3):
+        weight[:, :, unit] = 1.2 * height * state * (part != unit)
+        bias[:, n + unit] = height[:, 0] - weight[:, :, unit].clamp(min=0).sum(-1)
+    bias[:, :n] -= 1.95 * height / n * state
+    return bias, weight
+
+
+def many_needles(n: int, m: int, count: int, g: torch.Generator) -> Parameters:
+    """Half of the right units are on beside one random state of the left side each, all of equal height."""
+    bias, weight = 0.2 * _normal(g, count, n + m), 0.2 * _normal(g, count, n, m)
+    state, units = _bits(g, 0.5, count, n, m // 2), m // 2
+    height = 0.55 * n * (0.9 + 0.4 * torch.rand(count, 1, generator=g))
+    weight[:, :, :units] = (2 * state - 1) * 1.3 * height[..., None]
+    bias[:, n : n + units] = height - 1.3 * height * state.sum(1)
+    return bias, weight
+
+
+def domino(n: int, m: int, count: int, g: torch.Generator) -> Parameters:
+    """Cliques that make each other possible one after another; only the last one is deep."""
+    cliques = 4 if n >= 16 else 3
+    size = n // cliques
+    bias, weight = torch.zeros(count, n + m), torch.full((count, n, m), -0.3)
+    for k in range(cliques):
+        own, before = torch.arange(k * size, (k + 1) * size), torch.arange((k - 1) * size, k * size)
+        weight[:, own[:, None], own] = 2.0
+        if k:
+            weight[:, before[:, None], own] = weight[:, own[:, None], before] = 1.5
+        depth = (2.5 * n if k == cliques - 1 else -4.0) + 2 * _normal(g, count, 1)
+        bias[:, torch.cat([own, n + own])] = (depth - (5.0 if k else 2.0) * size**2) / (2 * size)
+    return bias + 0.2 * _normal(g, count, n + m), weight + 0.05 * _normal(g, count, n, m)
+
+
+def gated(n: int, m: int, count: int, g: torch.Generator) -> Parameters:
+    """A spin glass of many deep states, beside a broad mode of improbable states that a clique opens."""
+    gate, glass = torch.arange(3), torch.arange(3, 3 + n // 2)
+    free, freeze = torch.arange(3 + n // 2, n), 7.0
+    bias, weight = torch.zeros(count, n + m), torch.zeros(count, n, m)
+    weight[:, glass[:, None], glass] = 2 * _normal(g, count, len(glass), len(glass))
+    bias[:, torch.cat([glass, n + glass])] = 0.5 * _normal(g, count, 2 * len(glass)) - 0.4
+    bias[:, torch.cat([free, n + free])] = -freeze
+    weight[:, gate[:, None], gate] = 3.0
+    weight[:, gate[:, None], free] = weight[:, free[:, None], gate] = freeze / 3
+    weight[:, gate[:, None], glass] = weight[:, glass[:, None], gate] = -6.0
+    for k, share in enumerate(torch.linspace(-3, 3, count).tolist()):  # log of the ratio of the two modes
+        both = torch.cat([glass, n + glass])
+        depth = float(_enumerated(bias[k, both].double(), weight[k][glass][:, glass].double()))
+        cost = depth + share - 2 * len(free) * math.log(2) - 27
+        bias[k, torch.cat([gate, n + gate])] = cost / 6
+    return bias, weight
+
+
+def in_random_gauge(draw: Draw) -> Draw:
+    """The same with the meaning of 0 and 1 exchanged for half of the units: log Z is another, modes are the same."""
+
+    def flipped(n: int, m: int, count: int, g: torch.Generator) -> Parameters:
+        bias, weight = draw(n, m, count, g)
+        off = _bits(g, 0.5, count, n + m)
+        sign, left, right = 1 - 2 * off, off[:, :n], off[:, n:]
+        fields = torch.cat([(weight @ right[..., None])[..., 0], (left[:, None] @ weight)[:, 0]], -1)
+        return sign * (bias + fields), sign[:, :n, None] * weight * sign[:, None, n:]
+
+    return flipped
+
+
 PLAIN: dict[str, Draw] = {
     "plain 0.3": plain(0.3),
     "plain 1": plain(1.0),
@@ -309,6 +391,12 @@ HARD: dict[str, Draw] = {
     "golf hole": golf_hole,
     "mixed signs": mixed_signs_deep,
     "freeing clique": freeing_clique,
+    "cancelling units": cancelling_units(100.0),
+    "overlapping needles": overlapping_needles,
+    "many needles": many_needles,
+    "domino": domino,
+    "gated": gated,
+    "gated, random gauge": in_random_gauge(gated),
 }
 
 FAMILIES = PLAIN | HARD

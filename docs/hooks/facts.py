@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from tables import command_tables, profile_table, settings_table
 from softspin import paper
 from softspin.experiments.cells import find_table, read_cells
 from softspin.experiments.rows import read_rows
-from softspin.project import install_command
 from softspin.report.results import Group, sort_rows
 from softspin.structures import STRUCTURES
 
@@ -83,18 +81,6 @@ def betas(data: str) -> str:
     return "\n".join(lines)
 
 
-def extras() -> str:
-    """The optional parts of the package, and what each installs."""
-    found = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    rows = [f"| `{name}` | {', '.join(f'`{one}`' for one in needs)} |" for name, needs in found.items()]
-    return "\n".join(["| extra | installs |", "|---|---|", *rows])
-
-
-def install(*names: str) -> str:
-    """The command that installs extras."""
-    return install_command(*names)
-
-
 def playground(prefix: str = "") -> str:
     """A link to the page with a trained model, where there is one."""
     if not (ROOT / "docs/playground.html").exists():
@@ -119,8 +105,6 @@ FACTS: dict[str, Callable[..., str]] = {
         step_ms,
         step_device,
         betas,
-        extras,
-        install,
         playground,
         command_tables,
         profile_table,

@@ -55,11 +55,13 @@ def is_intact(rows: object) -> bool:
         rows: A list of what was read from JSON.
 
     Returns:
-        False if any has a seal and not all have the right one. Files that were written without seals are intact.
+        False if any has a seal and not all have the right one. Files that were written without seals are intact, unless
+        what looks like a seal has another name: a single bit in the name must not disable it.
     """
-    if not has_seal(rows):
+    if not isinstance(rows, list):
         return True
-    assert isinstance(rows, list)
+    if not has_seal(rows):
+        return not any(isinstance(row, dict) and _renamed(row) for row in rows)
     if not all(isinstance(row, dict) for row in rows):
         return False
     try:
@@ -67,3 +69,11 @@ def is_intact(rows: object) -> bool:
     except (ValueError, RecursionError):  # NaN or deep nesting, which are never written
         return False
     return all(row.get(KEY) == right for row in rows)
+
+
+def _renamed(row: dict[str, Any]) -> bool:
+    """Whether the last value of an object, where a seal is written, is one under another name of as many letters."""
+    name, value = next(reversed(row.items()), ("", None))
+    return (
+        len(name) == len(KEY) and isinstance(value, str) and len(value) == 64 and set(value) <= set("0123456789abcdef")
+    )

@@ -359,6 +359,16 @@ def test_changed_files_of_a_run_are_errors(tmp_path: Path) -> None:
             read(tmp_path)
 
 
+def test_a_missing_setting_is_an_error_and_never_a_default(tmp_path: Path) -> None:
+    fit(tmp_path, steps=2)
+    about = {key: value for key, value in json.loads((tmp_path / RUN).read_text()).items() if key != "seal"}
+    for name in about["config"]:
+        config = {key: value for key, value in about["config"].items() if key != name}
+        (tmp_path / RUN).write_text(json.dumps({**about, "config": config}))
+        with pytest.raises(SoftspinError, match=rf"{RUN} is not what training wrote: has no 'config\.{name}'"):
+            read_run(tmp_path)
+
+
 # Mistakes ---------------------------------------------------------------------------------------------
 
 

@@ -58,6 +58,15 @@ def test_data(call: Call, tiny: Path, tmp_path: Path, command: str, name: str, m
     assert [path.name for path in tmp_path.iterdir()] == ["loop.npy"]
 
 
+@pytest.mark.parametrize("command", ["info", "playground", "sample"])
+def test_a_run_that_is_a_loop_of_links(command: str, call: Call, tmp_path: Path) -> None:
+    os.symlink("loop", tmp_path / "loop")
+    ended = call(command, tmp_path / "loop")
+    assert ended.code == 1
+    assert ended.err.startswith("error: ")
+    assert ended.err.count("\n") == 1
+
+
 @pytest.mark.parametrize("zeros", [20, 400, 5000])
 def test_a_huge_step_in_the_metrics_log(zeros: int, tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,24 @@ def test_the_table_shows_what_differs(call: Call, folder: Path) -> None:
     assert "of 90" in lines[3]
     assert "patience = 1" in lines[3]
     assert "seed 1, beta 30" in lines[2]
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+def test_on_a_terminal_names_and_results_are_never_cut_off(
+    width: int, call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rich takes the width of the terminal from COLUMNS. The settings that differ are wrapped."""
+    whole = call("runs", folder).out
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", str(width))
+    out = re.sub(r"\x1b\[[0-9;]*m", "", call("runs", folder).out)
+    assert "…" not in out
+    assert max(map(len, out.splitlines()[:-2])) <= width
+    for row in whole.splitlines()[1:]:
+        name, result = row.split()[0], re.search(r"\d+\.\d+ \+- \d+\.\d+", row)
+        assert any(line.startswith(f"{name} ") and (not result or result[0] in line) for line in out.splitlines())
+    assert ("the same in all: method dvae#-power, data bars" in out) == (width < 200)
+    assert ("left out, as the terminal is narrow:" in out) == (width < 200)
 
 
 def test_damaged_runs_and_empty_folders(call: Call, folder: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from unsealed import unseal
 
 import softspin
 from softspin import data as datasets
+from softspin.errors import DataWarning
 
 OWN = TINY[2:]
 says = pytest.mark.filterwarnings("always::softspin.errors.DataWarning")
@@ -69,9 +71,11 @@ def test_evaluate_other_data(call: Call, folder: Path, tmp_path: Path) -> None:
     assert ended.code == 0
     assert "all NLL" in ended.out
     assert "+- ? (one image), log Z" in ended.out
-    assert call("evaluate", run, "--data", new).err.endswith(
-        "error: cannot split 1 images into train, valid, test; that needs at least 3\n"
-    )
+    for command in ("evaluate", "encode", "reconstruct"):
+        ended = call(command, run, "--data", new)
+        assert (ended.code, ended.out) == (1, "")
+        hint = f"To use all images of {new}, add --split all"
+        assert f"cannot split 1 images into train, valid, test; that needs at least 3. {hint}\n" in ended.err
     out = tmp_path / "bits.npy"
     assert call("encode", run, "--data", new, "--split", "all", "--out", out).code == 0
     assert np.load(out).shape == (1, 6)
@@ -111,3 +115,19 @@ def test_a_run_on_arrays_of_python_says_what_it_was_trained_on(call: Call, tmp_p
     ended = call("evaluate", tmp_path / "run")
     assert ended.code == 1
     assert "which is 'arrays' (own arrays); give that by --data FILE" in ended.err
+
+
+@says
+def test_a_run_of_an_earlier_version_of_the_data_says_so_when_it_is_loaded(tmp_path: Path, call: Call) -> None:
+    config = small(data="digits8x8", steps=1)
+    first = datasets.load("digits8x8@1")
+    softspin.fit(config, first, tmp_path / "named")
+    softspin.load(tmp_path / "named")
+    softspin.fit(config, dataclasses.replace(first, name="digits8x8"), tmp_path / "old")  # as runs were made before
+    with pytest.warns(DataWarning, match=r"made with 'digits8x8@1'.*softspin.data.load\('digits8x8@1'\)"):
+        softspin.load(tmp_path / "old").save(tmp_path / "shared")
+    with pytest.warns(DataWarning, match="made with 'digits8x8@1'"):
+        softspin.load(tmp_path / "shared")
+    for path in (tmp_path / "old", tmp_path / "shared", tmp_path / "named"):
+        assert "digits8x8@1, an earlier version with another order" in call("info", path).out
+    assert "made with 'digits8x8@1'" in call("sample", tmp_path / "old").err

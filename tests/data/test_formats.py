@@ -15,7 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
-from softspin.data import Dataset, from_arrays, limits, load
+from softspin.data import Dataset, as_dataset, from_arrays, limits, load
 from softspin.errors import DataError, DataWarning, MissingExtraError, ShapeError, SupportError
 
 BITS = np.random.default_rng(5).integers(0, 2, (40, 3, 4)).astype(np.uint8)
@@ -50,6 +50,30 @@ def test_one_array_in_every_format(tmp_path: Path) -> None:
     for name in ("a.npz", "pair.pt", "labels.csv"):
         assert labels_in_file_order(load(tmp_path / name)) == CLASSES.tolist(), name
     assert load(tmp_path / "a.csv").labels is None
+
+
+def test_labels_of_a_table_may_be_text(tmp_path: Path) -> None:
+    names = np.array(["cat", "dog", '"owl"'])[np.arange(len(FLAT)) % 3]
+    lines = [",".join([*map(str, row), name]) for row, name in zip(FLAT.tolist(), names, strict=True)]
+    header = ",".join([f"p{i}" for i in range(FLAT.shape[1])] + ["label"])
+    (tmp_path / "a.csv").write_text("\n".join([header, *lines]) + "\n")
+    data = load(tmp_path / "a.csv")
+    assert data.fingerprint == from_arrays(BITS).fingerprint
+    assert data.labels is not None
+    assert data.labels.names == ("cat", "dog", "owl")
+    assert labels_in_file_order(data) == [i % 3 for i in range(len(FLAT))]
+    (tmp_path / "a.csv").write_text("\n".join([header, lines[0].replace("0", "x", 1), *lines[1:]]) + "\n")
+    with pytest.raises(DataError, match=r"line 2, column \d+: 'x' is not a number"):
+        load(tmp_path / "a.csv")
+
+
+def test_held_out_images_alone_are_not_trained_on(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x_test=BITS)
+    with pytest.raises(DataError, match=r"own arrays a.npz: there is an array for test, but none for train"):
+        load(tmp_path / "a.npz")
+    assert torch.equal(load(tmp_path / "a.npz", split=False).test, torch.from_numpy(FLAT))
+    with pytest.raises(DataError, match="none for train"):
+        as_dataset({"test": BITS})
 
 
 @pytest.mark.parametrize(
@@ -263,6 +287,15 @@ except SoftspinError as error:
     assert kilobytes < 50_000
 
 
+@pytest.mark.parametrize("named", [False, True])
+def test_an_expanded_tensor_is_checked_by_its_size(named: bool, tmp_path: Path) -> None:
+    path, tensor = tmp_path / "bomb.pt", torch.zeros(1).expand(10**6, 784)
+    torch.save({"train": tensor} if named else tensor, path)
+    assert path.stat().st_size < 5000
+    with pytest.raises(DataError, match=r"bomb.pt would take 2.92 GiB of memory, more than the limit of 0.1 GiB"):
+        load(path, limit=0.1)
+
+
 def test_a_forged_header_is_rejected(tmp_path: Path) -> None:
     header = b"{'descr': '|u1', 'fortran_order': False, 'shape': (9999999999999, 9)}".ljust(117) + b"\n"
     raw = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(90)
@@ -279,7 +312,7 @@ def test_a_forged_header_is_rejected(tmp_path: Path) -> None:
 
 def test_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(limits.VARIABLE, raising=False)
-    monkeypatch.setattr(limits, "_free_memory", lambda: 2 << 30)
+    monkeypatch.setattr(limits, "_free_memory", lambda: 6 << 30)
     assert limits.memory_limit() == 2
     monkeypatch.setattr(limits, "_free_memory", lambda: None)
     assert limits.memory_limit() == 16

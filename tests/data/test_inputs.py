@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from scipy.sparse import coo_matrix, csr_array, csr_matrix
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Subset, SubsetRandomSampler, TensorDataset
 
 from softspin.data import as_dataset, as_images, from_arrays, parse_shape
@@ -93,6 +94,14 @@ def test_every_form_gives_the_same_data(form: str) -> None:
     assert np.array_equal(as_images(FORMS[form], (4, 5)).numpy(), BITS.reshape(30, 20))
 
 
+def test_sparse_matrices_and_masked_arrays_without_missing_values() -> None:
+    flat = BITS.reshape(30, 20)
+    wanted = from_arrays(flat).fingerprint
+    for one in (csr_matrix(flat), csr_array(flat), coo_matrix(flat), np.ma.masked_array(flat)):
+        assert as_dataset(one).fingerprint == wanted
+        assert np.array_equal(as_images(one, (4, 5)).numpy(), flat)
+
+
 def test_a_loader_of_some_images_gives_only_these() -> None:
     loader = DataLoader(TensorDataset(TENSOR), 4, sampler=SubsetRandomSampler([3, 5, 8]))
     found = {row.tobytes() for row in as_array("train", loader).array}
@@ -150,6 +159,9 @@ def test_pairs_mappings_and_given_splits() -> None:
             r"NaN, first at index \[2, 1, 2\]",
         ),
         ("digits", DataError, "train is of type str"),
+        (Items(lambda i: f"{i}.png"), DataError, "an item of the data is of type str; expected a tensor"),
+        (Items(lambda i: None), DataError, "an item of the data is of type NoneType"),
+        (np.ma.masked_array(BITS, BITS == 0), DataError, "a masked array with missing values; replace them first"),
     ],
 )
 def test_anything_else_is_refused_in_one_line(data: Any, error: type[SoftspinError], text: str) -> None:

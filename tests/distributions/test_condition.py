@@ -12,7 +12,7 @@ from samplers.laws import BOLTZMANNS, chi_square, log_weights, off_by, probabili
 from torch import Tensor
 
 from softspin.distributions import BipartiteBoltzmann, Boltzmann, GraphBoltzmann
-from softspin.errors import DeviceError, ShapeError, SupportError, TooLargeError
+from softspin.errors import DeviceError, NoClosedFormError, ShapeError, SupportError, TooLargeError
 
 boltzmanns = pytest.mark.parametrize("boltzmann", BOLTZMANNS.values(), ids=list(BOLTZMANNS))
 
@@ -117,6 +117,16 @@ def test_large_ones_say_why_not() -> None:
     with pytest.raises(TooLargeError, match=why.format("entropy") + ".*mean energy"):
         large.entropy()
     assert large.condition(dict.fromkeys(range(10), 1)).boltzmann.mean.shape == (50,), "20 + 30 units are possible"
+
+
+def test_what_bits_cannot_have_says_why_not() -> None:
+    small = BipartiteBoltzmann(torch.zeros(4), torch.zeros(2, 2))
+    with pytest.raises(NoClosedFormError, match=r"discrete, so it has no gradient; use sample\(\), or soft bits"):
+        small.rsample((3,))
+    with pytest.raises(NoClosedFormError, match="without a CDF; see mean"):
+        small.cdf(torch.zeros(4))
+    with pytest.raises(NoClosedFormError, match="take the sample of lowest energy"):
+        _ = small.mode
 
 
 def test_arrays_lists_and_numbers_are_converted() -> None:

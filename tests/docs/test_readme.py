@@ -62,6 +62,17 @@ def test_its_example_prints_the_stated_output(
     assert found == pytest.approx(wanted, abs=0.4)
 
 
+def test_it_says_how_to_train_on_own_data_and_in_an_own_loop() -> None:
+    """A newcomer may read nothing else: a folder of PNGs, a uint8 array, a loop."""
+    for words in (
+        "a folder of PNG",
+        "softspin.fit(data=images, folder=",
+        "a uint8 array",
+        "python examples/own_loop.py",
+    ):
+        assert words in README, words
+
+
 def test_it_fits_two_screens_and_its_links_resolve() -> None:
     assert len(README.splitlines()) <= 120
     links = [link for link in re.findall(r"\]\(([^)#]+)\)", README) if not link.startswith("https://")]

@@ -10,7 +10,14 @@ from evaluation.models import exact_log_z, small_model, some_images
 from torch import Tensor
 
 from softspin.evaluation import evaluate, exact_log_likelihood, exact_nll
-from softspin.evaluation.importance import codes, likely_states, log_joint_of_states, pareto_k, tail_length
+from softspin.evaluation.importance import (
+    codes,
+    likely_states,
+    log_joint_of_states,
+    pareto_k,
+    probable_states,
+    tail_length,
+)
 from softspin.evaluation.running import evaluating
 from softspin.model import DiscreteVAE
 from softspin.numerics import all_states
@@ -97,6 +104,49 @@ def test_the_sum_over_all_states_is_the_likelihood() -> None:
     with evaluating(model):
         found = log_joint_of_states(model, model.prior(validate=False), images.to(model.mean), twice)
     torch.testing.assert_close(found - exact_log_z(model).value[:, None], exact_log_likelihood(model, images))
+
+
+def collapsed(model: DiscreteVAE, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after a training that diverged: q(z|x) is the mode of a narrow prior, the decoder prefers other states."""
+    mode = (torch.arange(model.units) % 3 == 0).to(model.mean)
+    with torch.no_grad():
+        model.prior_parameters.bias.copy_((30 * mode - 15).expand(model.replicas, -1))
+        model.prior_parameters.weight.zero_()
+    decode = model.decode
+    monkeypatch.setattr(model, "decode", lambda z: 30 * decode(z))
+
+    def sample(x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        return mode.expand_as(noise), noise.new_zeros(noise.shape[:-1])
+
+    monkeypatch.setattr(model, "sample_posterior", sample)
+
+
+@pytest.mark.parametrize("bits", [5, 7])
+def test_states_that_no_code_and_no_chain_reaches_are_found(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to 12 bits by enumeration, beyond by ascent of p(x, z). All images have one code, and chains stay there."""
+    model, images = small_model(seeds=(3, 4), bits=bits), some_images(30)
+    collapsed(model, monkeypatch)
+    log_z, truth = exact_log_z(model), exact_nll(model, images).nll
+    chained = likely_states(model, (images,))
+    blind = evaluate(model, images, log_z=log_z, samples=100, diagnose=True, states=chained)
+    assert bool((blind.nll > truth + 5).all()), "the NLL is wrong"
+    assert bool((blind.effective_sample_size > 99.9).all())
+    assert bool((blind.missed < 0.01).all()), "and codes and chains do not show it"
+    found = evaluate(model, images, log_z=log_z, samples=100, states=probable_states(model, images, chained, 100))
+    assert torch.equal(found.nll, blind.nll)
+    assert bool((found.lower >= truth - 1e-6).all()), "a bound"
+    assert bool((found.missed > 0.9 * (found.nll - truth)).all()), "and a close one"
+    if bits <= 6:
+        torch.testing.assert_close(found.lower, truth)
+
+
+def test_probable_states_of_a_replica_do_not_depend_on_the_others() -> None:
+    images = some_images(12)
+    both, one = (
+        probable_states(model, images, likely_states(model, (images,)), 10)
+        for model in (small_model(seeds=(7, 8), bits=7), small_model(seeds=(8,), bits=7))
+    )
+    assert torch.equal(both[1:], one)
 
 
 def test_states_of_a_replica_do_not_depend_on_the_others() -> None:

@@ -113,6 +113,10 @@ def test_the_command_trains_lists_and_resumes(call: Call) -> None:
     words += [word for name, text in SMALL.items() for word in (f"--{name.replace('_', '-')}", text)]
     plan = call(*words, "--dry-run", "--json")
     assert [one["missing"] for one in plan.json] == [[0], [0]]
+    lines = call(*words, "--dry-run").out.splitlines()
+    assert [lines[0].endswith("differs by"), *(line.split("  ")[-1].strip() for line in lines[1:3])] == [
+        True, "width = 8", "width = 9",
+    ]  # fmt: skip
     ended = call(*words, "--minutes", "0")
     assert (ended.code, ended.err) == (75, "")
     assert ended.out.startswith("0 of 2 results in s/rows.jsonl; runs to train: 2\n"), "same cell and seed"

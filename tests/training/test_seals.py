@@ -17,6 +17,7 @@ from unsealed import unseal
 
 import softspin
 from softspin.errors import RunError
+from softspin.seals import sealed
 from softspin.training.results import read_result, read_run
 
 READERS: dict[str, Callable[[Path], Any]] = {"run.json": read_run, "result.json": read_result}
@@ -53,6 +54,23 @@ def test_no_flipped_bit_changes_a_value_silently(name: str, run: Path) -> None:
 
 
 @pytest.mark.parametrize("name", READERS)
+def test_a_flipped_bit_in_the_name_of_the_seal_does_not_remove_it(name: str, trained: Path, tmp_path: Path) -> None:
+    path, written = tmp_path / name, (trained / name).read_bytes()
+    if name == "result.json":  # of one replica, so that no other row has a seal
+        row = {key: value for key, value in json.loads(written)[0].items() if key != "seal"}
+        written = json.dumps(sealed([row]), indent=1).encode()
+    path.write_bytes(written)
+    READERS[name](tmp_path)
+    at = written.index(b'"seal"') + 1
+    for bit in range(8 * len("seal")):
+        changed = bytearray(written)
+        changed[at + bit // 8] ^= 1 << bit % 8
+        path.write_bytes(changed)
+        with pytest.raises(RunError, match=name):
+            READERS[name](tmp_path)
+
+
+@pytest.mark.parametrize("name", READERS)
 def test_a_changed_number_is_an_error(name: str, run: Path) -> None:
     path, old, new = run / name, '"steps": 2', '"steps": 3'
     assert old in path.read_text()
@@ -76,7 +94,8 @@ def test_files_without_seals_still_load(stored: Any, name: str) -> None:
     assert READERS[name](folder)
 
 
-def test_a_missing_key_is_an_error_and_never_a_default(run: Path) -> None:
+@pytest.mark.parametrize("with_seal", [False, True])
+def test_a_missing_key_is_an_error_and_never_a_default(with_seal: bool, run: Path) -> None:
     unseal(run / "run.json")
     about = json.loads((run / "run.json").read_text())
     assert read_run(run).read_config().steps == 2
@@ -90,9 +109,17 @@ def test_a_missing_key_is_an_error_and_never_a_default(run: Path) -> None:
         if not isinstance(place, dict):
             continue
         del place[keys[-1]]
-        (run / "run.json").write_text(json.dumps(changed))
+        (run / "run.json").write_text(json.dumps(sealed([changed])[0] if with_seal else changed))
         with pytest.raises(RunError, match=rf"run\.json has no '{'.'.join(map(str, keys))}'"):
             read_run(run)
+
+
+def test_an_empty_shape_is_an_error(run: Path) -> None:
+    about = json.loads(unseal(run / "run.json").read_text())
+    about["data"]["shape"] = []
+    (run / "run.json").write_text(json.dumps(about))
+    with pytest.raises(RunError, match=r"run\.json has an empty 'data\.shape'"):
+        read_run(run)
 
 
 @pytest.mark.parametrize("stored", [V1, V2])

@@ -40,9 +40,11 @@ from softspin.errors import (
     ShapeError,
     TrainingError,
 )
+from softspin.evaluation import pictures
 from softspin.files import write_synced
 from softspin.training import checkpoint, journal
 from softspin.training import trainer as trainer_module
+from softspin.training.plots import PlotCallback
 from softspin.training.process import STOPPING, interrupts_wait, is_training
 from softspin.training.record import TERMS
 from softspin.training.results import RESULT, read_result
@@ -449,6 +451,30 @@ def test_a_run_directory_that_vanishes_ends_the_run_with_one_line(tmp_path: Path
         resumed = trainer(small(checkpoint_every=2), new)
         assert checkpoint.load_meta(new, "last")["step"] == 2
         assert len(resumed.train(resume=True)) == 1
+
+
+@pytest.mark.parametrize("when", ["before", "while drawing"])
+def test_pictures_do_not_make_a_directory_that_was_moved_again(
+    when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, warned = tmp_path / "run", list[str]()
+    made = trainer(small(steps=2), folder)
+    made.train()
+    draws = PlotCallback(made, warned.append)
+    if when == "before":
+        folder.rename(tmp_path / "moved")
+    else:
+        curves = pictures.couplings
+
+        def couplings(*args: Any, **options: Any) -> Path:
+            folder.rename(tmp_path / "moved")
+            return curves(*args, **options)
+
+        monkeypatch.setattr(pictures, "couplings", couplings)
+    update = made.engine.update
+    draws.draw_best(lambda n: update.sampler.samples(update.sampler_state)[0, :n], 0)
+    assert not folder.exists()
+    assert len(warned) == (when != "before")
 
 
 def break_at(step: int, made: Trainer) -> None:

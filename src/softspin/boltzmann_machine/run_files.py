@@ -88,7 +88,10 @@ def read_run(folder: Path) -> BoltzmannRun:
         if not is_intact([values]):
             raise RunError(f"{folder / RUN} was changed after training wrote it: its '{KEY}' does not fit; restore it")
         run = BoltzmannRun.from_json(values)
-        BoltzmannConfig.from_dict(run.config)
+        if missing := next(
+            (name for name in BoltzmannConfig.from_dict(run.config).to_dict() if name not in run.config), ""
+        ):
+            raise RecordError(f"has no 'config.{missing}'")  # its default may be wrong
     except FileNotFoundError:
         raise RunError(f"no Boltzmann machine in {folder}; there is no {RUN}") from None
     except (RecordError, ConfigError, UnknownNameError) as error:

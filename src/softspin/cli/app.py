@@ -99,7 +99,7 @@ def _one_line(error: Exception) -> str | None:
     text = " ".join(str(error).split())
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
-    if isinstance(error, SoftspinError | OSError):
+    if isinstance(error, SoftspinError | OSError) or text.startswith("Symlink loop"):  # a RuntimeError of pathlib
         return text
     if isinstance(error, MemoryError) or "allocate" in text:  # torch has a RuntimeError for it
         return f"out of memory ({text}); use fewer samples, chains, bits or replicas, or a smaller width or batch_size"

@@ -14,6 +14,7 @@ from softspin.cli.runs import check_run
 from softspin.cli.train import resume_hint
 from softspin.config import Config
 from softspin.custom_nets import custom_parts
+from softspin.data.catalog import earlier_version
 from softspin.errors import CheckpointError, JournalError, RunError
 from softspin.evaluation.stored import check_stored
 from softspin.formatting import (
@@ -26,7 +27,7 @@ from softspin.formatting import (
     result_sentence,
     structure_text,
 )
-from softspin.records import ModelRecord, ResultRow, RunRecord
+from softspin.records import DataRecord, ModelRecord, ResultRow, RunRecord
 from softspin.sharing import files
 from softspin.training import checkpoint, journal
 from softspin.training.process import is_training
@@ -168,7 +169,7 @@ def _groups(found: Info) -> dict[str, list[tuple[str, str]]]:
             *([("likelihood", config.likelihood)] if config.likelihood != "bernoulli" else []),
         ],
         "Data": [
-            ("name", data.name),
+            ("name", _data_name(data)),
             ("images", f"{' + '.join(f'{size:,}' for size in data.images)} (train + valid + test)"),
             ("shape", " x ".join(map(str, data.shape))),
             ("source", data.source),
@@ -181,6 +182,11 @@ def _groups(found: Info) -> dict[str, list[tuple[str, str]]]:
             ("files", ", ".join(found.files)),
         ],
     }
+
+
+def _data_name(data: DataRecord) -> str:
+    older = earlier_version(data.fingerprint)
+    return data.name if older is None else f"{older}, an earlier version with another order of the held-out images"
 
 
 def _training(found: Info) -> list[tuple[str, str]]:

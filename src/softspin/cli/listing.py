@@ -84,6 +84,7 @@ def runs(
             [*_cells(one, folder), overrides_text({n: one.settings.get(n) for n in differ}) if differ else ""]
             for one in found
         ],
+        drop=("method", "data", "structure", "state", "valid NLL", "steps", "replica"),
     )
 
 

@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from softspin.cli.console import say, say_json, show_table
+from softspin.cli.listing import differing
 from softspin.experiments.planning import CellPlan
 from softspin.experiments.runs import seeds_text
+from softspin.formatting import overrides_text
 from softspin.timing import Estimate, Estimator
 
 UNSCALED = "times are those of {}; --measure scales them to this machine (takes seconds, once)"
@@ -20,13 +22,17 @@ def show_plan(cells: list[CellPlan], estimator: Estimator, json: bool) -> None:
     if json:
         say_json([_to_json(one, time, estimator) for one, time in zip(cells, times, strict=True)])
         return
-    show_table(
-        ("cell", "beta", "published", "seeds to run", "time"),
-        [
-            (one.cell.id, _beta(one), _published(one), _missing(one), _time_text(one, time))
-            for one, time in zip(cells, times, strict=True)
-        ],
-    )
+    columns = ["cell", "beta", "published", "seeds to run", "time"]
+    table = [
+        [one.cell.id, _beta(one), _published(one), _missing(one), _time_text(one, time)]
+        for one, time in zip(cells, times, strict=True)
+    ]
+    if len({one.cell.id for one in cells}) < len(cells):  # a sweep: cells that differ in other settings
+        differ = differing(one.config.settings() for one in cells)
+        columns.append("differs by")
+        for row, one in zip(table, cells, strict=True):
+            row.append(overrides_text({name: one.config.settings().get(name) for name in differ}))
+    show_table(columns, table, drop=("published", "seeds to run"))
     rows, runs = sum(len(one.missing) for one in cells), sum(len(one.runs) for one in cells)
     to_run = [time for one, time in zip(cells, times, strict=True) if one.runs]
     known = [time for time in to_run if time is not None]

@@ -146,7 +146,12 @@ def open_split(model: api.Model, other: str | None, split: str, seed: int = 0) -
     if other is not None and split == "all" and datasets.is_path(other):
         binarize = model.net.likelihood.binary
         return _fitting(model, datasets.load(other, split=False, binarize=binarize), other)
-    data = open_data(model, other)
+    try:
+        data = open_data(model, other)
+    except ShapeError as error:
+        if "cannot split" not in str(error):
+            raise
+        raise ShapeError(f"{error}. To use all images of {other}, add --split all") from None
     if split in ("test", "valid"):
         return dataclasses.replace(data, test=getattr(data, split), labels=None)
     if split == "train" and data.binarization != "per-batch":

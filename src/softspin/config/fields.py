@@ -12,7 +12,7 @@ Count = Annotated[int, Rule("an integer from 1 to 2147483647", lambda v: 1 <= v 
 Several = Annotated[int, Rule("an integer from 2 to 2147483647", lambda v: 2 <= v < 2**31)]
 Natural = Annotated[int, Rule("an integer from 0 to 2147483647", lambda v: 0 <= v < 2**31)]
 Positive = Annotated[float, Rule("a finite number above 0", lambda v: v > 0)]
-NotNegative = Annotated[float, Rule("a finite number, 0 or above", lambda v: v >= 0)]
+NotNegative = Annotated[float, Rule("a finite number from 0 to 1e38", lambda v: 0 <= v <= 1e38)]
 Share = Annotated[float, Rule("a number from 0 to 1", lambda v: 0 <= v <= 1)]
 BelowOne = Annotated[float, Rule("a number from 0 to below 1", lambda v: 0 <= v < 1)]
 Inside = Annotated[float, Rule("a number above 0 and below 1", lambda v: 0 < v < 1)]

@@ -148,7 +148,18 @@ def from_images(
 
     Returns:
         The data set, see :func:`from_arrays`.
+
+    Raises:
+        DataError: There are held-out images only, or splits of different types.
     """
+    if "train" not in given:
+        ((part, images),) = given.items()
+        if split:
+            raise DataError(
+                f"{source}: there is an array for {part}, but none for train; rename it to train if these are all "
+                "images. To evaluate all of them, use --split all"
+            )
+        given = {"train": images}
     arrays = {part: images.array for part, images in given.items()}
     levels = find_levels(arrays, binarize)
     shape = tuple(map(int, arrays["train"].shape[1:]))

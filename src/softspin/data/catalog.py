@@ -29,6 +29,11 @@ _FUNCTIONS: dict[str, Callable[[], Dataset]] = {"digits": digits, "digits8x8": d
 """Functions that return a data set, by name."""
 _OLDER: dict[str, Callable[[], Dataset]] = {"digits@1": lambda: digits(1), "digits8x8@1": lambda: digits8x8(1)}
 """Earlier versions of data sets, as `name@version`. Runs that were made with them still need them."""
+_FINGERPRINTS = {
+    "0200949e61569e3d6cc5bbb895e5b7614a19677d55e6602e235f7307075dece5": "digits@1",
+    "f38ec109ef3607ac57a463af48cb07484e5b1c26ec003a604370143e03d95c84": "digits8x8@1",
+}
+"""Names of earlier versions, by their fingerprints."""
 _loaded_plugins = False
 
 
@@ -135,16 +140,38 @@ def same_version(data: Dataset, fingerprint: str) -> Dataset:
     Returns:
         The earlier version of the data set that has the fingerprint, with a warning; `data` if there is none.
     """
-    if data.fingerprint == fingerprint:
+    name = earlier_version(fingerprint)
+    if data.fingerprint == fingerprint or name is None or name.partition("@")[0] != data.name:
         return data
-    for name, read in _OLDER.items():
-        if name.partition("@")[0] == data.name and (older := read()).fingerprint == fingerprint:
-            notice(
-                f"this run was made with '{name}', an earlier version of the data set '{data.name}' with another order "
-                "of the held-out images; that version is used"
-            )
-            return older
-    return data
+    notice_of_version(data.name, fingerprint)
+    return _OLDER[name]()
+
+
+def earlier_version(fingerprint: str) -> str | None:
+    """Name of the earlier version of a data set that has a fingerprint.
+
+    Args:
+        fingerprint: Fingerprint of the data of a run.
+
+    Returns:
+        The name, such as `digits@1`; None for other data.
+    """
+    return _FINGERPRINTS.get(fingerprint)
+
+
+def notice_of_version(recorded: str, fingerprint: str) -> None:
+    """Warn of a run that was made with an earlier version of a data set, without naming it.
+
+    Args:
+        recorded: Name of the data of the run.
+        fingerprint: Their fingerprint.
+    """
+    name = earlier_version(fingerprint)
+    if name is not None and name != recorded:
+        notice(
+            f"this run was made with '{name}', an earlier version of the data set '{name.partition('@')[0]}' with "
+            f"another order of the held-out images; compare it on softspin.data.load('{name}'), as its commands do"
+        )
 
 
 def is_path(name_or_path: str | os.PathLike[str]) -> bool:

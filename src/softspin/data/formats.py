@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import pickle
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,9 +96,12 @@ def _read_torch(path: Path, limit: float | None) -> dict[str, Images]:
         ) from error
     if isinstance(found, tuple | list) and 1 <= len(found) <= 2 and all(isinstance(one, torch.Tensor) for one in found):
         found = dict(zip(("x", "y"), found, strict=False))  # the files of torchvision hold (images, labels)
+    tensors = {"train": found} if isinstance(found, torch.Tensor) else found if isinstance(found, Mapping) else {}
+    # An expanded tensor stores one number for many.
+    sizes = (one.numel() * one.element_size() for one in tensors.values() if isinstance(one, torch.Tensor))
+    check_memory(sum(sizes), str(path), limit)
     if isinstance(found, torch.Tensor):
         return {"train": Images(tensor_array(found))}
-    tensors = found if isinstance(found, Mapping) else {}
     arrays = {str(name): tensor_array(one) for name, one in tensors.items() if isinstance(one, torch.Tensor)}
     if not arrays:
         raise DataError(
@@ -121,15 +124,28 @@ def _read_csv(path: Path, limit: float | None) -> dict[str, Images]:
         if not any(line.strip() for line in stream):
             raise DataError(f"{path} has no lines of numbers; write one image per line")
         stream.seek(start)
+        labeled = [number for number, name in enumerate(names) if header and is_label(name)]
+        if len(labeled) > 1:
+            raise DataError(f"{path} has {len(labeled)} columns of labels; keep one")
+        texts: list[str] = []  # of labels; the table has 0 in their place
+
+        def text(value: str) -> float:
+            texts.append(value.strip().strip('"'))
+            return float(value) if _is_number(value) else 0.0
+
+        converters: dict[int | str, Callable[[str], float]] = dict.fromkeys(labeled, text)
         try:
-            table = np.loadtxt(stream, delimiter=separator, dtype=np.float64, ndmin=2, comments=None)
+            table = np.loadtxt(
+                stream, delimiter=separator, dtype=np.float64, ndmin=2, comments=None, converters=converters
+            )
         except ValueError as error:
-            raise DataError(f"cannot read {path}: {_bad_line(path, separator, header) or one_line(error)}") from error
-    labeled = [number for number, name in enumerate(names) if header and is_label(name)]
-    if len(labeled) > 1:
-        raise DataError(f"{path} has {len(labeled)} columns of labels; keep one")
-    labels = None
-    if labeled:
+            bad = _bad_line(path, separator, header, labeled)
+            raise DataError(f"cannot read {path}: {bad or one_line(error)}") from error
+    labels: NDArray[Any] | None = None
+    if not all(map(_is_number, texts)):
+        labels = np.asarray(texts)
+        table = np.delete(table, labeled, axis=1)
+    elif labeled:
         labels = table[:, labeled[0]]
         labels = labels.astype(np.int64) if (labels == np.rint(labels)).all() else labels
         table = np.delete(table, labeled, axis=1)
@@ -157,7 +173,7 @@ def _by_part(arrays: Mapping[str, NDArray[Any]], path: Path) -> dict[str, Images
     }
 
 
-def _bad_line(path: Path, separator: str, header: bool) -> str | None:
+def _bad_line(path: Path, separator: str, header: bool, labeled: Sequence[int]) -> str | None:
     """Which line of a table of text is wrong, and why; None if each line has as many numbers as the first."""
     width = None
     with path.open(encoding="utf-8-sig", newline="") as stream:
@@ -169,7 +185,7 @@ def _bad_line(path: Path, separator: str, header: bool) -> str | None:
             if len(values) != width:
                 return f"line {number} has {len(values)} values, those before it {width}; each line is one image"
             for column, value in enumerate(values, 1):
-                if not _is_number(value):
+                if not _is_number(value) and column - 1 not in labeled:
                     what = f"'{value.strip()}' is not a number" if value.strip() else "a value is missing"
                     return f"line {number}, column {column}: {what}; write numbers, separated by commas"
     return None

@@ -52,8 +52,12 @@ def as_array(part: str, values: Any) -> Images:
         values = values.toarray()
     if isinstance(values, Tensor | MappedTable):
         return Images(tensor_array(values if isinstance(values, Tensor) else values[:]))
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise DataError(f"{part} is a masked array with missing values; replace them first, by values.filled(0)")
     if isinstance(values, np.ndarray):
         return Images(values)
+    if hasattr(values, "toarray") and hasattr(values, "nnz"):  # a sparse matrix of SciPy
+        return Images(np.asarray(values.toarray()))
     if isinstance(values, list | tuple) and values and _is_item(values[0]):
         return _stack(part, values, len(values))
     if isinstance(values, list | tuple) or hasattr(values, "__array__"):
@@ -176,6 +180,9 @@ def _item(item: Any) -> tuple[NDArray[Any], Any]:
 def _image(value: Any) -> NDArray[Any]:
     if isinstance(value, Tensor):
         return tensor_array(value)
+    if value is None or isinstance(value, str | bytes):
+        kind = type(value).__name__
+        raise DataError(f"an item of the data is of type {kind}; expected a tensor, an array or an image")
     return picture_array(value) if _is_picture(value) else _nested("an image", value)
 
 

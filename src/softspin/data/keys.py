@@ -47,8 +47,8 @@ def find_keys(names: Iterable[str], where: str) -> Keys:
     """Find the images and labels of each split among the names of arrays.
 
     Names such as `train`, `x_train`, `train_images` and `X_val` are images, `y_train` and `train_labels` are labels. A
-    single array of any name, or one of images beside one of labels (`x`, `y`), is not split yet and counts as train.
-    Other arrays are ignored if there is `train`.
+    single array of another name, or one of images beside one of labels (`x`, `y`), is not split yet and counts as
+    train. Other arrays are ignored if there is `train`.
 
     >>> find_keys(["x_train", "y_train", "x_test"], "a file")
     Keys(images={'train': 'x_train', 'test': 'x_test'}, labels={'train': 'y_train'})
@@ -86,7 +86,8 @@ def find_keys(names: Iterable[str], where: str) -> Keys:
         return Keys({part: images[part] for part in PARTS if part in images}, labels)
     others = [name for name in names if name not in labels.values()]
     if len(others) == 1:
-        return Keys({"train": others[0]}, labels)
+        part = next((part for part, name in images.items() if name == others[0]), "train")
+        return Keys({part: others[0]}, labels)
     held = ", ".join(names) or "nothing"
     raise DataError(
         f"{where} should hold one array, or arrays named train, valid, test (or x_train, train_images); it holds {held}"

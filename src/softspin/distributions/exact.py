@@ -90,6 +90,17 @@ class Enumerable(Distribution, ABC):
             "solver of dimod (softspin.dwave.to_bqm)"
         )
 
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        """Raises NoClosedFormError: a draw of bits has no gradient."""
+        raise NoClosedFormError(
+            "a sample of a Boltzmann machine is discrete, so it has no gradient; use sample(), or soft bits: "
+            "SmoothedBernoulli.rsample and a relaxation such as OverlapRelaxation(boltzmann)"
+        )
+
+    def cdf(self, value: Tensor) -> Tensor:
+        """Raises NoClosedFormError: the units are not ordered."""
+        raise NoClosedFormError("a Boltzmann machine is a distribution of many bits, without a CDF; see mean, log_prob")
+
     def entropy(self) -> Tensor:
         """Compute the exact entropy log Z + E[E(z)], by the enumeration of :meth:`exact_log_z`.
 

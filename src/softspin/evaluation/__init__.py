@@ -2,7 +2,7 @@
 
 from softspin.evaluation.baseline import baseline_nll, bernoulli_nll, pixel_probabilities
 from softspin.evaluation.exact import exact_log_likelihood, exact_nll
-from softspin.evaluation.importance import likely_states
+from softspin.evaluation.importance import likely_states, probable_states
 from softspin.evaluation.likelihood import Likelihood, evaluate
 from softspin.evaluation.partition import Progress, log_z_for
 from softspin.evaluation.running import MeanNLL
@@ -19,4 +19,5 @@ __all__ = [
     "likely_states",
     "log_z_for",
     "pixel_probabilities",
+    "probable_states",
 ]

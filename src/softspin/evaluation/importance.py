@@ -18,6 +18,7 @@ from softspin.distributions import Boltzmann
 from softspin.evaluation.draws import replica_keys, uniforms
 from softspin.evaluation.running import evaluating
 from softspin.model import DiscreteVAE
+from softspin.numerics import all_states
 from softspin.random import KeyDomain
 from softspin.samplers.bounds import distinct
 from softspin.samplers.primitives import replica_rng_states, split_replicas, sweep
@@ -30,6 +31,15 @@ STATES = 1024
 """Largest number of codes of images whose states are tried for all other images."""
 SWEEPS = 20
 """Gibbs sweeps of the prior from the codes, for states that no image is encoded as."""
+
+LISTED_UNITS = 12
+"""Largest number of bits of which all states are tried."""
+ASCENT_IMAGES = 8, 64
+"""Smallest and largest number of images whose probability is raised by flips of bits."""
+ASCENT_STEPS = 24
+"""Largest number of flips; most ascents end earlier."""
+ASCENT_SHARE = 0.1
+"""Decoded states of the ascents, relative to those of the importance samples."""
 
 
 def tail_length(samples: int) -> int:
@@ -114,6 +124,71 @@ def likely_states(model: DiscreteVAE, images: Sequence[Table], seed: int = 0) ->
         # One replica after another, so that none depends on the others.
         moved.append(sweep(boltzmann, z, replica_rng_states(boltzmann, seed, KeyDomain.SEARCH), SWEEPS)[0])
     return torch.cat([found, torch.stack(moved)], dim=1)
+
+
+@torch.no_grad()
+def probable_states(model: DiscreteVAE, images: Table, states: Tensor, samples: int, seed: int = 0) -> Tensor:
+    """States z with a large p(x, z) for some of the images, whatever q(z|x) proposes.
+
+    All states if there are at most 4,096. Otherwise, for some images, the best of the given and of random states is
+    improved by single flips until none raises p(x, z).
+
+    Args:
+        model: Trained model.
+        images: Images, `(N, pixels)`.
+        states: States to start from, `(R, M, D)`.
+        samples: Number of importance samples per image, which the work is a fraction of.
+        seed: Seed of the random numbers.
+
+    Returns:
+        Bits, `(R, M', D)`, the given ones included, with repetitions.
+    """
+    if model.units <= LISTED_UNITS:
+        every = next(iter(all_states(model.units, 1 << model.units))).to(model.mean)
+        return every.expand(model.replicas, *every.shape)
+    least, most = ASCENT_IMAGES
+    count = round(ASCENT_SHARE * len(images) * samples / (model.units * ASCENT_STEPS))
+    x = images[:: math.ceil(len(images) / min(max(count, least), most))].to(model.mean)
+    keys = replica_keys(seed, model.replicas, model.mean.device)
+    index = torch.arange(STATES // 4, device=keys.device)
+    random = (uniforms(keys, index, index[1:2], model.units)[:, 0] < 0.5).to(model.mean)
+    with evaluating(model):
+        boltzmann = model.prior(validate=False)
+        found = [_ascended(model, boltzmann, x, _best_of(model, boltzmann, x, one)) for one in (states, random)]
+    return torch.cat([states, *found], dim=1)
+
+
+def _best_of(model: DiscreteVAE, boltzmann: Boltzmann, x: Tensor, states: Tensor) -> Tensor:
+    """For each image the state of these with the largest p(x, z), `(R, batch, D)`."""
+    best, at = torch.full((model.replicas, len(x)), -torch.inf, dtype=x.dtype, device=x.device), None
+    for z in states.split(256, 1):
+        log_joint = model.likelihood.log_prob_pairs(x, model.decode(z[:, None])[:, 0]) - boltzmann.energy(z)[:, None]
+        value, place = log_joint.max(-1)
+        new = z.gather(1, place[..., None].expand(*place.shape, z.shape[-1]))
+        at = new if at is None else torch.where((value > best)[..., None], new, at)
+        best = torch.maximum(best, value)
+    assert at is not None
+    return at
+
+
+def _ascended(model: DiscreteVAE, boltzmann: Boltzmann, x: Tensor, z: Tensor) -> Tensor:
+    """Flip the bit that raises p(x, z) most, for each image, until none does or the steps end: `(R, batch, D)`."""
+    data = x.expand(model.replicas, *x.shape)
+
+    def log_joint(z: Tensor) -> Tensor:
+        return model.log_likelihood(data, model.decode(z)) - boltzmann.energy(z)
+
+    best = log_joint(z[:, None])[:, 0]
+    eye = torch.eye(z.shape[-1], dtype=z.dtype, device=z.device)[:, None]
+    for _ in range(ASCENT_STEPS):
+        flipped = torch.cat([log_joint((z[:, None] - units).abs()) for units in eye.split(32)], dim=1)
+        value, unit = flipped.max(1)
+        better = value > best
+        if not bool(better.any()):
+            break
+        z = torch.where(better[..., None], (z - eye[unit, 0]).abs(), z)
+        best = torch.where(better, value, best)
+    return z
 
 
 def log_joint_of_states(model: DiscreteVAE, boltzmann: Boltzmann, x: Tensor, states: Tensor) -> Tensor:

@@ -116,9 +116,12 @@ class Likelihood(NamedTuple, Generic[Number]):
         if missed > SMALL:
             found.append(f"the posterior misses states, so the NLL is too high by {missed:.2f} or more")
         if bias > SMALL and not bias < error:
-            found.append(f"importance samples are too few, so the NLL is too high by about {bias:.2f}")
+            found.append(f"importance samples are too few, so the NLL is too high by about {bias:.2f}; use more")
         elif heavy > MOST and bias > SMALL:
-            found.append(f"the importance weights of {heavy:.0%} of the images have a tail too heavy for their mean")
+            found.append(
+                f"the importance weights of {heavy:.0%} of the images are heavy-tailed, so the NLL may be too high; "
+                "more samples (evaluate --samples) show by how much"
+            )
         return "; ".join(found) or None
 
 

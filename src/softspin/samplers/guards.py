@@ -35,6 +35,10 @@ COUNTS = 64, 2048
 """Smallest and largest number of ascents."""
 FEWER, FEWEST = 10, 16
 """The chains of the further annealings: this many times fewer, and at least so many."""
+RULE_OF_THREE = 3.0
+"""Upper 95% limit of the expected number of events when none was seen."""
+LARGEST_UNSEEN = 0.95
+"""Largest probability that unseen states are taken to have; with more, bounds replace the interval."""
 BURN_IN = 20
 """Gibbs sweeps from a found state before reverse annealing."""
 SMALL = 44
@@ -140,7 +144,8 @@ def guard(
     far = SIGNIFICANT * hybrid.standard_error + margin
     refuted = (bound > found.upper + margin) | (hybrid.value - far > found.upper) | (hybrid.value + far < found.lower)
     missed = _other_base(boltzmann, path, chains, seed) > found.upper + margin
-    missed |= _rarely_reached(boltzmann, path, states.top, forward, reverse, seed) > found.upper + margin
+    rare = _rarely_reached(boltzmann, path, states.top, forward, reverse, seed)
+    missed |= rare - math.log(chains) > found.upper + margin
     flagged = refuted | missed
     # Where most of Z is known exactly, the sum is more precise than annealing, and corrects what is chance.
     better = hybrid.standard_error < found.standard_error
@@ -149,6 +154,8 @@ def guard(
     lower = torch.where(better, torch.minimum(lower, hybrid.value - reach), lower)
     lower = torch.where(lower.isneginf(), bound, lower)
     upper = torch.where(better, torch.maximum(upper, hybrid.value + reach), upper)
+    seen = chains + reverse.log_weights.shape[-1]
+    upper = torch.maximum(upper, found.value + _unseen(rare - found.value, seen))
     if not bool(flagged.any()):
         return found._replace(lower=lower, upper=upper, flagged=flagged)
     above = upper_bound(boltzmann)
@@ -191,11 +198,11 @@ def _other_base(boltzmann: Boltzmann, path: Path, chains: int, seed: int) -> Ten
 def _rarely_reached(
     boltzmann: Boltzmann, path: Path, top: Tensor, forward: Chains, reverse: Chains, seed: int
 ) -> Tensor:
-    """The largest log p(A) Z / q(A) C over neighborhoods A of found states; above log Z, forward chains miss A.
+    """The largest log p(A) Z / q(A) over neighborhoods A of found states that the chains have not seen; else -inf.
 
     Reverse annealing from A gives Z p(A) / q(A), where q(A) is the fraction of forward chains that end in A. If p(A) is
     more than C times q(A), C chains see A with a probability below p(A). Neighborhoods that give no more than the
-    ordinary reverse chains are fine.
+    ordinary reverse chains were seen by these.
     """
     chains = forward.log_weights.shape[-1]
     few = max(chains // FEWER, FEWEST)
@@ -207,4 +214,13 @@ def _rarely_reached(
     )
     largest = (softplus(path.base.to(torch.float64)).sum(-1, keepdim=True) - log_weights).amax(-1)
     usual = reverse.log_weights.amax(-1)
-    return torch.where(largest > usual + 1, largest - math.log(chains), -torch.inf)
+    return torch.where(largest > usual + 1, largest, -torch.inf)
+
+
+def _unseen(log_ratio: Tensor, seen: int) -> Tensor:
+    """Nats by which log Z may be too low because `seen` chains have not reached A, `(*replicas,)`.
+
+    With 95% confidence q(A) is at most 3 / seen (the rule of three), so p(A) is at most 3 / seen times p(A) / q(A).
+    """
+    p = torch.exp(log_ratio + math.log(RULE_OF_THREE / seen)).clamp(max=LARGEST_UNSEEN)
+    return -torch.log1p(-p)

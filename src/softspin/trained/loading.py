@@ -10,6 +10,7 @@ from torch import nn
 
 from softspin.config import Config
 from softspin.custom_nets import Encoder, restore_with_nets
+from softspin.data.catalog import notice_of_version
 from softspin.errors import ConfigError, RunError, ShapeError, SupportError
 from softspin.evaluation.stored import check_stored
 from softspin.provenance import find_device
@@ -65,6 +66,7 @@ def load(
             raise ConfigError(f"{path} is a shared model with the 'best' parameters, not 'last'; use which='best'")
         if metadata.result is not None and len(metadata.result) == net.replicas:
             metadata = dataclasses.replace(metadata, result=check_stored(net, metadata.result))
+        notice_of_version(metadata.data.name, metadata.data.fingerprint)
         return Model(net.to(find_device(device)), config, metadata.data.shape, path, metadata)
     if not (path / RUN).exists():
         raise RunError(f"no model in {path}; expected {RUN} of a run, or {files.TENSORS} of a shared model")
@@ -90,4 +92,5 @@ def load(
         fit = "its config" if encoder is None and decoder is None else "these networks"
         raise RunError(f"the checkpoint in {path} does not fit {fit}: {error}") from None
     metadata = describe_checkpoint(run, which, meta, rows)
+    notice_of_version(run.data.name, run.data.fingerprint)
     return Model(net.to(find_device(device)), config, run.data.shape, path, metadata)

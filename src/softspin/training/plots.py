@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import Any
 from torch import Tensor
 
 from softspin.evaluation import pictures
+from softspin.files import write_bytes
 from softspin.formatting import replica_name
 from softspin.training import journal
+from softspin.training.results import RUN
 from softspin.training.trainer import Trainer
 
 CURVES = ("step", "kind", "bound", "nll", "reconstruction", "kl", "log_z", "sampler")
@@ -62,20 +65,19 @@ class PlotCallback:
         trainer, model = self.trainer, self.trainer.engine.model
         folder, shape = trainer.folder, trainer.data.shape
         labels = [replica_name(replica) for replica in trainer.config.replicas]
-        drawings: list[Callable[[], Path]] = [
-            lambda: pictures.samples(model, z, shape, folder / "samples.png", replica=replica),
-            lambda: pictures.reconstructions(
-                model, trainer.data.test[:IMAGES], shape, folder / "reconstructions.png", replica=replica
-            ),
-            lambda: pictures.curves(
-                _curves(folder), folder / "curves.png", labels=labels, sampler=trainer.config.sampler
-            ),
-            lambda: pictures.couplings(model, folder / "couplings.png", replica=replica),
-        ]
+        images, sampler = trainer.data.test[:IMAGES], trainer.config.sampler
+        drawings: dict[str, Callable[[Path], Path]] = {
+            "samples.png": lambda path: pictures.samples(model, z, shape, path, replica=replica),
+            "reconstructions.png": lambda path: pictures.reconstructions(model, images, shape, path, replica=replica),
+            "curves.png": lambda path: pictures.curves(_curves(folder), path, labels=labels, sampler=sampler),
+            "couplings.png": lambda path: pictures.couplings(model, path, replica=replica),
+        }
         self.paths = []
-        for draw in drawings:
+        for name, draw in drawings.items():
+            if not (folder / RUN).exists():
+                break  # moved or deleted, which the trainer will report
             try:
-                self.paths.append(draw())
+                self.paths.append(_draw_into(folder / name, draw))
             except Exception as error:  # a failed picture must never end a run
                 self._complain(error)
         self._rested = time.monotonic()
@@ -87,6 +89,13 @@ class PlotCallback:
         if text not in self._warned:
             self._warned.add(text)
             self._warn(f"no picture: {text}")
+
+
+def _draw_into(path: Path, draw: Callable[[Path], Path]) -> Path:
+    """Draw a picture elsewhere and write it, so that a directory that was moved meanwhile is not made again."""
+    with tempfile.TemporaryDirectory() as elsewhere:
+        write_bytes(path, draw(Path(elsewhere) / path.name).read_bytes())
+    return path
 
 
 def _curves(folder: Path) -> list[dict[str, Any]]:

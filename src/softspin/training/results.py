@@ -16,13 +16,22 @@ from softspin import __version__, files
 from softspin.config import Config, differing_setting, missing_setting, version_of
 from softspin.data import Dataset
 from softspin.errors import ConfigError, RecordError, RunError, UnknownNameError
-from softspin.evaluation import MeanNLL, Progress, baseline_nll, evaluate, exact_nll, likely_states, log_z_for
+from softspin.evaluation import (
+    MeanNLL,
+    Progress,
+    baseline_nll,
+    evaluate,
+    exact_nll,
+    likely_states,
+    log_z_for,
+    probable_states,
+)
 from softspin.evaluation.partition import method_text
 from softspin.model import DiscreteVAE
 from softspin.provenance import provenance
 from softspin.records import FULL_STEPS, DataRecord, ResultRow, RunRecord
 from softspin.samplers import LogZ
-from softspin.seals import KEY, has_seal, is_intact, sealed
+from softspin.seals import KEY, is_intact, sealed
 
 RUN, RESULT = "run.json", "result.json"
 
@@ -43,6 +52,7 @@ def result_rows(model: DiscreteVAE, data: Dataset, config: Config, progress: Pro
     states = likely_states(model, (data.train, data.valid, data.test))
     path: dict[str, Any] = {"temperatures": config.test_temperatures, "chains": config.test_chains}
     log_z = log_z_for(model, **path, seed=seeds, states=states, progress=progress)
+    states = probable_states(model, data.test, states, config.test_samples)
     checks: dict[str, Any] = {"diagnose": True, "states": states, "progress": image_counter(progress, len(data.test))}
     found = evaluate(model, data.test, log_z=log_z, samples=config.test_samples, seed=seeds, **checks)
     numbers = [
@@ -243,8 +253,7 @@ def read_run(folder: Path) -> RunRecord:
         )
     try:
         run = RunRecord.from_json(values, complete=True)
-        if not has_seal([values]):
-            _check_settings(values, run)
+        _check_settings(values, run)
     except RecordError as error:
         raise RunError(f"{path} {error}; it is not what training wrote") from None
     try:
@@ -257,7 +266,9 @@ def read_run(folder: Path) -> RunRecord:
 
 
 def _check_settings(values: Mapping[str, Any], run: RunRecord) -> None:
-    """Raise RecordError for a setting that is missing in a `run.json` without a seal: its default may be wrong."""
+    """Raise RecordError for a setting that is missing in a `run.json`: its default may be wrong."""
+    if not run.data.shape:
+        raise RecordError("has an empty 'data.shape'")
     if "version" not in values and "made_by" not in values:  # version 1 has neither version, but "made_by"
         raise RecordError("has no 'version'")
     if "version" in values and "version" not in run.config:
