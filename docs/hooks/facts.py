@@ -13,7 +13,8 @@ from typing import Any
 
 from costs import cost_facts, cost_table
 from faults import fault_facts, fault_table
-from parts_tables import method_papers, methods_table, net_parameters, parts_table, structures_table
+from gradients import gradient_facts, gradient_table
+from parts_tables import estimators_table, method_papers, methods_table, net_parameters, parts_table, structures_table
 from sphinx.application import Sphinx
 from tables import command_tables, profile_table, settings_table
 
@@ -111,6 +112,9 @@ FACTS: dict[str, Callable[..., str]] = {
         source,
         structures_table,
         methods_table,
+        estimators_table,
+        gradient_table,
+        gradient_facts,
         method_papers,
         parts_table,
         net_parameters,

@@ -35,6 +35,7 @@ TREE: dict[str, list[str]] = {
         "boltzmann-machine",
         "scikit-learn",
         "choose-beta",
+        "choose-estimator",
         "diagnostics",
         "add-a-part",
         "share",

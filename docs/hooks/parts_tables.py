@@ -40,13 +40,28 @@ def structures_table() -> str:
 
 
 def methods_table() -> str:
-    """Every method: posterior, prior and bound."""
+    """Every method with soft bits: posterior, prior and bound."""
     lines = ["| method | smoothing of the posterior | prior in training | bound | paper |", "|---|---|---|---|---|"]
     for name in _methods():
         method = METHODS.get(name)
+        if not issubclass(method, tuple(FAMILIES)):
+            continue
         prior, bound = next(FAMILIES[base] for base in FAMILIES if issubclass(method, base))
         smoothing = f"[{method.smoothing.__name__}][softspin.smoothing.{method.smoothing.__name__}]"
         lines.append(f"| `{name}` | {smoothing} | {prior} | {bound} | [{_papers().index(method.citation) + 1}] |")
+    return "\n".join(lines)
+
+
+def estimators_table() -> str:
+    """Every other method: what it is, its bound, and its paper."""
+    lines = ["| method | gradient of the encoder | bound of K samples | paper |", "|---|---|---|---|"]
+    for name in _methods():
+        method = METHODS.get(name)
+        if issubclass(method, tuple(FAMILIES)):
+            continue
+        summary = (method.__doc__ or "").strip().splitlines()[0].replace("|", "\\|")
+        bound = "L_K, importance-weighted" if method.importance_weighted else "ELBO, averaged over K samples"
+        lines.append(f"| `{name}` | {summary} | {bound} | [{_papers().index(method.citation) + 1}] |")
     return "\n".join(lines)
 
 

@@ -7,6 +7,7 @@ data `(R, batch, features)`; everything that depends on a sample `(R, K, batch, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,7 @@ from softspin.errors import ShapeError, SupportError
 from softspin.likelihoods import Likelihood
 from softspin.methods import Method
 from softspin.nets import Net, NetSpec, as_net
+from softspin.nets.layers import fixed_statistics
 from softspin.parts import LIKELIHOODS, METHODS, NETS, PRIORS
 from softspin.priors import Prior
 
@@ -250,6 +252,14 @@ class DiscreteVAE(nn.Module):
         hidden, layer = split
         self._check_outputs(layer.weight.shape[-1])
         return self.likelihood.log_prob_of_layer(x, hidden, layer)
+
+    def fixed_statistics(self) -> AbstractContextManager[None]:
+        """Context in which batch norms do not update their running statistics; they still use those of the batch.
+
+        Returns:
+            The context.
+        """
+        return fixed_statistics(self)
 
     def decayed(self) -> Iterator[nn.Parameter]:
         """Parameters with weight decay, as chosen by each part of the model.

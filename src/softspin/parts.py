@@ -59,7 +59,7 @@ class Registry(Generic[P]):
     """Parts of one kind, by name.
 
     >>> PRIORS.names()
-    ['graph', 'rbm']
+    ['factorial', 'graph', 'rbm']
 
     Args:
         kind: Kind of the parts, such as "method".
@@ -200,6 +200,23 @@ METHODS: Registry[Any] = Registry(
         "dvae#-exp": "softspin.methods.relaxed:ExponentialRelaxed",
         "dvae#-un_exp": "softspin.methods.relaxed:UniformExponentialRelaxed",
         "dvae#-power": "softspin.methods.relaxed:PowerRelaxed",
+        "arm": "softspin.methods.antithetic:ARM",
+        "concrete": "softspin.methods.concrete:Concrete",
+        "disarm": "softspin.methods.antithetic:DisARM",
+        "gumbel-rao": "softspin.methods.gumbel_rao:GumbelRao",
+        "gumbolt": "softspin.methods.concrete:GumBolt",
+        "leg": "softspin.methods.local:LocalExpectation",
+        "loo": "softspin.methods.reinforce:LeaveOneOut",
+        "muprop": "softspin.methods.muprop:MuProp",
+        "nvil": "softspin.methods.reinforce:NVIL",
+        "ovis": "softspin.methods.multi_sample:OVIS",
+        "rebar": "softspin.methods.rebar:REBAR",
+        "reinforce": "softspin.methods.reinforce:Reinforce",
+        "reinmax": "softspin.methods.straight_through:ReinMax",
+        "relax": "softspin.methods.rebar:RELAX",
+        "st-gumbel": "softspin.methods.concrete:StraightThroughGumbel",
+        "straight-through": "softspin.methods.straight_through:StraightThrough",
+        "vimco": "softspin.methods.multi_sample:VIMCO",
     },
 )
 NETS: Registry[Any] = Registry(
@@ -227,7 +244,11 @@ LIKELIHOODS: Registry[Any] = Registry(
 PRIORS: Registry[Any] = Registry(
     "prior",
     "softspin.priors.base:Prior",
-    {"rbm": "softspin.priors.rbm:RBM", "graph": "softspin.priors.graph:GraphPrior"},
+    {
+        "factorial": "softspin.priors.factorial:FactorialPrior",
+        "graph": "softspin.priors.graph:GraphPrior",
+        "rbm": "softspin.priors.rbm:RBM",
+    },
 )
 SAMPLERS: Registry[Any] = Registry(
     "sampler",

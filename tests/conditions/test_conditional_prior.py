@@ -32,7 +32,7 @@ from softspin.methods import Terms
 from softspin.model import DiscreteVAE, build
 from softspin.nets import BatchNorm, Linear
 from softspin.numerics import all_states
-from softspin.objectives import discrete_kl
+from softspin.objectives import discrete_kl, group_kls
 from softspin.samplers.negative_phase import NegativePhase
 from softspin.smoothing import Power, SoftBits
 from softspin.training.engine import Engine
@@ -178,6 +178,13 @@ def test_rows_equal_one_boltzmann_machine_each(kind: str) -> None:
         (
             discrete_kl(rows, posterior, bits),
             [discrete_kl(one, SmoothedBernoulli(logits[:, :, i], smoothing), some(i)) for i, one in enumerate(alone)],
+        ),
+        (
+            torch.stack(group_kls(rows, logits.split(4, -1), z.split(4, -1))).sum(0),
+            [
+                torch.stack(group_kls(one, logits[:, :, i].split(4, -1), z[:, :, i].split(4, -1))).sum(0)
+                for i, one in enumerate(alone)
+            ],
         ),
         (
             OverlapRelaxation(rows).log_ratio(bits),
@@ -332,7 +339,7 @@ def step_and_gradients(made: Engine, monkeypatch: pytest.MonkeyPatch) -> dict[st
     terms = own(view, x, uniforms, exact, kl_weight)
     squares = [m.weight.square().sum() for m in model.modules() if isinstance(m, Linear)]
     squares += [m.scale.square().sum() for m in model.modules() if isinstance(m, BatchNorm)]
-    squares.append(model.prior_parameters.weight.square().sum())
+    squares += [one.square().sum() for one in model.prior_parameters.decayed()]
     loss = terms.loss.sum() + 0.1 * torch.stack(squares).sum() / 2
     names, parameters = zip(*model.named_parameters(), strict=True)
     gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
@@ -350,6 +357,14 @@ def test_a_step_follows_the_gradient_of_an_explicit_loss(name: str, monkeypatch:
     for parameter, (moved, gradient) in found.items():
         torch.testing.assert_close(moved, gradient, rtol=1e-3, atol=2e-5, msg=parameter)
     assert float(found["condition.weight"][1].abs().max()) > 0.01
+
+
+def test_a_factorial_prior_has_the_gradient_of_all_conditions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alone it knows its gradient, sigmoid(a); given c it is the mean of sigmoid(a + U c)."""
+    made = ready("dvae#-power", monkeypatch, prior="factorial")
+    found = step_and_gradients(made, monkeypatch)
+    for name in ("prior_parameters.bias", "condition.weight"):
+        torch.testing.assert_close(*found[name], rtol=1e-3, atol=2e-5)
 
 
 def test_a_wrong_gradient_of_u_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:

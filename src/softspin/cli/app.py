@@ -9,7 +9,7 @@ import warnings
 import typer
 
 from softspin import __version__
-from softspin.cli import cache, data, rbm
+from softspin.cli import cache, compare, data, rbm
 from softspin.cli.console import complain, paragraphs
 from softspin.cli.demo import demo
 from softspin.cli.encode import encode
@@ -51,6 +51,7 @@ for title, commands in {
         app.command(rich_help_panel=title, help=paragraphs(command))(command)
 app.command(hidden=True, help=paragraphs(slurm_task))(slurm_task)
 app.add_typer(rbm.app, name="rbm", rich_help_panel="Train")
+app.add_typer(compare.app, name="compare", rich_help_panel="Reproduce the paper")
 app.add_typer(data.app, name="data", rich_help_panel="Data")
 app.add_typer(cache.app, name="cache", rich_help_panel="Data")
 

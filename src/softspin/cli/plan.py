@@ -24,7 +24,7 @@ def show_plan(cells: list[CellPlan], estimator: Estimator, json: bool) -> None:
         return
     columns = ["cell", "beta", "published", "seeds to run", "time"]
     table = [
-        [one.cell.id, f"{one.config.beta:g}", _published(one), _missing(one), _time_text(one, time)]
+        [one.cell.id, _beta(one), _published(one), _missing(one), _time_text(one, time)]
         for one, time in zip(cells, times, strict=True)
     ]
     if len({one.cell.id for one in cells}) < len(cells):  # a sweep: cells that differ in other settings
@@ -69,6 +69,10 @@ def _to_json(one: CellPlan, time: Estimate | None, estimator: Estimator) -> dict
         "time": None if time is None else time.to_json(),
         "machine": estimator.machine,
     }
+
+
+def _beta(one: CellPlan) -> str:
+    return "-" if one.config.beta is None else f"{one.config.beta:g}"
 
 
 def _published(one: CellPlan) -> str:

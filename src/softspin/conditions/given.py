@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -67,6 +68,10 @@ class Given:
     def log_likelihood(self, x: Tensor, parameters: Tensor) -> Tensor:
         """log p(x | z, c)."""
         return self.model.log_likelihood(x, parameters)
+
+    def fixed_statistics(self) -> AbstractContextManager[None]:
+        """Context in which batch norms do not update their running statistics."""
+        return self.model.fixed_statistics()
 
     def reconstruction(self, x: Tensor, bits: Tensor) -> Tensor:
         """log p(x | z, c) of bits."""

@@ -96,7 +96,10 @@ class Settings:
         option="bernoulli",
     )
     prior: str | None = setting(
-        None, "Choose the kind of prior: rbm, or graph if a graph is given.", section="model", option="rbm"
+        None,
+        "Choose the kind of prior: rbm, graph (chosen if a graph is given), or factorial (independent bits).",
+        section="model",
+        option="rbm",
     )
     graph: Pairs | str | None = setting(
         None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 import torch
@@ -93,6 +94,15 @@ class LatentModel(Protocol):
             log p(x|z), `(R, K, batch)`.
         """
 
+    def fixed_statistics(self) -> AbstractContextManager[None]:
+        """Context in which batch norms do not update their running statistics; they still use those of the batch.
+
+        For passes at values that do not have the distribution of the latent bits, such as a control variate.
+
+        Returns:
+            The context.
+        """
+
 
 class Method(Part, nn.Module):
     """A training method. As a module it holds its own parameters (a width, a learned baseline), if it has any.
@@ -109,6 +119,8 @@ class Method(Part, nn.Module):
     """Whether it has an inverse temperature `beta`, one per replica."""
     default_beta: ClassVar[float] = 10.0
     """Used if no value is published for a data set and structure."""
+    importance_weighted: ClassVar[bool] = False
+    """Whether the bound of K samples is the importance-weighted L_K; otherwise it is the ELBO, averaged over them."""
     outputs_per_bit: ClassVar[int] = 1
     """Outputs of an encoder net for each bit; the first is the logit."""
 

@@ -35,6 +35,7 @@ class Relaxed(SmoothedMethod):
     """
 
     citation = DVAE_SHARP
+    importance_weighted = True
 
     @abstractmethod
     def relax(self, prior: Boltzmann) -> Relaxation:

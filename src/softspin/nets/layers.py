@@ -7,18 +7,20 @@ weight and adds the products, so terms that do not depend on the sample are comp
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from softspin.errors import ShapeError
 from softspin.kernels import hidden
 from softspin.kernels.matmul import product
 from softspin.kernels.support import has_kernels
 from softspin.numerics import align, replica_matmul
-from softspin.parallel import SINGLE
+from softspin.parallel import SINGLE, World
 
 
 def initial_weight(shape: Sequence[int], variance: float, generators: Sequence[torch.Generator]) -> nn.Parameter:
@@ -113,6 +115,8 @@ class BatchNorm(nn.Module):
     variance: Tensor
     world = SINGLE
     """Processes that share a batch; training sets it."""
+    tracks = True
+    """Whether training updates the running statistics."""
 
     def __init__(self, features: int, replicas: int, decay: float = 0.8, epsilon: float = 1e-2) -> None:
         super().__init__()
@@ -128,9 +132,7 @@ class BatchNorm(nn.Module):
             over = tuple(range(1, x.ndim - 1))
             variance, mean = torch.var_mean(x, over, correction=0)
             if self.world.size > 1:
-                variances, means = self.world.gather(torch.stack([variance, mean])).unbind(1)
-                mean = means.mean(0)
-                variance = variances.mean(0) + (means - mean).square().mean(0)
+                variance, mean = _joined(self.world, variance, mean)
             self.track(mean, variance)
         else:
             mean, variance = self.mean, self.variance
@@ -145,8 +147,74 @@ class BatchNorm(nn.Module):
             mean: Mean of each feature, `(R, features)`.
             variance: Variance of each feature, `(R, features)`.
         """
+        if self.tracks:
+            self.mean.lerp_(mean, 1 - self.decay)
+            self.variance.lerp_(variance, 1 - self.decay)
+
+
+@contextlib.contextmanager
+def fixed_statistics(module: nn.Module) -> Iterator[None]:
+    """Let no batch norm of a module update its running statistics; in training mode, they still use those of the batch.
+
+    Args:
+        module: A module with any batch norms, of this package or of torch.
+
+    Yields:
+        None.
+    """
+    own = [one for one in module.modules() if isinstance(one, BatchNorm)]
+    others = [(one, one.momentum) for one in module.modules() if isinstance(one, _BatchNorm)]
+    for norm in own:
+        norm.tracks = False
+    for other, _ in others:
+        other.momentum = 0.0
+    try:
+        yield
+    finally:
+        for norm in own:
+            norm.tracks = True
+        for other, momentum in others:
+            other.momentum = momentum
+
+
+class RunningMoments(nn.Module):
+    """Running mean and variance of a quantity with one value for each sample and data point, `(R,)` each.
+
+    Args:
+        replicas: Number of replicas R.
+        decay: Decay of the running moments per step.
+    """
+
+    mean: Tensor
+    variance: Tensor
+    world = SINGLE
+    """Processes that share a batch; training sets it."""
+
+    def __init__(self, replicas: int, decay: float = 0.8) -> None:
+        super().__init__()
+        self.decay = decay
+        self.register_buffer("mean", torch.zeros(replicas))
+        self.register_buffer("variance", torch.zeros(replicas))
+
+    @torch.no_grad()
+    def track(self, values: Tensor) -> None:
+        """Update the running moments by those of a batch.
+
+        Args:
+            values: Values, `(R, K, batch)`.
+        """
+        variance, mean = torch.var_mean(values, tuple(range(1, values.ndim)), correction=0)
+        if self.world.size > 1:
+            variance, mean = _joined(self.world, variance, mean)
         self.mean.lerp_(mean, 1 - self.decay)
         self.variance.lerp_(variance, 1 - self.decay)
+
+
+def _joined(world: World, variance: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
+    """Variance and mean over the data points of all processes, from those of each."""
+    variances, means = world.gather(torch.stack([variance, mean])).unbind(1)
+    mean = means.mean(0)
+    return variances.mean(0) + (means - mean).square().mean(0), mean
 
 
 def hidden_layer(linear: Linear, norm: BatchNorm, *parts: Tensor, bounded: bool = False) -> Tensor:

@@ -82,6 +82,45 @@ def discrete_kl(
     return energy + boltzmann.log_z_of(energy.ndim) - entropy
 
 
+def group_kls(boltzmann: Boltzmann, logits: Sequence[Tensor], bits: Sequence[Tensor]) -> list[Tensor]:
+    """Compute the KL of each group given the bits of the groups before it; their sum estimates KL(q(z|x) || p(z)).
+
+        KL_g = -H(q_g) - a_g.q_g - q_g.W_gg.q_g / 2 - sum_(h<g) z_h.W_hg.q_g,   plus log Z in the first group.
+
+    Each is exact given the earlier groups, so with one group it is the KL itself, without samples. With several, the
+    sum is unbiased in value. The gradient with respect to the earlier bits needs an estimator.
+
+    Args:
+        boltzmann: The Boltzmann machine p(z).
+        logits: Logits of each group, `(*replicas, ..., group size)`. Leading dimensions broadcast.
+        bits: Bits or soft bits of each group, `(*replicas, ..., group size)`. Those of the last group are not used.
+
+    Returns:
+        KL of each group in nats, `(*replicas, ...)`.
+
+    Example:
+        >>> from softspin.distributions import BipartiteBoltzmann
+        >>> boltzmann = BipartiteBoltzmann(torch.zeros(1, 2), torch.zeros(1, 1, 1))
+        >>> group_kls(boltzmann, [torch.zeros(1, 3, 2)], [torch.zeros(1, 3, 2)])  # uniform prior and posterior
+        [tensor([[0., 0., 0.]])]
+    """
+    coupling = boltzmann.coupling
+    found = []
+    start = 0
+    for group, own in enumerate(logits):
+        end = start + own.shape[-1]
+        q = torch.sigmoid(own)
+        field = boltzmann.bias_of(own.ndim)[..., start:end]
+        field = field + 0.5 * replica_matmul(q, coupling[..., start:end, start:end])
+        if group:
+            before = torch.cat(list(bits[:group]), dim=-1)
+            field = field + replica_matmul(before, coupling[..., :start, start:end])
+        found.append(-(field * q).sum(-1) - binary_entropy(own).sum(-1))
+        start = end
+    found[0] = found[0] + boltzmann.log_z_of(found[0].ndim)
+    return found
+
+
 def _aligned(logits: Sequence[Tensor], boltzmann: Boltzmann) -> list[Tensor]:
     """Expand the logits of all groups to the same leading dimensions."""
     sizes = [own.shape[-1] for own in logits]

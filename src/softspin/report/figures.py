@@ -81,7 +81,7 @@ def compose(arrays: Arrays) -> Figure:
 
 
 def _fig1(values: Mapping[str, NDArray[Any]]) -> Figure:
-    figure = _figure(9.6, 5.4)
+    figure = new_figure(9.6, 5.4)
     axes: Any = figure.subplots(2, 3, sharex=True, sharey="row")
     for column, (family, title) in enumerate(FAMILIES.items()):
         for number, beta in enumerate(values[f"{family}_beta"]):
@@ -101,7 +101,7 @@ def _fig1(values: Mapping[str, NDArray[Any]]) -> Figure:
 
 
 def _fig2a(values: Mapping[str, NDArray[Any]]) -> Figure:
-    figure = _figure(5.2, 3.8)
+    figure = new_figure(5.2, 3.8)
     axis: Any = figure.subplots()
     x, kl = values["iterations"], values["kl_value"]
     for number, line in enumerate(kl[1:]):
@@ -119,7 +119,7 @@ def _fig2a(values: Mapping[str, NDArray[Any]]) -> Figure:
 
 
 def _fig2b(values: Mapping[str, NDArray[Any]]) -> Figure:
-    figure = _figure(9.0, 3.8)
+    figure = new_figure(9.0, 3.8)
     methods = list(dict.fromkeys(values["method"].tolist()))
     axes: Any = figure.subplots(1, len(methods), sharey=True, squeeze=False)[0]
     for axis, method in zip(axes, methods, strict=True):
@@ -138,7 +138,7 @@ def _fig2b(values: Mapping[str, NDArray[Any]]) -> Figure:
 
 
 def _fig2c(values: Mapping[str, NDArray[Any]]) -> Figure:
-    figure = _figure(5.6, 3.8)
+    figure = new_figure(5.6, 3.8)
     axis: Any = figure.subplots()
     colors = iter(COLOURS)
     for row, (method, beta) in enumerate(zip(values["method"].tolist(), values["beta"], strict=True)):
@@ -156,7 +156,7 @@ def _fig2c(values: Mapping[str, NDArray[Any]]) -> Figure:
 
 
 def _appendix(values: Mapping[str, NDArray[Any]]) -> Figure:
-    figure = _figure(5.6, 4.0)
+    figure = new_figure(5.6, 4.0)
     axis: Any = figure.subplots()
     for family, color, style, mark in (("exp", BLUE, "-", "o"), ("power", ORANGE, "--", "s")):
         x, y = values[f"{family}_variance"], values[f"{family}_distance"]
@@ -189,7 +189,7 @@ def _source(meta: Mapping[str, Any]) -> str:
     return f"softspin {meta['commit']}, {meta.get('device', '?')}, {str(meta.get('date', '?'))[:10]}"
 
 
-def _figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float) -> Figure:
     """Create a figure without pyplot, so that the backend is unchanged."""
     try:
         from matplotlib.figure import Figure

@@ -64,7 +64,7 @@ def plan_capture(
 
 
 def plan_parts(setting: str, parts: Sequence[type[Part] | Part], device: torch.device) -> CapturePlan:
-    """Decide how updates are run, by what their parts support.
+    """Decide how updates are run, by what their parts support. What cannot be compiled may still be captured.
 
     Args:
         setting: The setting `compile`: auto, on or off.
@@ -74,11 +74,10 @@ def plan_parts(setting: str, parts: Sequence[type[Part] | Part], device: torch.d
     Returns:
         The plan.
     """
-    compilable = TRITON and all(part.compilable for part in parts)
-    on_gpu = device.type == "cuda"
+    on_gpu = TRITON and device.type == "cuda"
     return CapturePlan(
-        compiled=setting == "on" or (setting == "auto" and on_gpu and compilable),
-        captured=on_gpu and compilable and all(part.capturable for part in parts),
+        compiled=setting == "on" or (setting == "auto" and on_gpu and all(part.compilable for part in parts)),
+        captured=on_gpu and all(part.capturable for part in parts),
     )
 
 

@@ -12,7 +12,7 @@ from softspin.data import Dataset
 from softspin.errors import ConfigError, RunError
 from softspin.methods import Method
 from softspin.model import DiscreteVAE
-from softspin.nets.layers import BatchNorm
+from softspin.nets.layers import BatchNorm, RunningMoments
 from softspin.parallel import World
 from softspin.samplers import Sampler
 from softspin.samplers.base import State
@@ -162,9 +162,9 @@ def _independent_fields(sampler: Sampler) -> tuple[str, ...]:
 
 
 def _synchronize(model: DiscreteVAE, world: World) -> None:
-    """Let batch norms use the statistics of the whole batch."""
+    """Let batch norms and running moments use the statistics of the whole batch."""
     for name, module in model.named_modules():
-        if isinstance(module, BatchNorm):
+        if isinstance(module, BatchNorm | RunningMoments):
             module.world = world
         elif isinstance(module, _BatchNorm):
             raise ConfigError(

@@ -1,0 +1,91 @@
+"""The prior of independent bits, running moments, and fixed statistics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from training.runs import bars, engine, small
+
+from softspin.config import Config
+from softspin.errors import ConfigError
+from softspin.model import build, restore
+from softspin.nets.layers import BatchNorm, RunningMoments, fixed_statistics
+from softspin.samplers import negative_phase
+
+
+def test_log_z_and_its_gradient_are_exact() -> None:
+    """log Z is the sum of log(1 + e^a), and its gradient does not depend on the samples."""
+    model = build(small(prior="factorial", method="disarm", seeds=(0, 1)), bars().spec)
+    prior = model.prior_parameters
+    with torch.no_grad():
+        prior.bias.normal_(generator=torch.Generator().manual_seed(0))
+    boltzmann = model.prior()
+    torch.testing.assert_close(boltzmann.exact_log_z(), torch.log1p(prior.bias.exp()).sum(-1))
+    (expected,) = torch.autograd.grad(boltzmann.exact_log_z().sum(), prior.bias)
+    moments = negative_phase(prior.detached(torch.zeros(2)), torch.zeros(2, 5, 6))
+    ((parameter, gradient),) = prior.log_z_gradients(moments)
+    assert parameter is prior.bias
+    torch.testing.assert_close(gradient, expected)
+    assert prior.weight_moments(moments.pair).abs().sum() == 0
+    assert list(prior.decayed()) == []
+
+
+def test_it_trains_its_bias_alone_and_is_stored() -> None:
+    config = small(prior="factorial", method="disarm", bits_per_group=3, groups=1, steps=4)
+    made = engine(config)
+    for _ in range(4):
+        made.step()
+    assert made.model.prior_parameters.bias.abs().sum() > 0
+    assert made.model.prior_parameters.weight.abs().sum() == 0
+    assert not any(name.endswith("prior_parameters.weight") for name in made.state())
+    loaded = restore(config, made.model.state_dict(), bars().shape)
+    assert torch.equal(loaded.prior_parameters.bias, made.model.prior_parameters.bias)
+    assert torch.equal(loaded.prior_parameters.weight, torch.zeros(1, 1, 2))
+
+
+def test_a_graph_is_not_factorial() -> None:
+    with pytest.raises(ConfigError, match="prior = factorial and a graph exclude each other; use prior = graph"):
+        small(prior="factorial", graph=((0, 1), (2, 3), (4, 5)))
+    with pytest.raises(ConfigError, match="prior = factorial needs at least 2 bits; set bits_per_group"):
+        Config(prior="factorial", groups=1, bits_per_group=1)
+
+
+class TwoProcesses:
+    """The same values in another process, shifted by 1."""
+
+    size = 2
+
+    def gather(self, value: Tensor) -> Tensor:
+        return torch.stack([value, torch.stack([value[0], value[1] + 1])])
+
+
+def test_running_moments_are_those_of_all_processes() -> None:
+    values = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(0))
+    moments = RunningMoments(2, decay=0.5)
+    moments.world = TwoProcesses()  # type: ignore[assignment]
+    moments.track(values)
+    joined = torch.cat([values, values + 1], dim=2).flatten(1)
+    torch.testing.assert_close(moments.mean, 0.5 * joined.mean(1))
+    torch.testing.assert_close(moments.variance, 0.5 * joined.var(1, correction=0))
+
+
+def test_fixed_statistics_end_with_the_block() -> None:
+    norm, other = BatchNorm(3, 1), nn.BatchNorm1d(3)
+    module = nn.ModuleList([norm, other])
+    x = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+
+    def run() -> tuple[Tensor, Any]:
+        norm(x[None, None])
+        other(x)
+        return norm.mean.clone(), other.running_mean.clone() if other.running_mean is not None else None
+
+    before = norm.mean.clone(), torch.zeros(3)
+    with fixed_statistics(module):
+        inside = run()
+    assert all(torch.equal(a, b) for a, b in zip(before, inside, strict=True))
+    after = run()
+    assert not any(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+    assert other.momentum == 0.1
