@@ -472,7 +472,7 @@ def test_pictures_do_not_make_a_directory_that_was_moved_again(
 
         monkeypatch.setattr(pictures, "couplings", couplings)
     update = made.engine.update
-    draws.draw_best(lambda n: update.sampler.samples(update.sampler_state)[0, :n], 0)
+    draws.draw_best(lambda n, condition: update.sampler.samples(update.sampler_state)[0, :n], 0)
     assert not folder.exists()
     assert len(warned) == (when != "before")
 
