@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from softspin.errors import ConfigError
 from softspin.paper import published_beta
 
-VERSION = 4
+VERSION = 5
 
 Settings = dict[str, Any]
 T = TypeVar("T")
@@ -203,9 +203,18 @@ def _config_3_to_4(settings: Settings) -> Settings:
     return dict(settings)
 
 
+# Version 4 to 5: there is the setting `gradient`. ------------------------------------------------------------------
+
+
+def _config_4_to_5(settings: Settings) -> Settings:
+    """Earlier runs had the gradient `plain`, which is the default."""
+    return dict(settings)
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(_config_1_to_2, lambda name: name, _tensor_1_to_2),
     Migration(_config_2_to_3, _setting_2_to_3, _tensor_2_to_3),
     Migration(_config_3_to_4, lambda name: name, lambda name, settings: name, adds=frozenset({"patience"})),
+    Migration(_config_4_to_5, lambda name: name, lambda name, settings: name, adds=frozenset({"gradient"})),
 )
 """The first takes version 1 to 2, and so on."""

@@ -135,6 +135,13 @@ class Settings:
         in_grid="choose cells with --only",
         option="1",
     )
+    gradient: Literal["plain", "dreg"] = setting(
+        "plain",
+        "Choose the gradient of the encoder in dvae#: plain, or dreg, which has the same mean and less noise (doubly"
+        " reparameterized; with one importance sample, sticking the landing).",
+        section="objective",
+        method_only=True,
+    )
     warmup: Share = setting(
         0.3, "Increase the weight of the KL linearly from 0 to 1 over this share of the steps.", section="objective"
     )

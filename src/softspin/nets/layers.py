@@ -113,6 +113,8 @@ class BatchNorm(nn.Module):
     variance: Tensor
     world = SINGLE
     """Processes that share a batch; training sets it."""
+    constant_statistics = False
+    """Whether the statistics of a batch have no gradient, so that rows are independent of each other."""
 
     def __init__(self, features: int, replicas: int, decay: float = 0.8, epsilon: float = 1e-2) -> None:
         super().__init__()
@@ -132,6 +134,8 @@ class BatchNorm(nn.Module):
                 mean = means.mean(0)
                 variance = variances.mean(0) + (means - mean).square().mean(0)
             self.track(mean, variance)
+            if self.constant_statistics:
+                mean, variance = mean.detach(), variance.detach()
         else:
             mean, variance = self.mean, self.variance
         gain = self.scale * torch.rsqrt(variance + self.epsilon)
@@ -171,7 +175,9 @@ def hidden_layer(linear: Linear, norm: BatchNorm, *parts: Tensor, bounded: bool 
     bias = align(linear.bias.detach(), last.ndim)
     for part, rows in zip(others, weights, strict=True):
         bias = bias + replica_matmul(part, rows, product)
-    found = hidden.activations(last.flatten(1, -2), weight, bias.flatten(1, -2), norm.scale, norm.shift, norm.epsilon)
+    found = hidden.activations(
+        last.flatten(1, -2), weight, bias.flatten(1, -2), norm.scale, norm.shift, norm.epsilon, norm.constant_statistics
+    )
     norm.track(found.mean, found.variance)
     return found.values.view(*last.shape[:-1], -1)
 

@@ -29,6 +29,7 @@ from softspin.random import DrawDomain, KeyDomain, init_rng_state
 from softspin.samplers import NegativePhase, Sampler, negative_phase
 from softspin.samplers.primitives import split_replicas
 from softspin.training.adam import Adam
+from softspin.training.pathwise_nets import check_pathwise
 from softspin.training.record import Record
 from softspin.training.schedules import Schedules
 from softspin.training.shards import Shards
@@ -68,6 +69,8 @@ class Update:
         self.config, self.device, self.sampler = config, device, sampler
         check_replica_dimension(model)
         self.model = model.to(device).train()
+        if self.model.method.repeats_encoder:
+            check_pathwise(self.model, config.importance_samples)
         self.model.method.begin_training()
         self.train_images: Table = table_for(data.train, device)
         self.binarizes = data.binarization == "per-batch"
