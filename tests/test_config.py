@@ -43,6 +43,10 @@ OTHER: dict[str, Any] = {
     "importance_samples": 25,
     "warmup": 0.0,
     "weight_decay": 0.0,
+    "decoder_dropout": 0.1,
+    "decoder_decay": 1e-3,
+    "scale_decay": 1e-2,
+    "input_flips": 0.05,
     "steps": 77,
     "batch_size": 3,
     "learning_rate": 1e-3,
@@ -295,7 +299,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"version": VERSION + 1},
-        f"this config has version {VERSION + 1}; this softspin reads versions up to {VERSION}; install a newer softspin",
+        f"this config has version {VERSION + 1}; this softspin reads versions up to {VERSION}; install a newer "
+        "softspin",
     ),
     ({"version": 0}, "version = 0 of a config is not possible; it must be an integer from 1"),
     ({"compile": True}, "compile = True is not possible; it must be one of auto, on, off"),

@@ -25,6 +25,13 @@ from softspin.parts import LIKELIHOODS, METHODS, NETS, PRIORS
 from softspin.priors import Prior
 
 
+class Flips:
+    """Bits of the encoder's input that are flipped in a training step. No module, so that compiled code can set it."""
+
+    at: Tensor | None = None
+    """Booleans, `(R, batch, features)`; None outside a training step."""
+
+
 class DiscreteVAE(nn.Module):
     """R models of one shape, trained side by side.
 
@@ -66,6 +73,7 @@ class DiscreteVAE(nn.Module):
         self.prior_parameters = prior
         self.likelihood = likelihood
         self.register_buffer("mean", mean)
+        self.flips = Flips()
         self.replicas, self.units = prior.bias.shape
         if self.units % len(self.encoder):
             raise ShapeError(f"{self.units} units do not divide into {len(self.encoder)} groups of equal size")
@@ -109,7 +117,7 @@ class DiscreteVAE(nn.Module):
         Raises:
             ShapeError: A net has a wrong number of outputs.
         """
-        inputs = self.likelihood.encoder_input(x, self.mean)[:, None]
+        inputs = self._encoder_input(x)
         seen: list[Tensor] = []
         for group, net in enumerate(self.encoder):
             own = noise[..., group * self.bits_per_group : (group + 1) * self.bits_per_group]
@@ -121,6 +129,11 @@ class DiscreteVAE(nn.Module):
                     f"{self.method.outputs_per_bit} for each of {self.bits_per_group} bits"
                 )
             seen.append(draw(group, out, own))
+
+    def _encoder_input(self, x: Tensor) -> Tensor:
+        """Input of the encoder nets, `(R, 1, batch, inputs)`."""
+        seen = x if self.flips.at is None else torch.where(self.flips.at, 1 - x, x)
+        return self.likelihood.encoder_input(seen, self.mean)[:, None]
 
     def detached_outputs(self, x: Tensor, bits: Tensor, group: int, *, own_path: bool = False) -> Tensor:
         """Outputs of the encoder net of a group for given bits, with gradients to the bits alone.
@@ -134,7 +147,7 @@ class DiscreteVAE(nn.Module):
         Returns:
             Outputs, `(R, K, batch, bits x outputs_per_bit)`.
         """
-        inputs = self.likelihood.encoder_input(x, self.mean)[:, None]
+        inputs = self._encoder_input(x)
         return detached_call(self.encoder[group], inputs, bits, own_path=own_path)
 
     def sample_posterior(self, x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:

@@ -25,7 +25,9 @@ from softspin.training.capture import EAGER_UPDATES
 from softspin.training.engine import Engine
 
 groups = pytest.mark.parametrize("groups", [1, 2])
-DREG = [(name, {}) for name in METHODS] + [(name, {"gradient": "dreg"}) for name in METHODS if name.startswith("dvae#")]
+DREG: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in METHODS] + [
+    (name, {"gradient": "dreg"}) for name in METHODS if name.startswith("dvae#")
+]
 gradients = pytest.mark.parametrize(("method", "gradient"), DREG)
 
 
@@ -109,7 +111,18 @@ def test_captured_updates_of_other_nets_equal_eager_ones(
     check_captured_updates(monkeypatch, net=net, compile=compile)
 
 
-def check_captured_updates(monkeypatch: pytest.MonkeyPatch, **changes: str) -> None:
+@needs_gpu
+@pytest.mark.parametrize("gradient", ["plain", "dreg"])
+@pytest.mark.parametrize("compile", ["on", "off"])
+def test_captured_updates_with_regularization_equal_eager_ones(
+    gradient: str, compile: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_captured_updates(
+        monkeypatch, gradient=gradient, compile=compile, decoder_dropout=0.2, input_flips=0.1, decoder_decay=0.01
+    )
+
+
+def check_captured_updates(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
     """Twelve updates, captured and eager, without non-finite numbers, past two eigenvalue checks."""
     captured = on_gpu(**changes)
     for _ in range(12):

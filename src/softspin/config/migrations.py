@@ -203,11 +203,14 @@ def _config_3_to_4(settings: Settings) -> Settings:
     return dict(settings)
 
 
-# Version 4 to 5: there is the setting `gradient`. ------------------------------------------------------------------
+# Version 4 to 5: there are the settings `gradient` and those of regularization. -----------------------------------
+
+
+_ADDED_IN_5 = frozenset({"gradient", "decoder_dropout", "decoder_decay", "scale_decay", "input_flips"})
 
 
 def _config_4_to_5(settings: Settings) -> Settings:
-    """Earlier runs had the gradient `plain`, which is the default."""
+    """Earlier runs had the gradient `plain` and no regularization of its own, which are the defaults."""
     return dict(settings)
 
 
@@ -215,6 +218,6 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(_config_1_to_2, lambda name: name, _tensor_1_to_2),
     Migration(_config_2_to_3, _setting_2_to_3, _tensor_2_to_3),
     Migration(_config_3_to_4, lambda name: name, lambda name, settings: name, adds=frozenset({"patience"})),
-    Migration(_config_4_to_5, lambda name: name, lambda name, settings: name, adds=frozenset({"gradient"})),
+    Migration(_config_4_to_5, lambda name: name, lambda name, settings: name, adds=_ADDED_IN_5),
 )
 """The first takes version 1 to 2, and so on."""

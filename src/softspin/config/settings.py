@@ -24,6 +24,7 @@ from softspin.config.fields import (
     Seeds,
     Several,
     Share,
+    UpToHalf,
     setting,
 )
 from softspin.paper import LEARNING_RATE_SCHEDULE
@@ -149,6 +150,23 @@ class Settings:
         1e-4,
         "Add this factor times sum(w^2) / 2 over weights, batch-norm scales and couplings to the loss.",
         section="objective",
+    )
+
+    decoder_dropout: BelowOne = setting(
+        0.0,
+        "Drop each hidden activation of the decoder with this probability in training, and rescale the others.",
+        section="regularization",
+    )
+    decoder_decay: NotNegative | None = setting(
+        None, "Use this weight decay for the weights of the decoder's last layer.", section="regularization"
+    )
+    scale_decay: NotNegative | None = setting(
+        None, "Use this weight decay for the scales of batch norm.", section="regularization"
+    )
+    input_flips: UpToHalf = setting(
+        0.0,
+        "Flip each bit of the encoder's input with this probability in training, the same for all importance samples.",
+        section="regularization",
     )
 
     steps: Count = setting(

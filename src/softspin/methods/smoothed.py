@@ -134,7 +134,7 @@ class SmoothedMethod(Method):
             return drawn[-1].soft_bits.zeta
 
         model.encode_groups(x, uniforms, draw)
-        return Inference(*(list(parts) for parts in zip(*drawn, strict=True)))  # type: ignore[arg-type]
+        return Inference(*(list(parts) for parts in zip(*drawn, strict=True)))
 
     def draw_group(self, model: LatentModel, group: int, out: Tensor, noise: Tensor) -> GroupDraw:
         """Draw the soft bits of one group.

@@ -65,6 +65,10 @@ class DrawDomain:
     """Training: uniforms that binarize gray images."""
     SHUFFLE: Final = 103
     """Training: the order of the images. The counter is the epoch."""
+    DROPOUT: Final = 104
+    """Training: uniforms for the dropout of the decoder."""
+    FLIPS: Final = 105
+    """Training: uniforms that flip bits of the encoder's input."""
     FIGURE_IMAGES: Final = 111
     """Fig. 2: the choice of training images."""
     FIGURE_BINARIZATION: Final = 112

@@ -31,6 +31,7 @@ from softspin.samplers.primitives import split_replicas
 from softspin.training.adam import Adam
 from softspin.training.pathwise_nets import check_pathwise
 from softspin.training.record import Record
+from softspin.training.regularization import Regularization, RegularizationNoise, weight_decays
 from softspin.training.schedules import Schedules
 from softspin.training.shards import Shards
 from softspin.training.stream import BatchStream, table_for
@@ -41,7 +42,7 @@ class Stages(NamedTuple):
 
     moments: Callable[[Tensor], NegativePhase]
     next_batch: Callable[[], tuple[Tensor, Tensor]]
-    bound: Callable[[Tensor, Tensor | None, Tensor, Tensor], tuple[Tensor, Tensor]]
+    bound: Callable[..., tuple[Tensor, Tensor]]
     descend: Callable[[list[Tensor], NegativePhase, Tensor, Tensor, Tensor], None]
 
 
@@ -75,13 +76,9 @@ class Update:
         self.train_images: Table = table_for(data.train, device)
         self.binarizes = data.binarization == "per-batch"
         self.schedules = Schedules(config, device)
-        decayed = {id(parameter) for parameter in self.model.decayed()}
+        self.regularization = Regularization(config, self.model, device)
         self.adam = Adam(
-            [
-                (parameter, config.weight_decay if id(parameter) in decayed else 0.0)
-                for parameter in self.model.parameters()
-                if parameter.requires_grad
-            ],
+            weight_decays(config, self.model),
             self.model.replicas,
             beta1=config.adam_beta1,
             beta2=config.adam_beta2,
@@ -142,12 +139,13 @@ class Update:
         """
         # Before the sampler, with the GPU to itself: beside it, drawing the noise takes three times as long.
         binarization_noise, posterior_noise = self.batch_noise(len(self.model.mean))
+        regularization = self.regularization.noise(self.rng_state, self.batch_size, len(self.model.mean), self.shards)
         with side_stream():
             quality = self.sample()
             moments = stages.moments(self.sampler.samples(self.sampler_state))
         rows, kl_weight = stages.next_batch()
         with tf32(self.config.tf32):
-            loss, terms = stages.bound(rows, binarization_noise, posterior_noise, kl_weight)
+            loss, terms = stages.bound(rows, binarization_noise, posterior_noise, kl_weight, regularization)
             loss.backward()
         join()
         with torch.no_grad():
@@ -178,7 +176,12 @@ class Update:
         return self.train_images[self.order[:, index]], self.schedules.warmup(self.step_counter)
 
     def bound(
-        self, rows: Tensor, binarization_noise: Tensor | None, uniforms: Tensor, kl_weight: Tensor
+        self,
+        rows: Tensor,
+        binarization_noise: Tensor | None,
+        uniforms: Tensor,
+        kl_weight: Tensor,
+        regularization: RegularizationNoise | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Loss and terms of the bound.
 
@@ -187,13 +190,15 @@ class Update:
             binarization_noise: Uniforms of the same shape, which binarize gray levels; None for binary images.
             uniforms: Uniforms for the posterior samples.
             kl_weight: Weight of the KL.
+            regularization: Uniforms for dropout and flipped inputs.
 
         Returns:
             The loss, a scalar, and bound, reconstruction and KL `(R, 3)`.
         """
         x = (rows if binarization_noise is None else binarization_noise < rows).to(torch.float32)
         prior = self.model.prior(self.log_z, validate=False)
-        terms = self.model.method.objective(self.model, x, uniforms, prior, kl_weight)
+        with self.regularization.applied(regularization):
+            terms = self.model.method.objective(self.model, x, uniforms, prior, kl_weight)
         self._check_terms(terms)
         return terms.loss.sum(), torch.stack(terms[1:], dim=-1).detach()
 
