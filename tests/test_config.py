@@ -55,6 +55,7 @@ OTHER: dict[str, Any] = {
     "adam_beta2": 0.99,
     "adam_epsilon": 1e-8,
     "adam_corrected": True,
+    "ema_decay": 0.9,
     "sampler": "pcd",
     "chains": 10,
     "sweeps": 1,

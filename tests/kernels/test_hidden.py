@@ -215,7 +215,8 @@ def test_constant_statistics_and_a_weight_without_gradient() -> None:
         x, *others, grad = (value.to(dtype) for value in vars(case).values())
         x.requires_grad_()
         if fused:
-            out = hidden.activations(x, others[0], *others[1:], EPSILON, True).values  # type: ignore[arg-type]
+            weight, bias, scale, shift = others
+            out = hidden.activations(x, weight, bias, scale, shift, EPSILON, constant_statistics=True).values
             out = hidden.linear(out, others[0].mT) @ others[0]
         else:
             weight, bias, scale, shift = others

@@ -60,6 +60,15 @@ def test_factors_are_zero_with_the_given_probability() -> None:
     assert not torch.equal(factors(made), now)
 
 
+def test_random_numbers_are_those_of_no_other_draw() -> None:
+    update = engine(small(decoder_dropout=0.25, input_flips=0.1, importance_samples=2)).update
+    drawn = update.regularization.noise(update.rng_state, 4, PIXELS, update.shards)
+    _, posterior = update.batch_noise(PIXELS)
+    starts = [part.flatten()[:8] for part in (*drawn, posterior) if part is not None]
+    assert len(starts) == 3
+    assert not any(bool((a == b).any()) for a, b in itertools.combinations(starts, 2))
+
+
 def test_the_mean_over_all_masks_is_the_decoder_without_dropout() -> None:
     """With one hidden layer the outputs are linear in the factors; all 2^6 masks, weighted by their probability."""
     model = small_model()
@@ -72,8 +81,9 @@ def test_the_mean_over_all_masks_is_the_decoder_without_dropout() -> None:
         dropout.factors = [(mask / 0.75).expand(2, 1, 3, 6)]
         mean += 0.75 ** mask.sum() * 0.25 ** (6 - mask.sum()) * model.decode(bits)
     torch.testing.assert_close(mean, expected)
-    hidden = torch.tanh(model.decoder.norms[0](model.decoder.linears[0](bits)))
-    out = model.decoder.linears[1](hidden * dropout.factors[0]) + model.likelihood.get_buffer("base_logit")
+    net: Any = model.decoder
+    hidden = torch.tanh(net.norms[0](net.linears[0](bits)))
+    out = net.linears[1](hidden * dropout.factors[0]) + model.likelihood.get_buffer("base_logit")
     torch.testing.assert_close(model.decode(bits), out)
 
 

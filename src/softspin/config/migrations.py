@@ -203,14 +203,14 @@ def _config_3_to_4(settings: Settings) -> Settings:
     return dict(settings)
 
 
-# Version 4 to 5: there are the settings `gradient` and those of regularization. -----------------------------------
+# Version 4 to 5: there are `gradient`, `ema_decay` and the settings of regularization. ----------------------------
 
 
-_ADDED_IN_5 = frozenset({"gradient", "decoder_dropout", "decoder_decay", "scale_decay", "input_flips"})
+_ADDED_IN_5 = frozenset({"gradient", "decoder_dropout", "decoder_decay", "scale_decay", "input_flips", "ema_decay"})
 
 
 def _config_4_to_5(settings: Settings) -> Settings:
-    """Earlier runs had the gradient `plain` and no regularization of its own, which are the defaults."""
+    """Earlier runs had the gradient `plain`, no averages and no further regularization, which are the defaults."""
     return dict(settings)
 
 

@@ -195,6 +195,13 @@ class Settings:
         section="optimizer",
     )
 
+    ema_decay: BelowOne = setting(
+        0.0,
+        "Average all parameters with this decay per step, such as 0.9999; each validation also evaluates the average,"
+        " and the better of both is kept. 0 is off.",
+        section="optimizer",
+    )
+
     sampler: str = setting(
         "pa",
         "Choose the sampler of the prior for the negative phase: pcd (persistent contrastive divergence), pa "

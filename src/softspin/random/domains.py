@@ -39,6 +39,8 @@ class KeyDomain:
     """Reverse annealing from found states, as a check."""
     TRAINING: Final = 101
     """One key for all draws of a training step, which a :class:`DrawDomain` separates."""
+    AVERAGING: Final = 102
+    """Batches that give averaged parameters their statistics of batch norm."""
     EVALUATION: Final = 111
     FIGURES: Final = 111
     """Measurements of Fig. 2 during training. By mistake this is the number of EVALUATION: with equal seeds both have

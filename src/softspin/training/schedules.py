@@ -26,6 +26,7 @@ class Schedules:
         # A tensor, as are the rates: compiled code then does not depend on the number of steps.
         self.rise = torch.tensor(config.warmup * config.steps, dtype=torch.float32, device=device)
         self.rises = config.warmup > 0
+        self.decay = torch.tensor(config.ema_decay, dtype=torch.float32, device=device)
 
     def learning_rate(self, step: Tensor) -> Tensor:
         """Learning rate at a step.
@@ -38,6 +39,17 @@ class Schedules:
         """
         piece = (step >= self.ends).sum().reshape(1)
         return self.rates.gather(0, piece).squeeze(0)
+
+    def ema_decay(self, step: Tensor) -> Tensor:
+        """Decay of the average of the parameters at a step: smaller in the first steps.
+
+        Args:
+            step: Number of the step, counted from 0, a scalar int64 tensor.
+
+        Returns:
+            A scalar in [0, 1), float32.
+        """
+        return torch.minimum(self.decay, ((1 + step) / (10 + step)).to(torch.float32))
 
     def warmup(self, step: Tensor) -> Tensor:
         """Weight of the KL at a step.

@@ -85,6 +85,7 @@ class Update:
             epsilon=config.adam_epsilon,
             corrected=config.adam_corrected,
         )
+        self.average = self.adam.value.clone() if config.ema_decay else None
         replicas = self.model.replicas
         seeds = [replica.seed for replica in config.replicas]
         self.batch_size = min(config.batch_size, len(self.train_images))
@@ -231,6 +232,8 @@ class Update:
         gradient = torch.cat([g.reshape(len(terms), -1) for g in gradients], dim=1)
         gradient, terms, quality = self.shards.world.mean(gradient, terms, quality)
         norm = self.adam.step(gradient, self.schedules.learning_rate(self.step_counter), self.step_counter + 1)
+        if self.average is not None:
+            self.average.lerp_(self.adam.value, 1 - self.schedules.ema_decay(self.step_counter))
         self.record.add(torch.cat([terms, quality[:, None], norm], dim=-1), self.step_counter)
         self.rng_state[:, 1] += 1
         self.step_counter += 1
@@ -283,6 +286,8 @@ class Update:
             "step_counter": self.step_counter,
             "log_z": self.log_z,
         }
+        if self.average is not None:
+            own["average"] = self.average
         method = {f"method.{name}": value for name, value in self.model.method.training_state().items()}
         sampler = {f"sampler.{name}": value for name, value in self.sampler_state._asdict().items()}
         model = {f"model.{name}": value for name, value in self.model.state_dict().items()}
