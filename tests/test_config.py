@@ -56,6 +56,8 @@ OTHER: dict[str, Any] = {
     "adam_epsilon": 1e-8,
     "adam_corrected": True,
     "ema_decay": 0.9,
+    "cosine_tail": 0.4,
+    "prior_epsilon": 1e-5,
     "sampler": "pcd",
     "chains": 10,
     "sweeps": 1,

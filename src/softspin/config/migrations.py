@@ -203,14 +203,19 @@ def _config_3_to_4(settings: Settings) -> Settings:
     return dict(settings)
 
 
-# Version 4 to 5: there are `gradient`, `ema_decay` and the settings of regularization. ----------------------------
+# Version 4 to 5: there are more settings of gradient, regularization, averages and schedules. --------------------
 
 
-_ADDED_IN_5 = frozenset({"gradient", "decoder_dropout", "decoder_decay", "scale_decay", "input_flips", "ema_decay"})
+_ADDED_IN_5 = frozenset(
+    {
+        "gradient", "decoder_dropout", "decoder_decay", "scale_decay", "input_flips", "ema_decay", "cosine_tail",
+        "prior_epsilon",
+    }
+)  # fmt: skip
 
 
 def _config_4_to_5(settings: Settings) -> Settings:
-    """Earlier runs had the gradient `plain`, no averages and no further regularization, which are the defaults."""
+    """Their defaults are what earlier runs did."""
     return dict(settings)
 
 

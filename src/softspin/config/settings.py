@@ -184,10 +184,18 @@ class Settings:
         "the steps, factor).",
         section="optimizer",
     )
+    cosine_tail: Share = setting(
+        0.0,
+        "Multiply the learning rate of the schedule by a half cosine from 1 to 0 over this last share of the steps.",
+        section="optimizer",
+    )
     adam_beta1: BelowOne = setting(0.9, "Set Adam's decay rate of the first moment.", section="optimizer")
     adam_beta2: BelowOne = setting(0.999, "Set Adam's decay rate of the second moment.", section="optimizer")
     adam_epsilon: Positive = setting(
         1e-3, "Add this constant to the square root of Adam's second moment.", section="optimizer"
+    )
+    prior_epsilon: Positive | None = setting(
+        None, "Use this constant in place of adam_epsilon for the parameters of the prior.", section="optimizer"
     )
     adam_corrected: bool = setting(
         False,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -9,7 +11,7 @@ from softspin.config import Config
 
 
 class Schedules:
-    """Piecewise constant learning rate, and the weight of the KL, which rises linearly from 0 to 1.
+    """Piecewise constant learning rate with a cosine tail, decay of averages, and the weight of the KL, which rises linearly from 0 to 1.
 
     Args:
         config: Settings of the run.
@@ -23,6 +25,12 @@ class Schedules:
         self.rates = torch.tensor(
             [config.learning_rate * factor for factor in factors], dtype=torch.float32, device=device
         )
+        # Start and length of the tail, in steps.
+        self.tail = torch.tensor(
+            [(1 - config.cosine_tail) * config.steps, config.cosine_tail * config.steps],
+            dtype=torch.float64, device=device,
+        )  # fmt: skip
+        self.falls = config.cosine_tail > 0
         # A tensor, as are the rates: compiled code then does not depend on the number of steps.
         self.rise = torch.tensor(config.warmup * config.steps, dtype=torch.float32, device=device)
         self.rises = config.warmup > 0
@@ -38,7 +46,12 @@ class Schedules:
             A scalar, float32.
         """
         piece = (step >= self.ends).sum().reshape(1)
-        return self.rates.gather(0, piece).squeeze(0)
+        rate = self.rates.gather(0, piece).squeeze(0)
+        if not self.falls:
+            return rate
+        start, length = self.tail
+        done = ((step - start) / length).clamp(0, 1)
+        return rate * (0.5 + 0.5 * torch.cos(math.pi * done)).to(rate.dtype)
 
     def ema_decay(self, step: Tensor) -> Tensor:
         """Decay of the average of the parameters at a step: smaller in the first steps.

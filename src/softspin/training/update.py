@@ -80,6 +80,9 @@ class Update:
         self.adam = Adam(
             weight_decays(config, self.model),
             self.model.replicas,
+            epsilons=dict.fromkeys(self.model.prior_parameters.parameters(), config.prior_epsilon)
+            if config.prior_epsilon is not None
+            else None,
             beta1=config.adam_beta1,
             beta2=config.adam_beta2,
             epsilon=config.adam_epsilon,
