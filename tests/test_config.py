@@ -58,6 +58,7 @@ OTHER: dict[str, Any] = {
     "ema_decay": 0.9,
     "cosine_tail": 0.4,
     "prior_epsilon": 1e-5,
+    "centred": True,
     "sampler": "pcd",
     "chains": 10,
     "sweeps": 1,

@@ -63,7 +63,7 @@ def test_the_prior_has_its_own_epsilon() -> None:
 
 
 def test_limits() -> None:
-    with pytest.raises(ConfigError, match="cosine_tail = 1.5 is not possible; it must be a number from 0 to 1"):
+    with pytest.raises(ConfigError, match=r"cosine_tail = 1\.5 is not possible; it must be a number from 0 to 1"):
         Config(cosine_tail=1.5)
     with pytest.raises(ConfigError, match="prior_epsilon = 0 is not possible; it must be a finite number above 0"):
         Config(prior_epsilon=0)

@@ -209,7 +209,7 @@ def _config_3_to_4(settings: Settings) -> Settings:
 _ADDED_IN_5 = frozenset(
     {
         "gradient", "decoder_dropout", "decoder_decay", "scale_decay", "input_flips", "ema_decay", "cosine_tail",
-        "prior_epsilon",
+        "prior_epsilon", "centred",
     }
 )  # fmt: skip
 

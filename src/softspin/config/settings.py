@@ -197,6 +197,11 @@ class Settings:
     prior_epsilon: Positive | None = setting(
         None, "Use this constant in place of adam_epsilon for the parameters of the prior.", section="optimizer"
     )
+    centred: bool = setting(
+        False,
+        "Use centred gradients of the prior, which do not depend on which value of a latent bit is called 1.",
+        section="optimizer",
+    )
     adam_corrected: bool = setting(
         False,
         "Add adam_epsilon after the bias correction of the second moment, as PyTorch does, instead of before it.",

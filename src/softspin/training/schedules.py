@@ -11,7 +11,7 @@ from softspin.config import Config
 
 
 class Schedules:
-    """Piecewise constant learning rate with a cosine tail, decay of averages, and the weight of the KL, which rises linearly from 0 to 1.
+    """Learning rate (piecewise constant, with a cosine tail), decay of averages, and the weight of the KL, from 0 to 1.
 
     Args:
         config: Settings of the run.

@@ -29,6 +29,7 @@ from softspin.random import DrawDomain, KeyDomain, init_rng_state
 from softspin.samplers import NegativePhase, Sampler, negative_phase
 from softspin.samplers.primitives import split_replicas
 from softspin.training.adam import Adam
+from softspin.training.centring import Centring
 from softspin.training.pathwise_nets import check_pathwise
 from softspin.training.record import Record
 from softspin.training.regularization import Regularization, RegularizationNoise, weight_decays
@@ -88,6 +89,7 @@ class Update:
             epsilon=config.adam_epsilon,
             corrected=config.adam_corrected,
         )
+        self.centring = Centring(self.model, self.adam) if config.centred else None
         self.average = self.adam.value.clone() if config.ema_decay else None
         replicas = self.model.replicas
         seeds = [replica.seed for replica in config.replicas]
@@ -233,7 +235,9 @@ class Update:
             index = next(i for i, own in enumerate(self.adam.parameters) if own is parameter)
             gradients[index] = gradients[index] + kl_weight * moment
         gradient = torch.cat([g.reshape(len(terms), -1) for g in gradients], dim=1)
-        gradient, terms, quality = self.shards.world.mean(gradient, terms, quality)
+        gradient, terms, quality, mean = self.shards.world.mean(gradient, terms, quality, moments.mean)
+        if self.centring is not None:
+            gradient = self.centring.apply(gradient, mean, kl_weight)
         norm = self.adam.step(gradient, self.schedules.learning_rate(self.step_counter), self.step_counter + 1)
         if self.average is not None:
             self.average.lerp_(self.adam.value, 1 - self.schedules.ema_decay(self.step_counter))
@@ -289,6 +293,8 @@ class Update:
             "step_counter": self.step_counter,
             "log_z": self.log_z,
         }
+        if self.centring is not None:
+            own["prior_offset"] = self.centring.offset
         if self.average is not None:
             own["average"] = self.average
         method = {f"method.{name}": value for name, value in self.model.method.training_state().items()}
