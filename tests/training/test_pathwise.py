@@ -12,6 +12,9 @@ import torch
 from evaluation.models import PIXELS, data_spec, small_model, smoothed_method, some_images
 from gpu import with_torch_warnings
 from torch import Tensor, nn
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._inductor.fx_passes.joint_graph import joint_graph_passes
 from training.runs import bars, engine, small
 from training.test_objective import RELAXED
 
@@ -269,7 +272,14 @@ def test_dropout_in_the_decoder_is_an_error_for_several_samples() -> None:
 
 
 @with_torch_warnings
-@pytest.mark.parametrize(("name", "samples"), [("dvae#-power", 1), ("dvae#-power", 3), ("dvae#-gauss_int", 3)])
+@pytest.mark.parametrize(
+    ("name", "samples"),
+    [
+        pytest.param("dvae#-power", 1, marks=pytest.mark.slow),
+        ("dvae#-power", 3),
+        pytest.param("dvae#-gauss_int", 3, marks=pytest.mark.slow),
+    ],
+)
 def test_the_compiler_traces_one_graph(name: str, samples: int) -> None:
     config = small(method=name, groups=3, bits_per_group=2, gradient="dreg", seeds=(0, 1), beta=None)
     model = build(config, bars().spec).train()
@@ -290,3 +300,30 @@ def test_only_relaxed_priors_have_the_setting() -> None:
         Config(method="dvae++-exp", gradient="dreg")
     with pytest.raises(ConfigError, match="gradient = 'reinforce' is not possible; it must be"):
         Config(gradient="reinforce")  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+@with_torch_warnings
+@pytest.mark.filterwarnings("ignore:Your compiler for AOTAutograd:UserWarning")
+def test_the_compiler_joins_the_forward_passes() -> None:
+    """Of nets that run up to three times: the compiled forward pass has as many products as that of `plain`."""
+    products: list[int] = []
+
+    def count(graph: torch.fx.GraphModule, _: Any) -> Any:
+        products.append(sum("bmm" in str(node.target) for node in graph.graph.nodes))
+        return graph
+
+    def partition(graph: Any, inputs: Any, **options: Any) -> Any:
+        return min_cut_rematerialization_partition(joint_graph_passes(graph), inputs, **options)
+
+    backend = aot_autograd(fw_compiler=count, bw_compiler=count, partition_fn=partition)
+    x = bars().train[:4].float().expand(2, 4, 9)
+    for gradient in ("plain", "dreg"):
+        model = build(small(layers=2, gradient=gradient, seeds=(0, 1)), bars().spec).train()
+        uniforms = torch.rand(2, 2, 3, 4, 6, generator=torch.Generator().manual_seed(0))
+        torch.compiler.reset()
+        own = model.method.objective
+        model.method.objective = torch.compile(own, backend=backend, fullgraph=True)  # type: ignore[method-assign]
+        loss_gradients(model, x, uniforms, 0.4)
+    plain, _, dreg, _ = products
+    assert plain == dreg > 5

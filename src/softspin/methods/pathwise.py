@@ -38,6 +38,7 @@ from torch.autograd.function import once_differentiable
 
 from softspin.methods.base import LatentModel
 from softspin.methods.smoothed import SmoothedMethod
+from softspin.numerics import constant
 
 
 class Path(NamedTuple):
@@ -78,11 +79,11 @@ def draw_paths(method: SmoothedMethod, model: LatentModel, x: Tensor, uniforms: 
                 fixed = model.detached_outputs(x, torch.cat(zetas[way], dim=-1), group, own_path=way > 0)
                 bits = method.draw_group(model, group, _JoinGradients.apply(out, fixed), noise).soft_bits
             else:  # no soft bits before it: both gradients add up at its logits
-                fixed, bits = out.detach(), first
+                fixed, bits = constant(out), first
             zetas[way].append(bits.zeta)
             odds[way].append(bits.log_odds)
             outputs[way].append(fixed)
-        return zetas[0][-1].detach()
+        return constant(zetas[0][-1])
 
     model.encode_groups(x, uniforms, draw)
     return [Path(torch.cat(zetas[way], -1), torch.cat(odds[way], -1), outputs[way]) for way in ways]

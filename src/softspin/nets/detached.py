@@ -10,6 +10,7 @@ from torch.func import functional_call
 
 from softspin.nets.base import Net
 from softspin.nets.layers import BatchNorm
+from softspin.numerics import constant
 
 
 class Features(nn.Module):
@@ -41,7 +42,7 @@ def detached_call(net: nn.Module, *parts: Tensor, own_path: bool = False) -> Ten
     Returns:
         Outputs, `(R, ..., outputs)`.
     """
-    fixed = {name: value.detach() for name, value in net.named_parameters()}
+    fixed = {name: constant(value) for name, value in net.named_parameters()}
     copies = {name: value.clone() for name, value in net.named_buffers()}
     with _constant_statistics(net) if own_path else contextlib.nullcontext():
         out: Tensor = functional_call(net, (fixed, copies), parts)

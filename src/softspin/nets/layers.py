@@ -17,7 +17,7 @@ from softspin.errors import ShapeError
 from softspin.kernels import hidden
 from softspin.kernels.matmul import product
 from softspin.kernels.support import has_kernels
-from softspin.numerics import align, replica_matmul
+from softspin.numerics import align, constant, replica_matmul
 from softspin.parallel import SINGLE
 
 
@@ -135,7 +135,7 @@ class BatchNorm(nn.Module):
                 variance = variances.mean(0) + (means - mean).square().mean(0)
             self.track(mean, variance)
             if self.constant_statistics:
-                mean, variance = mean.detach(), variance.detach()
+                mean, variance = constant(mean), constant(variance)
         else:
             mean, variance = self.mean, self.variance
         gain = self.scale * torch.rsqrt(variance + self.epsilon)
