@@ -1,6 +1,6 @@
 """Step times of many configurations, from which `softspin.timing` estimates the time of a run.
 
-    python benchmarks/step_times.py [--device cuda] [--only WORDS] [--limit N] [--parallel 15] [--patience SECONDS]
+    python benchmarks/step_times.py [--device cuda] [--only WORDS ...] [--limit N] [--parallel 15] [--patience SECONDS]
     python benchmarks/step_times.py --fit
 
 Every case runs in its own process. The processes of a wave compile and warm up at the same time; when all of them are
@@ -305,7 +305,11 @@ def run(options: argparse.Namespace) -> None:
     ]
     rows = [row for row in rows if row not in old]
     done = {row["case"] for row in rows if row["kind"] == options.device}
-    cases = [case for case in CASES[options.device] if all(word in case.split() for word in options.only.split())]
+    cases = [
+        case
+        for case in CASES[options.device]
+        if any(all(word in case.split() for word in only.split()) for only in options.only or [""])
+    ]
     cases = [case for case in cases if options.again or case not in done][: options.limit]
     for first in range(0, len(cases), options.parallel):
         started, wave = time.perf_counter(), cases[first : first + options.parallel]
@@ -336,7 +340,7 @@ def fit(path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--only", default="", help="words of a case, such as 'k25 pa' or 'evaluation'")
+    parser.add_argument("--only", action="append", help="words of cases, such as 'k25 pa' or 'evaluation'; repeatable")
     parser.add_argument("--limit", type=int)
     parser.add_argument("--parallel", type=int, default=15)
     parser.add_argument("--patience", type=float, default=600.0)

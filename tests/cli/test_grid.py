@@ -15,11 +15,13 @@ from cli.command import Call
 from experiments.tables import BROKEN, EXP, POWER, SETTINGS, timeless, write_table
 
 from softspin import provenance
-from softspin.cli import console
+from softspin.cli import console, grid_display
 from softspin.data import Dataset
-from softspin.experiments.launchers import this_process
+from softspin.experiments.cells import read_cells
+from softspin.experiments.launchers import Progress, this_process
 from softspin.experiments.rows import read_rows
 from softspin.experiments.runs import RunSpec, train_run
+from softspin.experiments.scheduler import Counts, RunProgress, RunStarted
 from softspin.records import ResultRow
 from softspin.training.process import locked
 
@@ -285,3 +287,25 @@ def test_runs_finished_by_another_process_meanwhile_are_reused(call: Call, monke
     (one, *_), (other, *_) = rows()[2:], read_rows(Path("other.jsonl"))
     assert timeless(one) == timeless(other)
     assert one.training_seconds == other.training_seconds, "it was not trained twice"
+
+
+def test_lines_of_one_run_do_not_hide_those_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a terminal, each of two runs prints a line of its own validations, however close they are in time."""
+    now = [0.0]
+    monkeypatch.setattr(grid_display.time, "monotonic", lambda: now[0])
+    cells = read_cells(write_table(tmp_path / "two.toml", POWER, EXP))
+    specs = [RunSpec(cell, cell.config(steps=100), tmp_path / str(number)) for number, cell in enumerate(cells)]
+    counts = Counts(wanted=2, missing=2, failed=0)
+    shown = grid_display.GridDisplay(tmp_path / "rows.jsonl", specs, json=False, for_report=False)
+    for number, spec in enumerate(specs):
+        shown(RunStarted(counts, spec, number + 1, 2, 0, trained_before=False))
+    capsys.readouterr()
+    for step in (10, 20):
+        now[0] += 100.0
+        for spec in specs:
+            now[0] += 0.01
+            shown(RunProgress(counts, Progress(spec, step, nll=50.0 - step)))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(" of ")[0] for line in lines] == ["[1] step 10", "[2] step 10", "[1] step 20", "[2] step 20"]

@@ -42,7 +42,7 @@ driver.set_active(Absent())
 run, JITFunction.run = JITFunction.run, compile_only
 
 from softspin.kernels import gpu, gpu_adam, gpu_bernoulli, gpu_draw, gpu_halves, gpu_log_det, gpu_matmul
-from softspin.kernels import gpu_mean_field, gpu_noise, gpu_norm, init_rng_state
+from softspin.kernels import gpu_mean_field, gpu_noise, gpu_norm, gpu_positions, init_rng_state
 from softspin.kernels.halves import halves
 
 for n, replicas in json.loads(sys.argv[2]):
@@ -62,8 +62,9 @@ h, v, s = halves(x), halves(w), halves(torch.zeros(2, 100, 208))
 gpu_bernoulli.launch_forward(h, v, torch.zeros(2, 784), g, False)
 gpu_halves.launch_layer(h, v, g, False)
 gpu_halves.launch_gradients(halves(g), v, s, torch.zeros(2, 100), False)
-gpu_norm.launch_sums(x, x, torch.zeros(4, 2, 200))
-gpu_norm.launch_gradient(x, x, torch.zeros(4, 2, 200), torch.zeros(3, 2, 200))
+row = torch.zeros(2, 200)
+gpu_norm.launch_sums(x, x, row, row, row, row)
+gpu_norm.launch_gradient(x, x, row, row, row, row, torch.zeros(3, 2, 200))
 gpu_noise.launch(init_rng_state(0, 2), torch.zeros(2, 1000), 1)
 p = torch.zeros(2, 1000)
 gpu_adam.launch(p, p, p, p, p[0], p[0, :2], p[:, :1], 0.9, 0.999, 1e-3)
@@ -73,6 +74,8 @@ for family in range(3):
     zeta, odds, nears, ratio = gpu_draw.launch(u[:, 0, :1], u[:, 0], u[:, 1], beta, 0.05, family)
     gpu_draw.launch_backward(u[:, 0, :1], nears, beta, zeta, odds, ratio, 0.05, family)
 gpu_log_det.launch(torch.zeros(2, 100, 100))
+where = torch.zeros(3, dtype=torch.int64)
+gpu_positions.launch(where, where, where, 7)
 """
 
 
@@ -102,7 +105,8 @@ def test_kernels_compile_and_fit(
     assert {(module, name) for module, name, *_ in needs} >= {
         ("gpu_matmul", "product"), ("gpu_matmul", "two_products"), ("gpu_mean_field", "settle"),
         ("gpu_bernoulli", "forward"), ("gpu_halves", "layer"), ("gpu_halves", "gradients"),
-        ("gpu_noise", "fill"), ("gpu_norm", "sums"), ("gpu_norm", "gradient"), ("gpu_adam", "update"),
+        ("gpu_noise", "fill"), ("gpu_positions", "fill"),
+        ("gpu_norm", "sums"), ("gpu_norm", "totals"), ("gpu_norm", "gradient"), ("gpu_adam", "update"),
         ("gpu_draw", "draw"), ("gpu_draw", "draw_backward"),
         ("gpu_log_det", "invert"), ("gpu_shared", "quantize_weights"), ("gpu_narrow", "sweep"),
     }  # fmt: skip

@@ -124,6 +124,22 @@ def test_a_replica_does_not_depend_on_the_others() -> None:
             assert torch.equal(one[0], all_of_them[index])
 
 
+def test_parameters_are_rows_of_one_table() -> None:
+    """As in training: the replicas of a parameter are far apart in memory."""
+    case = Case.random(3, 80, 16, 24, 1)
+    strided = copy.copy(case)
+    for name in ("bias", "scale", "shift"):
+        table = torch.full((3, 100), 1e6, device=DEVICE)
+        view = table[:, 7:31].view(getattr(case, name).shape)
+        setattr(strided, name, view.copy_(getattr(case, name)))
+        assert not view.is_contiguous()
+    wanted = [value.requires_grad_() for value in list(vars(strided).values())[:-1]]
+    found = fused_layer(*wanted)
+    del wanted[2]
+    got = [*(value.detach() for value in found), *torch.autograd.grad(found[0], wanted, strided.grad)]
+    assert all(torch.equal(x, y) for x, y in zip(got, case.outcome(fused=True), strict=True))
+
+
 def test_tf32_is_used_where_torch_may_use_it() -> None:
     case = Case.random(1, 40, 50, 30, 1)
     products = torch.backends.cuda.matmul

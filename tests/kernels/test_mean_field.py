@@ -136,6 +136,35 @@ def test_tf32_is_used_where_torch_may_use_it() -> None:
     assert errors[1] < 5e-5
 
 
+def test_parameters_are_rows_of_one_table() -> None:
+    """As in training: the replicas of a parameter are far apart in memory."""
+    (bias, weight), odds = boltzmann(2, 6, 10), log_odds(2, 5, 16)
+    table = torch.full((2, 100), torch.nan, device=DEVICE)
+    table[:, 3:19], table[:, 20:80] = bias, weight.flatten(1)
+    apart = mean_field.mean_field(odds, table[:, 3:19], table[:, 20:80].view(2, 6, 10), 3)
+    assert all(torch.equal(x, y) for x, y in zip(apart, mean_field.mean_field(odds, bias, weight, 3), strict=True))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.filterwarnings("ignore")  # warnings of the compiler about its imports
+def test_beside_other_work(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bound and its gradients are the same, and so is the other work, which uses memory that is free meanwhile."""
+    monkeypatch.setattr(torch.distributions.Distribution, "_validate_args", True)
+    rows = 5 if INTERPRETED else 2500
+    inputs = [x.requires_grad_() for x in (log_odds(2, rows, 16), *boltzmann(2, 6, 10))]
+
+    def both(odds: Tensor, bias: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        copied = odds * 1.0  # only the kernel needs it, and its memory is free for what follows
+        return mean_field.mean_field_bound_beside(copied, bias, weight, 3, lambda: (odds * 2).cos().exp().sum(-1))
+
+    backend = "aot_eager" if INTERPRETED else "inductor"
+    bound, other = (torch.compile(both, backend=backend, fullgraph=True) if compiled else both)(*inputs)
+    got = with_gradients(bound, inputs)
+    for x, y in zip(got, by_kernel(*(x.detach() for x in inputs), 3), strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(other, (inputs[0] * 2).cos().exp().sum(-1))
+
+
 @pytest.mark.filterwarnings("ignore")  # warnings of the compiler about its imports
 def test_a_compiled_bound_has_the_same_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     # The compiler disables the validation of all distributions permanently.

@@ -56,7 +56,6 @@ class GridDisplay:
         """Whether several runs train at a time, so that results name theirs."""
         console = Console(highlight=False)
         self.live = Live(console=console, refresh_per_second=4) if console.is_terminal and not json else None
-        self.said = time.monotonic()
 
     def __enter__(self) -> GridDisplay:
         if self.live is not None:
@@ -103,9 +102,9 @@ class GridDisplay:
         pause = MIN_SECONDS_PER_LINE if is_validation else SECONDS_PER_LINE
         if self.live is not None:
             self.live.update(self._table(event))
-        elif not self.json and ((is_last and is_validation) or time.monotonic() - self.said > pause):
+        elif not self.json and ((is_last and is_validation) or time.monotonic() - run.said > pause):
             say(f"[{run.number}] {run.text()}{self._left()}")
-            self.said = time.monotonic()
+            run.said = time.monotonic()
 
     @_show.register
     def _(self, event: RunBusy) -> None:
@@ -185,6 +184,8 @@ class _ActiveRun:
 
     def __init__(self, number: int, progress: Progress) -> None:
         self.number, self.progress, self.rate = number, progress, Rate()
+        self.said = time.monotonic()
+        """When its last line was printed. Each run has its own pauses, so that a fast one does not hide the others."""
 
     def see(self, progress: Progress) -> None:
         self.progress = progress

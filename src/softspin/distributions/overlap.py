@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from numbers import Integral
 from typing import Literal
 
@@ -12,7 +13,7 @@ from softspin.distributions.boltzmann import Boltzmann
 from softspin.distributions.checks import check_is_boltzmann
 from softspin.distributions.relaxation import Relaxation
 from softspin.errors import SupportError
-from softspin.kernels.mean_field import is_fused, mean_field_bound
+from softspin.kernels.mean_field import is_fused, mean_field_bound, mean_field_bound_beside
 from softspin.numerics import binary_entropy, positive_part
 from softspin.smoothing import SoftBits
 
@@ -84,13 +85,24 @@ class OverlapRelaxation(Relaxation):
                 "soft bits with infinite log odds (a spike smoothing, or zeta rounded to 0 or 1); the overlapping "
                 "relaxation needs smoothings that overlap"
             )
-        odds, weight = bits.log_odds, self.boltzmann.couplings
-        if not (self.boltzmann.has_kernels and is_fused(odds, weight)):
+        if not self._is_fused(bits):
             return self.bound(bits, self.mean_field(bits))
-        n, m = weight.shape[-2:]
-        bias, weight = self.boltzmann.bias.reshape(-1, n + m), weight.reshape(-1, n, m)
-        value = mean_field_bound(odds.reshape(len(bias), -1, n + m), bias, weight, self.steps)
-        return value.reshape(odds.shape[:-1])
+        return mean_field_bound(*self._flat(bits), self.steps).reshape(bits.zeta.shape[:-1])
+
+    def log_unnormalized_beside(self, bits: SoftBits, meanwhile: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
+        if self.boltzmann.validates or not self._is_fused(bits):
+            return super().log_unnormalized_beside(bits, meanwhile)
+        value, other = mean_field_bound_beside(*self._flat(bits), self.steps, meanwhile)
+        return value.reshape(bits.zeta.shape[:-1]), other
+
+    def _is_fused(self, bits: SoftBits) -> bool:
+        return self.boltzmann.has_kernels and is_fused(bits.log_odds, self.boltzmann.couplings)
+
+    def _flat(self, bits: SoftBits) -> tuple[Tensor, Tensor, Tensor]:
+        """Log odds `(R, rows, n + m)`, biases `(R, n + m)` and couplings `(R, n, m)`."""
+        n, m = self.boltzmann.couplings.shape[-2:]
+        bias, weight = self.boltzmann.bias.reshape(-1, n + m), self.boltzmann.couplings.reshape(-1, n, m)
+        return bits.log_odds.reshape(len(bias), -1, n + m), bias, weight
 
     def bound(self, bits: SoftBits, logits: Tensor) -> Tensor:
         """Compute H(m) - E(m) + b.m + c - base for m = sigmoid(logits).

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Literal
 
 from torch import Tensor
@@ -47,9 +48,27 @@ class Relaxation(ABC):
         Returns:
             Log densities relative to the base, `(*replicas, ...)`.
         """
+        return self._normalized(self.log_unnormalized(self._checked(bits)))
+
+    def log_ratio_beside(self, bits: SoftBits, meanwhile: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
+        """Compute `log_ratio(bits)` and `meanwhile()`, on a GPU at the same time if the relaxation can.
+
+        Args:
+            bits: Soft bits, `(*replicas, ..., D)`.
+            meanwhile: Other work that does not depend on the log ratio.
+
+        Returns:
+            Log densities relative to the base, `(*replicas, ...)`, and the result of the other work.
+        """
+        value, other = self.log_unnormalized_beside(self._checked(bits), meanwhile)
+        return self._normalized(value), other
+
+    def _checked(self, bits: SoftBits) -> SoftBits:
         bits = self.as_soft_bits(bits)
         check_shape("soft bits", bits.zeta, self.boltzmann)
-        value = self.log_unnormalized(bits)
+        return bits
+
+    def _normalized(self, value: Tensor) -> Tensor:
         return value - align(self.boltzmann.log_z, value.ndim, event_dims=0)
 
     def as_soft_bits(self, bits: SoftBits) -> SoftBits:
@@ -84,3 +103,16 @@ class Relaxation(ABC):
         Returns:
             Unnormalized log densities relative to the base, `(*replicas, ...)`.
         """
+
+    def log_unnormalized_beside(self, bits: SoftBits, meanwhile: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
+        """Compute `log_unnormalized(bits)` and `meanwhile()`; here one after the other.
+
+        Args:
+            bits: Soft bits, `(*replicas, ..., D)`.
+            meanwhile: Other work.
+
+        Returns:
+            Unnormalized log densities, and the result of the other work.
+        """
+        other = meanwhile()
+        return self.log_unnormalized(bits), other

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from softspin.errors import ShapeError, SupportError
+from softspin.kernels.support import TRITON
 from softspin.random import KeyDomain, init_rng_state
 from softspin.random.splitmix import GAMMA, mix_, signed
 
@@ -42,14 +43,18 @@ def uniforms(keys: Tensor, images: Tensor, samples: Tensor, units: int, words: T
     """Float32 uniforms strictly inside (0, 1), `(R, K, batch, units)`, for keys `(R,)`, and indices `(batch,)`, `(K,)`.
 
     SplitMix64 at position image * 2**40 + sample * 2**16 + unit / 2; a word serves two units, with 23 bits each.
-    Integer arithmetic on the device of the keys; nothing is read on the host. Compiled code needs `words` from outside:
-    torch.compile would compute the product in :func:`word_offsets` in 32 bits.
+    Integer arithmetic on the device of the keys, on a GPU by a kernel; nothing is read on the host. Compiled code needs
+    `words` from outside: torch.compile would compute the product in :func:`word_offsets` in 32 bits.
 
     >>> keys, images = replica_keys(0, 1), torch.arange(5)
     >>> all_of_them = uniforms(keys, images, torch.arange(3), 7)
     >>> torch.equal(uniforms(keys, images[2:], torch.arange(1, 3), 7), all_of_them[:, 1:, 2:])
     True
     """
+    if TRITON and keys.device.type == "cuda" and not torch.compiler.is_compiling():
+        from softspin.kernels import gpu_positions
+
+        return gpu_positions.launch(keys, images, samples, units)
     position = (images << 40) + (samples << 16)[:, None]
     rows = keys[:, None, None] + position * _GAMMA
     word = rows[..., None] + (word_offsets(units, keys.device) if words is None else words)

@@ -12,6 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from softspin.kernels import halves
+from softspin.kernels.gpu_shared import by_replica
 
 LOW, UNIT = tl.constexpr(halves.LOW), tl.constexpr(halves.UNIT)
 # A program computes a tile of ROWS x COLUMNS, in steps of DEPTH along the sum. Measured on an H200 with 5 replicas of
@@ -61,14 +62,15 @@ def product(
 
 
 # One compiled kernel for all lengths: UNIT replaces Triton's specialization on divisibility.
-@triton.jit(do_not_specialize=["rows", "depth", "columns", "period"])
+@triton.jit(do_not_specialize=["rows", "depth", "columns", "period", "bias_lead"])
 def layer(
-    x, x_low, weight, weight_low, bias, out, sums, deviations, rows, depth, columns, period, TF32: tl.constexpr
+    x, x_low, weight, weight_low, bias, out, sums, deviations, rows, depth, columns, period, bias_lead,
+    TF32: tl.constexpr,
 ):  # fmt: skip
     """Compute out = x @ weight + bias, and sums and squared deviations (row tiles, R, columns) of its columns.
 
     x (R, rows, depth), weight (R, depth, columns), bias (R, period, columns), out (R, rows, columns). depth and columns
-    count UNIT elements.
+    count UNIT elements, and `bias_lead` is the stride between the replicas of the bias.
     """
     depth, columns = depth * UNIT, columns * UNIT
     replica, tile = tl.program_id(1).to(tl.int64), tl.program_id(0)
@@ -82,7 +84,7 @@ def layer(
         rows, columns, depth, depth, columns, False, False, TF32, LAYER_ROWS,
     )  # fmt: skip
     inside = (row < rows)[:, None] & (column < columns)[None, :]
-    bias += replica * period * columns
+    bias += replica * bias_lead
     total += tl.load(bias + (row % period)[:, None] * columns + column[None, :], mask=inside, other=0.0)
     out += replica * rows * columns
     tl.store(out + row[:, None] * columns + column[None, :], total, mask=inside)
@@ -94,16 +96,16 @@ def layer(
     tl.store(deviations + place, tl.sum(deviation * deviation, axis=0), mask=column < columns)
 
 
-@triton.jit(do_not_specialize=["first", "rows", "depth", "joint", "columns"])
+@triton.jit(do_not_specialize=["first", "rows", "depth", "joint", "columns", "factor_step"])
 def gradients(
     first, grad, grad_low, weight, weight_low, x, x_low, factor, grad_x, parts,
-    rows, depth, joint, columns, TF32: tl.constexpr,
+    rows, depth, joint, columns, factor_step, TF32: tl.constexpr,
 ):  # fmt: skip
     """Compute grad_x = factor * grad @ weight.mT by the `first` programs, and x.mT @ grad by the others.
 
-    grad (R, rows, columns), weight (R, depth, columns), x (R, rows, joint), factor (R, rows). The second product is a
-    sum over rows, of which a part covers PART: parts (count, R, joint, columns). depth, joint and columns count UNIT
-    elements.
+    grad (R, rows, columns), weight (R, depth, columns), x (R, rows, joint), factor (R, rows), or (R, 1) if
+    `factor_step` is 0 instead of 1. The second product is a sum over rows, of which a part covers PART: parts (count,
+    R, joint, columns). depth, joint and columns count UNIT elements.
     """
     depth, joint, columns = depth * UNIT, joint * UNIT, columns * UNIT
     replica, tile = tl.program_id(1).to(tl.int64), tl.program_id(0)
@@ -119,7 +121,8 @@ def gradients(
             grad, grad_low, weight, weight_low, row, column, 0, columns, rows, depth, columns, columns, columns,
             False, True, TF32,
         )  # fmt: skip
-        total *= tl.load(factor + replica * rows + row, mask=row < rows, other=0.0)[:, None]
+        factor += replica * tl.where(factor_step == 0, 1, rows)
+        total *= tl.load(factor + row * factor_step, mask=row < rows, other=0.0)[:, None]
         inside = (row < rows)[:, None] & (column < depth)[None, :]
         grad_x += replica * rows * depth
         tl.store(grad_x + row[:, None] * depth + column[None, :], total, mask=inside)
@@ -160,11 +163,12 @@ def launch_layer(x: list[Tensor], weight: list[Tensor], bias: Tensor, tf32: bool
     """Compute x @ weight + bias `(R, rows, columns)`, and sums and squared deviations `(blocks, R, columns)`."""
     (replicas, rows, depth), columns = x[0].shape, weight[0].shape[-1]
     blocks = row_blocks(rows)
+    bias, bias_lead = by_replica(bias)
     out = bias.new_empty(replicas, rows, columns)
     sums, deviations = (bias.new_empty(blocks, replicas, columns) for _ in range(2))
     layer[(blocks * column_tiles(columns), replicas)](
-        *(one.contiguous() for one in (*x, *weight, bias)), out, sums, deviations,
-        rows, depth // halves.UNIT, columns // halves.UNIT, bias.shape[1],
+        *(one.contiguous() for one in (*x, *weight)), bias, out, sums, deviations,
+        rows, depth // halves.UNIT, columns // halves.UNIT, bias.shape[1], bias_lead,
         TF32=tf32, num_warps=WARPS, num_stages=STAGES,
     )  # fmt: skip
     return out, sums, deviations
@@ -182,7 +186,7 @@ def launch_gradients(
     parts = factor.new_empty(count, replicas, joint, columns)
     gradients[(first + second, replicas)](
         first, *(one.contiguous() for one in (*grad, *weight, *x, factor)), grad_x, parts,
-        rows, *(length // halves.UNIT for length in (depth, joint, columns)),
+        rows, *(length // halves.UNIT for length in (depth, joint, columns)), int(factor.shape[1] > 1),
         TF32=tf32, num_warps=WARPS, num_stages=STAGES,
     )  # fmt: skip
     return grad_x, parts

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from softspin.kernels.gpu_shared import zeros
+from softspin.kernels.gpu_shared import by_replica, zeros
 
 WIDEST = 128  # units of a tile
 SCALE = tl.constexpr(16.0)  # of W in float16: the error is at most 2^-29 or 2^-22 W, for abs(W) < 4095
@@ -172,20 +172,22 @@ def add_units(
     return total
 
 
-@triton.jit(do_not_specialize=["rows"])
+@triton.jit(do_not_specialize=["rows", "bias_lead", "weight_lead"])
 def settle(
-    odds, bias, weight, bound, means, slopes, rows, STEPS: tl.constexpr, N: tl.constexpr, M: tl.constexpr,
+    odds, bias, weight, bound, means, slopes, rows, bias_lead, weight_lead,
+    STEPS: tl.constexpr, N: tl.constexpr, M: tl.constexpr,
     LEFT: tl.constexpr, LEFT_AT: tl.constexpr, RIGHT: tl.constexpr, RIGHT_AT: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, TF32: tl.constexpr,
 ):  # fmt: skip
     """Run STEPS iterations, right side first, from means of 1/2; odds, means and slopes (R, rows, N + M).
 
-    LEFT and RIGHT are the sizes of tiles, LEFT_AT and RIGHT_AT their first units.
+    LEFT and RIGHT are the sizes of tiles, LEFT_AT and RIGHT_AT their first units. `lead` is a stride of
+    replicas.
     """
     replica = tl.program_id(1).to(tl.int64)
     first = tl.program_id(0) * ROWS
-    bias += replica * (N + M)
-    weight += replica * (N * M)
+    bias += replica * bias_lead
+    weight += replica * weight_lead
     odds += replica * rows * (N + M)
     means += replica * rows * (N + M)
     slopes += replica * rows * (N + M)
@@ -251,13 +253,14 @@ def launch(odds: Tensor, bias: Tensor, weight: Tensor, steps: int, tf32: bool) -
     """
     replicas, rows, _ = odds.shape
     n, m = weight.shape[1:]
+    (bias, bias_lead), (weight, weight_lead) = by_replica(bias), by_replica(weight)
     if odds.data_ptr() % 16:  # the loads of pairs need it
         odds = odds.clone()
     bound, means, slopes = odds.new_empty(replicas, rows), torch.empty_like(odds), torch.empty_like(odds)
     (left, left_at), (right, right_at) = tiles(n), tiles(m)
     block = 64 if tf32 or rows <= 256 else 128
     settle[(triton.cdiv(rows, block), replicas)](
-        odds, bias, weight, bound, means, slopes, rows, STEPS=steps, N=n, M=m,
+        odds, bias, weight, bound, means, slopes, rows, bias_lead, weight_lead, STEPS=steps, N=n, M=m,
         LEFT=left, LEFT_AT=left_at, RIGHT=right, RIGHT_AT=right_at,
         ROWS=block, COLUMNS=64, TF32=tf32, num_warps=block // 16, num_stages=1,
     )  # fmt: skip

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
+from torch import Tensor
 
 TO_Y = tl.constexpr(-1.4426950408889634)
 PART = tl.constexpr(1 / (127 * 256))
@@ -95,3 +96,9 @@ def is_on(word, y):
 @triton.jit
 def zeros(ROWS: tl.constexpr, COLUMNS: tl.constexpr, dtype: tl.constexpr):
     return tl.zeros((ROWS, COLUMNS), dtype)
+
+
+def by_replica(x: Tensor) -> tuple[Tensor, int]:
+    """Return a tensor whose replicas are contiguous, and the stride between them. Parameters are such views."""
+    x = x if x[0].is_contiguous() else x.contiguous()
+    return x, x.stride(0)

@@ -56,8 +56,8 @@ def layer(x: list[Tensor], weight: list[Tensor], bias: Tensor) -> tuple[Tensor, 
 def gradients(grad: list[Tensor], weight: list[Tensor], x: list[Tensor], factor: Tensor) -> tuple[Tensor, Tensor]:
     """Compute the gradients of a product x @ weight: factor * grad @ weight.mT, and parts of x.mT @ grad.
 
-    grad `(R, rows, m)`, weight `(R, n, m)` and x `(R, rows, k)` are halves, factor `(R, rows)`. All lengths but rows
-    are multiples of UNIT.
+    grad `(R, rows, m)`, weight `(R, n, m)` and x `(R, rows, k)` are halves, factor `(R, rows)` or `(R, 1)`. All
+    lengths but rows are multiples of UNIT.
 
     Returns:
         The first `(R, rows, n)`, and parts `(count, R, k, m)` whose sum is the second.

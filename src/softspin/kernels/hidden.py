@@ -95,10 +95,9 @@ def _gradients(
     relative: list[Tensor], bound: Tensor, x: list[Tensor], weight: list[Tensor], trained: bool
 ) -> tuple[Tensor, Tensor | None]:
     """Gradients of x and, if it is trained, weight of a product; its own is bound `(R,)` times `relative`, halves."""
-    factor = bound[:, None].expand(relative[0].shape[:2]).contiguous()
     if not trained:  # no columns of x: the kernel computes the first product alone
-        return gradients(relative, weight, [half[..., :0] for half in x], factor)[0], None
-    grad_x, parts = gradients(relative, weight, x, factor)
+        return gradients(relative, weight, [half[..., :0] for half in x], bound[:, None])[0], None
+    grad_x, parts = gradients(relative, weight, x, bound[:, None])
     return grad_x, ordered_sum(parts) * bound[:, None, None]
 
 
@@ -130,65 +129,63 @@ class _Hidden(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         y, mean, inverse, scale, shift, *saved = ctx.saved_tensors
-        replicas, rows, columns = y.shape
-        statistics = torch.stack([mean, inverse, scale, shift])
-        sums = slope_sums(grad, y, statistics)
-        grad_shift, grad_scale = sums[:, 0].sum(0), sums[:, 1].sum(0)
-        # An upper bound on the gradient of y, because abs(normal) <= sqrt(rows). Divided by it, all are in the range of
-        # float16. It is at most sqrt(rows) times too large, which costs 6 of the 36 bits below the largest.
-        largest = sums[:, 2].amax(0) + (grad_shift.abs() + math.sqrt(rows) * grad_scale.abs()) / rows
-        gain = scale * inverse
-        bound = (gain.abs() * largest).amax(1).clamp_min(1e-30)
-        terms = torch.stack([grad_shift / rows, grad_scale / rows, gain / bound[:, None]])
-        if ctx.constant_statistics:
-            terms[:2] = 0
-        relative = norm_gradient(grad, y, statistics, terms)
+        replicas, _, columns = y.shape
+        sums = slope_sums(grad, y, mean, inverse, scale, shift)
+        # Without the first two, which are the way through mean and variance.
+        used = torch.cat([torch.zeros_like(sums[:2]), sums[2:]]) if ctx.constant_statistics else sums
+        *relative, bound = norm_gradient(grad, y, mean, inverse, scale, shift, used)
         grad_x, grad_weight = _gradients(relative, bound, saved[:2], saved[2:], ctx.needs_input_grad[1])
         grad_bias = None
         if ctx.needs_input_grad[2]:
             high, low = (half.view(replicas, -1, ctx.period, columns).float().sum(1) for half in relative)
             grad_bias = (high + low / LOW) * bound[:, None, None]
-        return grad_x, grad_weight, grad_bias, grad_scale, grad_shift, None, None
+        return grad_x, grad_weight, grad_bias, sums[1], sums[0], None, None
 
 
 @library.custom_op("softspin::slope_sums", mutates_args=())
-def slope_sums(grad: Tensor, y: Tensor, statistics: Tensor) -> Tensor:
-    """Compute sums over blocks of rows for the gradient of tanh(scale normal + shift), normal = (y - mean) inverse.
-
-    With slope = grad (1 - tanh^2): the sum of slope, the sum of slope normal, and the largest abs(slope).
+def slope_sums(grad: Tensor, y: Tensor, mean: Tensor, inverse: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    """Compute sums over rows for the gradient of tanh(scale normal + shift), normal = (y - mean) inverse.
 
     Args:
         grad: Gradient of the activations, `(R, rows, m)`.
         y: Inputs of batch norm, `(R, rows, m)`.
-        statistics: mean, inverse, scale and shift, `(4, R, m)`.
+        mean: Mean of y, `(R, m)`.
+        inverse: One over the standard deviation of y, `(R, m)`.
+        scale: Scale of batch norm, `(R, m)`.
+        shift: Shift of batch norm, `(R, m)`.
 
     Returns:
-        The three for each block, `(blocks, 3, R, m)`.
+        `(3, R, m)`: with slope = grad (1 - tanh^2), the sum of slope, which is the gradient of shift; the sum of slope
+        normal, which is that of scale; and the largest abs(slope).
     """
     from softspin.kernels import gpu_norm
 
-    return gpu_norm.launch_sums(grad, y, statistics)
+    return gpu_norm.launch_sums(grad, y, mean, inverse, scale, shift)
 
 
 @library.custom_op("softspin::norm_gradient", mutates_args=())
-def norm_gradient(grad: Tensor, y: Tensor, statistics: Tensor, terms: Tensor) -> list[Tensor]:
-    """Compute the halves of c (slope - a - normal b) `(R, rows, m)` with terms a, b and c `(3, R, m)`."""
+def norm_gradient(
+    grad: Tensor, y: Tensor, mean: Tensor, inverse: Tensor, scale: Tensor, shift: Tensor, sums: Tensor
+) -> list[Tensor]:
+    """Compute the halves of the gradient of y divided by a bound on its size, and the bound `(R,)`.
+
+    The arguments are those of :func:`slope_sums`, and its result.
+    """
     from softspin.kernels import gpu_norm
 
-    return list(gpu_norm.launch_gradient(grad, y, statistics, terms))
+    return list(gpu_norm.launch_gradient(grad, y, mean, inverse, scale, shift, sums))
 
 
 @slope_sums.register_fake
-def _(grad: Tensor, y: Tensor, statistics: Tensor) -> Tensor:
-    from softspin.kernels import gpu_norm
-
-    replicas, rows, columns = y.shape
-    return y.new_empty(gpu_norm.blocks(int(rows)), 3, replicas, columns)
+def _(grad: Tensor, y: Tensor, mean: Tensor, inverse: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    return y.new_empty(3, *mean.shape)
 
 
 @norm_gradient.register_fake
-def _(grad: Tensor, y: Tensor, statistics: Tensor, terms: Tensor) -> list[Tensor]:
-    return [torch.empty_like(y, dtype=torch.float16) for _ in range(2)]
+def _(
+    grad: Tensor, y: Tensor, mean: Tensor, inverse: Tensor, scale: Tensor, shift: Tensor, sums: Tensor
+) -> list[Tensor]:
+    return [*(torch.empty_like(y, dtype=torch.float16) for _ in range(2)), y.new_empty(len(y))]
 
 
 def _statistics(sums: Tensor, deviations: Tensor, rows: int) -> tuple[Tensor, Tensor]:

@@ -58,8 +58,9 @@ class Relaxed(SmoothedMethod):
             return self._pathwise_objective(model, x, noise, prior, kl_weight)
         inferred = self.infer(model, x, noise)
         soft_bits = inferred.joined
-        likelihood = model.reconstruction(x, soft_bits.zeta)
-        log_prior = self.relax(prior).log_ratio(soft_bits)
+        log_prior, likelihood = self.relax(prior).log_ratio_beside(
+            soft_bits, lambda: model.reconstruction(x, soft_bits.zeta)
+        )
         log_posterior = inferred.log_ratio
         bound = importance_bound(log_weights(likelihood, log_prior, log_posterior, kl_weight)).mean(-1)
         kl = log_posterior - log_prior
@@ -78,8 +79,9 @@ class Relaxed(SmoothedMethod):
         ]
         (features, bits, *outputs), zeros = join_paths(tensors)
         soft_bits, log_posterior = self._density(model.bits_per_group, bits, [total.outputs[0], *outputs])
-        likelihood = model.reconstruction_from(x, features, layer)
-        log_prior = self.relax(prior).log_ratio(soft_bits)
+        log_prior, likelihood = self.relax(prior).log_ratio_beside(
+            soft_bits, lambda: model.reconstruction_from(x, features, layer)
+        )
         logs = log_weights(likelihood, log_prior, log_posterior, kl_weight)
         bound, kl = importance_bound(logs.detach()).mean(-1), log_posterior - log_prior
         loss = pathwise_loss(logs, kl_weight, zeros)

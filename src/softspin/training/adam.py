@@ -60,6 +60,7 @@ class Adam:
                 parameter.data = part.view(parameter.shape)
         self.first = torch.zeros_like(self.value)
         self.second = torch.zeros_like(self.value)
+        self._zero = self.value.new_zeros(())
 
     def gradients(self) -> list[Tensor]:
         """Take the gradients of all parameters, and clear them.
@@ -67,7 +68,7 @@ class Adam:
         Returns:
             Gradients in the shapes of the parameters; zeros where there is none.
         """
-        taken = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
+        taken = [self._zero.expand(p.shape) if p.grad is None else p.grad for p in self.parameters]
         for parameter in self.parameters:
             parameter.grad = None
         return taken

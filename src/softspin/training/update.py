@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -36,6 +36,17 @@ from softspin.training.regularization import Regularization, RegularizationNoise
 from softspin.training.schedules import Schedules
 from softspin.training.shards import Shards
 from softspin.training.stream import BatchStream, table_for
+
+BOUND_OPTIONS: dict[str, Any] = {
+    # With them, torch puts each row of a sum over bits into one warp: 0.26 ms for the densities of the soft bits at
+    # K = 25.
+    "triton.persistent_reductions": False,
+    # Padded strides of saved tensors do not fit the kernels, and each would be copied in the backward pass.
+    "comprehensive_padding": False,
+    # The mean field must start before the decoder, beside which it runs.
+    "reorder_for_peak_memory": False,
+}
+"""Options of torch.compile for the bound."""
 
 
 class Stages(NamedTuple):
@@ -119,9 +130,7 @@ class Update:
         return Stages(
             moments=torch.compile(self.moments),
             next_batch=torch.compile(self.next_batch),
-            # With persistent reductions, torch puts each row of a sum over bits into one warp: 0.26 ms for the
-            # densities of the soft bits at K = 25.
-            bound=torch.compile(self.bound, options={"triton.persistent_reductions": False}),
+            bound=torch.compile(self.bound, options=BOUND_OPTIONS),
             descend=torch.compile(self.descend),
         )
 
