@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from softspin.errors import ConfigError
 from softspin.paper import published_beta
 
-VERSION = 4
+VERSION = 5
 
 Settings = dict[str, Any]
 T = TypeVar("T")
@@ -203,9 +203,26 @@ def _config_3_to_4(settings: Settings) -> Settings:
     return dict(settings)
 
 
+# Version 4 to 5: there are more settings of gradient, regularization, averages and schedules. --------------------
+
+
+_ADDED_IN_5 = frozenset(
+    {
+        "gradient", "decoder_dropout", "decoder_decay", "scale_decay", "input_flips", "ema_decay", "cosine_tail",
+        "prior_epsilon", "centred",
+    }
+)  # fmt: skip
+
+
+def _config_4_to_5(settings: Settings) -> Settings:
+    """Their defaults are what earlier runs did."""
+    return dict(settings)
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(_config_1_to_2, lambda name: name, _tensor_1_to_2),
     Migration(_config_2_to_3, _setting_2_to_3, _tensor_2_to_3),
     Migration(_config_3_to_4, lambda name: name, lambda name, settings: name, adds=frozenset({"patience"})),
+    Migration(_config_4_to_5, lambda name: name, lambda name, settings: name, adds=_ADDED_IN_5),
 )
 """The first takes version 1 to 2, and so on."""
