@@ -277,7 +277,7 @@ def test_the_compiler_traces_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
             {"input_flips": 0.1, "likelihood": "gaussian"},
             "input_flips = 0.1 is not possible with likelihood = gaussian",
         ),
-        ({"scale_decay": -1.0}, "scale_decay = -1.0 is not possible; it must be a finite number, 0 or above"),
+        ({"scale_decay": -1.0}, "scale_decay = -1.0 is not possible; it must be a finite number from 0 to 1e38"),
     ],
 )
 def test_settings_that_are_not_possible(changes: dict[str, Any], error: str) -> None:
