@@ -45,6 +45,10 @@ OTHER: dict[str, Any] = {
     "importance_samples": 25,
     "warmup": 0.0,
     "weight_decay": 0.0,
+    "decoder_dropout": 0.1,
+    "decoder_decay": 1e-3,
+    "scale_decay": 1e-2,
+    "input_flips": 0.05,
     "steps": 77,
     "batch_size": 3,
     "learning_rate": 1e-3,
@@ -53,6 +57,10 @@ OTHER: dict[str, Any] = {
     "adam_beta2": 0.99,
     "adam_epsilon": 1e-8,
     "adam_corrected": True,
+    "ema_decay": 0.9,
+    "cosine_tail": 0.4,
+    "prior_epsilon": 1e-5,
+    "centred": True,
     "sampler": "pcd",
     "chains": 10,
     "sweeps": 1,
@@ -72,7 +80,7 @@ OTHER: dict[str, Any] = {
     "compile": "off",
 }
 # Settings that the method and the sampler above do not have.
-OTHER_METHOD: dict[str, Any] = {"method": "dvae#-un_exp", "epsilon": 0.1, "mean_field_steps": 3}
+OTHER_METHOD: dict[str, Any] = {"method": "dvae#-un_exp", "epsilon": 0.1, "mean_field_steps": 3, "gradient": "dreg"}
 OTHER_SAMPLER: dict[str, Any] = {"sampler": "pt", "part_settings": {"temperatures": 5}}
 
 
@@ -296,7 +304,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
         {"sampler": "pt", "temperatures": 3, "temperature": 3},
         "unknown setting 'temperature'; did you mean 'temperatures'?",
     ),
-    ({"version": 6}, "this config has version 6; this softspin reads versions up to 5; install a newer softspin"),
+    (
+        {"version": VERSION + 1},
+        f"this config has version {VERSION + 1}; this softspin reads versions up to {VERSION}; install a newer "
+        "softspin",
+    ),
     ({"version": 0}, "version = 0 of a config is not possible; it must be an integer from 1"),
     ({"compile": True}, "compile = True is not possible; it must be one of auto, on, off"),
     ({"tf32": 1}, "tf32 = 1 is not possible; it must be true or false"),
@@ -435,7 +447,7 @@ def test_neutral_settings() -> None:
     assert setting_info("temperatures") is None
     assert not is_neutral("temperatures")
     assert {name for name in names if (info := setting_info(name)) and info.method_only} == {
-        "epsilon", "clamp", "mean_field_steps",
+        "epsilon", "clamp", "mean_field_steps", "gradient",
     }  # fmt: skip
 
 

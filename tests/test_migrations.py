@@ -20,6 +20,7 @@ from safetensors import safe_open
 import softspin
 from softspin import paper
 from softspin.config import VERSION, Config, migrate, migrate_tensors, migrate_variant, version_of
+from softspin.config.config import missing_setting
 from softspin.config.migrations import MIGRATIONS, Migration
 from softspin.data import load
 from softspin.errors import ConfigError, RecordError
@@ -141,6 +142,17 @@ def test_a_checkpoint_of_version_1_may_have_another_tf32_than_its_run(tmp_path: 
             tensors = {key: opened.get_tensor(key) for key in opened.keys()}  # noqa: SIM118
         checkpoint.save(folder, name, tensors, {**meta, "config": {**old, "tf32": True}})
     assert softspin.load(folder, device="cpu").config.tf32 is False
+
+
+@pytest.mark.parametrize("version", range(3, VERSION))
+def test_settings_that_were_added_have_the_value_of_what_was_done(version: int) -> None:
+    """A config without them is complete in its version, and equal to the default; in the present version it is not."""
+    added = sorted(frozenset().union(*(migration.adds for migration in MIGRATIONS[version - 1 :])))
+    now = Config().to_dict()
+    then = {name: value for name, value in now.items() if name not in added} | {"version": version}
+    assert missing_setting(then) is None
+    assert Config.from_dict(then) == Config()
+    assert missing_setting({**then, "version": VERSION}) in added
 
 
 def test_a_newer_version_is_an_error() -> None:

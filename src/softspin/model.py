@@ -22,10 +22,18 @@ from softspin.distributions import Boltzmann
 from softspin.errors import ShapeError, SupportError
 from softspin.likelihoods import Likelihood
 from softspin.methods import Method
-from softspin.nets import Net, NetSpec, as_net
+from softspin.nets import Linear, Net, NetSpec, as_net
+from softspin.nets.detached import Features, detached_call
 from softspin.nets.layers import fixed_statistics
 from softspin.parts import LIKELIHOODS, METHODS, NETS, PRIORS
 from softspin.priors import Prior
+
+
+class Flips:
+    """Bits of the encoder's input that are flipped in a training step. No module, so that compiled code can set it."""
+
+    at: Tensor | None = None
+    """Booleans, `(R, batch, features)`; None outside a training step."""
 
 
 class DiscreteVAE(nn.Module):
@@ -70,10 +78,12 @@ class DiscreteVAE(nn.Module):
         self.method = method  # first, because the order of the parameters is that of Adam's state in checkpoints
         self.encoder = nn.ModuleList(as_net(net) for net in encoder)
         self.decoder = as_net(decoder)
+        self._features = [Features(self.decoder)]  # in a list, so that its parameters are not counted twice
         self.prior_parameters = prior
         self.likelihood = likelihood
         self.register_buffer("mean", mean)
         self.condition = condition
+        self.flips = Flips()
         self.replicas, self.units = prior.bias.shape
         if self.units % len(self.encoder):
             raise ShapeError(f"{self.units} units do not divide into {len(self.encoder)} groups of equal size")
@@ -142,7 +152,7 @@ class DiscreteVAE(nn.Module):
         Raises:
             ShapeError: A net has a wrong number of outputs.
         """
-        inputs = self.likelihood.encoder_input(x, self.mean)[:, None]
+        inputs = self._encoder_input(x)
         given = self._condition_input(condition)
         seen: list[Tensor] = []
         for group, net in enumerate(self.encoder):
@@ -155,6 +165,29 @@ class DiscreteVAE(nn.Module):
                     f"{self.method.outputs_per_bit} for each of {self.bits_per_group} bits"
                 )
             seen.append(draw(group, out, own))
+
+    def _encoder_input(self, x: Tensor) -> Tensor:
+        """Input of the encoder nets, `(R, 1, batch, inputs)`."""
+        seen = x if self.flips.at is None else torch.where(self.flips.at, 1 - x, x)
+        return self.likelihood.encoder_input(seen, self.mean)[:, None]
+
+    def detached_outputs(
+        self, x: Tensor, bits: Tensor, group: int, *, own_path: bool = False, condition: Tensor | None = None
+    ) -> Tensor:
+        """Outputs of the encoder net of a group for given bits, with gradients to the bits alone.
+
+        Args:
+            x: Data, `(R, batch, features)`.
+            bits: Bits or soft bits of the groups before it, `(R, K, batch, group x bits)`.
+            group: Index of the group, from 1: the net of group 0 takes no bits.
+            own_path: Whether the statistics of batch norm have no gradient, so that samples are independent.
+            condition: Encoded conditions, `(R, batch, C)`, of a conditional model.
+
+        Returns:
+            Outputs, `(R, K, batch, bits x outputs_per_bit)`.
+        """
+        inputs = self._encoder_input(x)
+        return detached_call(self.encoder[group], inputs, *self._condition_input(condition), bits, own_path=own_path)
 
     def sample_posterior(self, x: Tensor, noise: Tensor, condition: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Sample bits z ~ q(z|x).
@@ -246,12 +279,45 @@ class DiscreteVAE(nn.Module):
         Raises:
             ShapeError: The decoder has a wrong number of outputs.
         """
-        split = self.decoder.split_last(*self._condition_input(condition), bits)
-        if split is None:
-            return self.log_likelihood(x, self.decode(bits, condition))
-        hidden, layer = split
-        self._check_outputs(layer.weight.shape[-1])
-        return self.likelihood.log_prob_of_layer(x, hidden, layer)
+        return self.reconstruction_from(x, *self.decoder_features(bits, condition=condition))
+
+    def decoder_features(
+        self, bits: Tensor, *, own_path: bool = False, condition: Tensor | None = None
+    ) -> tuple[Tensor, Linear | None]:
+        """Run the decoder without its last layer, if that is linear.
+
+        Args:
+            bits: Bits or soft bits, `(R, K, batch, D)`.
+            own_path: Whether there are gradients to the bits alone, with samples independent of each other.
+            condition: Encoded conditions, `(R, batch, C)`, of a conditional model.
+
+        Returns:
+            Inputs of the last layer `(R, K, batch, hidden)` and the layer, or outputs and None.
+        """
+        parts = [*self._condition_input(condition), bits]
+        if own_path:
+            return detached_call(self._features[0], *parts, own_path=True), None
+        split = self.decoder.split_last(*parts)
+        return (self.decoder(*parts), None) if split is None else split
+
+    def reconstruction_from(self, x: Tensor, features: Tensor, layer: Linear | None) -> Tensor:
+        """log p(x|z) from the results of :meth:`decoder_features`.
+
+        Args:
+            x: Data, `(R, batch, features)`.
+            features: Inputs of the last layer, or outputs, `(R, K, batch, ...)`.
+            layer: The last layer, or None.
+
+        Returns:
+            log p(x|z), `(R, K, batch)`.
+
+        Raises:
+            ShapeError: The decoder has a wrong number of outputs.
+        """
+        self._check_outputs((features if layer is None else layer.weight).shape[-1])
+        if layer is None:
+            return self.log_likelihood(x, self.likelihood.parameters_of(features))
+        return self.likelihood.log_prob_of_layer(x, features, layer)
 
     def fixed_statistics(self) -> AbstractContextManager[None]:
         """Context in which batch norms do not update their running statistics; they still use those of the batch.

@@ -202,6 +202,26 @@ def mixture_log_prob(logits: Tensor, log_r0: Tensor, log_r1: Tensor) -> Tensor:
     return torch.logaddexp(logsigmoid(-logits) + log_r0, logsigmoid(logits) + log_r1)
 
 
+def constant(x: Tensor) -> Tensor:
+    """x without a gradient, as `x.detach()`, but so that torch.compile joins equal operations on both.
+
+    To the compiler, this is a view of the same shape, which it removes. `detach` stays in the graph (torch 2.13), and
+    what is computed from it would be computed twice.
+
+    Args:
+        x: A tensor.
+
+    Returns:
+        A view of x without a gradient.
+
+    Example:
+        >>> constant(torch.ones(2, requires_grad=True)).requires_grad
+        False
+    """
+    with torch.no_grad():
+        return x.view_as(x)
+
+
 class _CarryGradient(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, value: Tensor, surrogate: Tensor) -> Tensor:

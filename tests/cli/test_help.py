@@ -26,7 +26,8 @@ def test_help_texts_are_sentences(name: str) -> None:
 
 def test_the_help_of_each_setting_starts_with_a_verb() -> None:
     verbs = {
-        "Add", "Choose", "Compile", "Compute", "Couple", "Decay", "Draw", "Increase", "Initialize", "Mix", "Multiply",
+        "Add", "Average", "Choose", "Compile", "Compute", "Couple", "Decay", "Draw", "Drop", "Flip", "Increase",
+        "Initialize", "Mix", "Multiply",
         "Run", "Save", "Set", "Stop", "Train", "Use", "Validate", "Write",
     }  # fmt: skip
     for field in dataclasses.fields(Settings):

@@ -16,8 +16,11 @@ def table(replicas: int, count: int, seed: int) -> Tensor:
     return torch.randn(replicas, count, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
 
 
-@pytest.mark.parametrize(("replicas", "count"), [(1, 1), (3, 1023), (2, 1028), (2, 2050)])
-def test_the_kernel_equals_the_formula(replicas: int, count: int) -> None:
+@pytest.mark.parametrize(
+    ("replicas", "count", "own_epsilons"),
+    [(1, 1, False), (3, 1023, False), (2, 1028, False), (2, 2050, False), (3, 1023, True), (2, 2052, True)],
+)
+def test_the_kernel_equals_the_formula(replicas: int, count: int, own_epsilons: bool) -> None:
     value, first, gradient = (table(replicas, count, seed) for seed in range(3))
     second = table(replicas, count, 3).square()
     decay = torch.linspace(0, 0.1, count, device=DEVICE)
@@ -26,8 +29,9 @@ def test_the_kernel_equals_the_formula(replicas: int, count: int) -> None:
     g = gradient.double() + decay.double() * value.double()
     m = 0.9 * first.double() + 0.1 * g
     v = 0.999 * second.double() + 0.001 * g.square()
-    want = value.double() - 0.3 * m / (1.7 * v.sqrt() + 0.01)
-    gpu_adam.launch(value, first, second, gradient, decay, sizes, squares, 0.9, 0.999, 0.01)
+    epsilons = torch.linspace(0.01, 1, count, device=DEVICE) if own_epsilons else None
+    want = value.double() - 0.3 * m / (1.7 * v.sqrt() + (0.01 if epsilons is None else epsilons.double()))
+    gpu_adam.launch(value, first, second, gradient, decay, sizes, squares, 0.9, 0.999, 0.01, epsilons)
     for got, expected in ((value, want), (first, m), (second, v)):
         torch.testing.assert_close(got.double(), expected, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(squares.sum(-1), gradient.square().sum(-1))

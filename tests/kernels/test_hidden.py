@@ -220,3 +220,26 @@ def test_a_compiled_net_has_the_same_gradients(monkeypatch: pytest.MonkeyPatch) 
         results.append([out.detach(), *torch.autograd.grad(out, [soft, *trained], grad.to(dtype))])
         results[-1] += list(one.buffers())
     assert max(errors(*results)) < 5e-6
+
+
+def test_constant_statistics_and_a_weight_without_gradient() -> None:
+    """The gradient of x alone, with mean and variance as constants, in two layers."""
+    case = Case.random(2, 70, 9, 12, 35)
+
+    def slope(fused: bool) -> Tensor:
+        dtype = torch.float32 if fused else torch.float64
+        x, *others, grad = (value.to(dtype) for value in vars(case).values())
+        x.requires_grad_()
+        if fused:
+            weight, bias, scale, shift = others
+            out = hidden.activations(x, weight, bias, scale, shift, EPSILON, constant_statistics=True).values
+            out = hidden.linear(out, others[0].mT) @ others[0]
+        else:
+            weight, bias, scale, shift = others
+            y = x @ weight + bias.repeat(1, 2, 1)
+            variance, mean = (one.detach()[:, None] for one in torch.var_mean(y, 1, correction=0))
+            out = torch.tanh(scale[:, None] * (y - mean) / torch.sqrt(variance + EPSILON) + shift[:, None])
+            out = out @ weight.mT @ weight
+        return torch.autograd.grad(out, x, grad)[0]
+
+    assert errors([slope(True)], [slope(False)])[0] < 2e-6

@@ -44,10 +44,10 @@ def test_the_numbers_never_change() -> None:
     """Stored runs, result rows and figures depend on them. If this test fails, restore the numbers."""
     keys = {"DEFAULT": 0, "GIBBS": 1, "POPULATION": 2, "TEMPERING": 3, "FORWARD_AIS": 4, "REVERSE_AIS": 5, "DIMOD": 6,
             "AIS_SAMPLES": 7, "SEARCH": 8, "GUARD_FORWARD": 9, "GUARD_REVERSE": 10,
-            "TRAINING": 101, "EVALUATION": 111, "FIGURES": 111}  # fmt: skip
+            "TRAINING": 101, "AVERAGING": 102, "EVALUATION": 111, "FIGURES": 111}  # fmt: skip
     draws = {"SWEEP": 0, "START": 1, "RESAMPLE": 2, "EXCHANGE": 3, "DIMOD_SEED": 4, "POSTERIOR": 101,
-             "BINARIZATION": 102, "SHUFFLE": 103, "FIGURE_IMAGES": 111, "FIGURE_BINARIZATION": 112,
-             "FIGURE_POSTERIOR": 113}  # fmt: skip
+             "BINARIZATION": 102, "SHUFFLE": 103, "DROPOUT": 104, "FLIPS": 105, "FIGURE_IMAGES": 111,
+             "FIGURE_BINARIZATION": 112, "FIGURE_POSTERIOR": 113}  # fmt: skip
     assert (domains(KeyDomain), domains(DrawDomain)) == (keys, draws)
 
 

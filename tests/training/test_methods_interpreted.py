@@ -64,17 +64,21 @@ def gradients(model: DiscreteVAE, x: Tensor, uniforms: Tensor, kl_weight: Tensor
 
 
 @pytest.mark.parametrize(
-    ("method", "groups"),
+    ("method", "groups", "gradient"),
     [
-        *((method, 1) for method in METHODS),
-        *(pytest.param(method, 2, marks=[] if method in TWO_GROUPS else pytest.mark.slow) for method in METHODS),
+        *((method, 1, {}) for method in METHODS),
+        *(pytest.param(method, 2, {}, marks=[] if method in TWO_GROUPS else pytest.mark.slow) for method in METHODS),
+        *((method, 2, {"gradient": "dreg"}) for method in TWO_GROUPS),
     ],
 )
-def test_the_bound_with_kernels_equals_the_plain_one(method: str, groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bound_with_kernels_equals_the_plain_one(
+    method: str, groups: int, gradient: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two replicas of two samples, against float64; every kernel of the method is called."""
     config = small(
-        method=method, groups=groups, bits_per_group=4, layers=2, importance_samples=2, seeds=(0, 1), beta=None
-    )
+        method=method, groups=groups, bits_per_group=4, layers=2, importance_samples=2, seeds=(0, 1), beta=None,
+        **gradient,
+    )  # fmt: skip
     model = build(config, bars().spec).train()
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():

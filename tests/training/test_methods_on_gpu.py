@@ -24,8 +24,11 @@ from softspin.training import capture
 from softspin.training.capture import EAGER_UPDATES
 from softspin.training.engine import Engine
 
-methods = pytest.mark.parametrize("method", METHODS)
 groups = pytest.mark.parametrize("groups", [1, 2])
+DREG: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in METHODS] + [
+    (name, {"gradient": "dreg"}) for name in METHODS if name.startswith("dvae#")
+]
+gradients = pytest.mark.parametrize(("method", "gradient"), DREG)
 
 
 def on_gpu(**changes: Any) -> Engine:
@@ -44,10 +47,10 @@ def on_gpu(**changes: Any) -> Engine:
     return Engine(config, build(config, bars().spec), bars(), torch.device("cuda"))
 
 
-@methods
+@gradients
 @groups
-def test_the_bound_and_its_gradient_read_no_values(method: str, groups: int) -> None:
-    config = small(method=method, groups=groups, bits_per_group=4, importance_samples=2, seeds=(0, 1))
+def test_the_bound_and_its_gradient_read_no_values(method: str, gradient: dict[str, Any], groups: int) -> None:
+    config = small(method=method, groups=groups, bits_per_group=4, importance_samples=2, seeds=(0, 1), **gradient)
     model = build(config, bars().spec).to("meta").train()
     model.method.begin_training()
     noise = unknown(2, *model.method.noise_shape(2, 5, model.units))
@@ -59,10 +62,12 @@ def test_the_bound_and_its_gradient_read_no_values(method: str, groups: int) -> 
 
 
 @needs_gpu
-@methods
+@gradients
 @groups
-def test_the_compiled_bound_and_its_gradient_equal_those_of_the_cpu(method: str, groups: int) -> None:
-    made = on_gpu(method=method, groups=groups)
+def test_the_compiled_bound_and_its_gradient_equal_those_of_the_cpu(
+    method: str, gradient: dict[str, Any], groups: int
+) -> None:
+    made = on_gpu(method=method, groups=groups, **gradient)
     twin = build(made.update.config, bars().spec).train()
     twin.method.begin_training()
     with torch.no_grad():
@@ -89,10 +94,12 @@ def test_the_compiled_bound_and_its_gradient_equal_those_of_the_cpu(method: str,
 
 
 @needs_gpu
-@methods
+@gradients
 @pytest.mark.parametrize("compile", ["on", "off"])
-def test_captured_updates_equal_eager_ones(method: str, compile: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_captured_updates(monkeypatch, method=method, compile=compile)
+def test_captured_updates_equal_eager_ones(
+    method: str, gradient: dict[str, Any], compile: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_captured_updates(monkeypatch, method=method, compile=compile, **gradient)
 
 
 @needs_gpu
@@ -104,7 +111,18 @@ def test_captured_updates_of_other_nets_equal_eager_ones(
     check_captured_updates(monkeypatch, net=net, compile=compile)
 
 
-def check_captured_updates(monkeypatch: pytest.MonkeyPatch, **changes: str) -> None:
+@needs_gpu
+@pytest.mark.parametrize("gradient", ["plain", "dreg"])
+@pytest.mark.parametrize("compile", ["on", "off"])
+def test_captured_updates_with_regularization_equal_eager_ones(
+    gradient: str, compile: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_captured_updates(
+        monkeypatch, gradient=gradient, compile=compile, decoder_dropout=0.2, input_flips=0.1, decoder_decay=0.01
+    )
+
+
+def check_captured_updates(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
     """Twelve updates, captured and eager, without non-finite numbers, past two eigenvalue checks."""
     captured = on_gpu(**changes)
     for _ in range(12):

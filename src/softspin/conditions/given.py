@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from softspin.distributions import RowBoltzmann
+from softspin.nets import Linear
 
 if TYPE_CHECKING:
     from softspin.model import DiscreteVAE
@@ -52,6 +53,18 @@ class Given:
     def encode_groups(self, x: Tensor, noise: Tensor, draw: Callable[[int, Tensor, Tensor], Tensor]) -> None:
         """Run the encoder group by group."""
         self.model.encode_groups(x, noise, draw, self.condition)
+
+    def detached_outputs(self, x: Tensor, bits: Tensor, group: int, *, own_path: bool = False) -> Tensor:
+        """Outputs of the encoder net of a group for given bits, with gradients to the bits alone."""
+        return self.model.detached_outputs(x, bits, group, own_path=own_path, condition=self.condition)
+
+    def decoder_features(self, bits: Tensor, *, own_path: bool = False) -> tuple[Tensor, Linear | None]:
+        """Run the decoder without its last layer, if that is linear."""
+        return self.model.decoder_features(bits, own_path=own_path, condition=self.condition)
+
+    def reconstruction_from(self, x: Tensor, features: Tensor, layer: Linear | None) -> Tensor:
+        """log p(x | z, c) from the results of :meth:`decoder_features`."""
+        return self.model.reconstruction_from(x, features, layer)
 
     def sample_posterior(self, x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Sample bits z ~ q(z | x, c), with their log q."""

@@ -112,6 +112,11 @@ class Config(Settings):
             count = f"{len(self.seeds):,} seeds x {len(self.betas):,} betas"
             raise ConfigError(f"{count} are too many replicas for one run; at most {MOST_REPLICAS:,} are possible")
         self._check_parts(parts)
+        if self.input_flips and not LIKELIHOODS.get(self.likelihood).binary:
+            raise ConfigError(
+                f"input_flips = {self.input_flips:g} is not possible with likelihood = {self.likelihood}, whose data "
+                "are not bits; set it to 0"
+            )
 
     def _check_parts(self, parts: Mapping[str, type[Part]]) -> None:
         for kind, part in parts.items():

@@ -15,6 +15,7 @@ Positive = Annotated[float, Rule("a finite number above 0", lambda v: v > 0)]
 NotNegative = Annotated[float, Rule("a finite number from 0 to 1e38", lambda v: 0 <= v <= 1e38)]
 Share = Annotated[float, Rule("a number from 0 to 1", lambda v: 0 <= v <= 1)]
 BelowOne = Annotated[float, Rule("a number from 0 to below 1", lambda v: 0 <= v < 1)]
+UpToHalf = Annotated[float, Rule("a number from 0 to 0.5", lambda v: 0 <= v <= 0.5)]
 Inside = Annotated[float, Rule("a number above 0 and below 1", lambda v: 0 < v < 1)]
 Clamp = Annotated[float, Rule("0 (exact) or small, such as 1e-7 (the authors' program)", lambda v: 0 <= v < 0.5)]
 Seeds = Annotated[

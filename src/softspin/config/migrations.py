@@ -203,11 +203,19 @@ def _config_3_to_4(settings: Settings) -> Settings:
     return dict(settings)
 
 
-# Version 4 to 5: there are conditions. -----------------------------------------------------------------------------
+# Version 4 to 5: there are more settings: conditions, gradient, regularization, averages and schedules. ----------
+
+
+_ADDED_IN_5 = frozenset(
+    {
+        "gradient", "decoder_dropout", "decoder_decay", "scale_decay", "input_flips", "ema_decay", "cosine_tail",
+        "prior_epsilon", "centred", "condition", "condition_values",
+    }
+)  # fmt: skip
 
 
 def _config_4_to_5(settings: Settings) -> Settings:
-    """Earlier models are of p(x)."""
+    """Their defaults are what earlier runs did."""
     return dict(settings)
 
 
@@ -215,11 +223,6 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(_config_1_to_2, lambda name: name, _tensor_1_to_2),
     Migration(_config_2_to_3, _setting_2_to_3, _tensor_2_to_3),
     Migration(_config_3_to_4, lambda name: name, lambda name, settings: name, adds=frozenset({"patience"})),
-    Migration(
-        _config_4_to_5,
-        lambda name: name,
-        lambda name, settings: name,
-        adds=frozenset({"condition", "condition_values"}),
-    ),
+    Migration(_config_4_to_5, lambda name: name, lambda name, settings: name, adds=_ADDED_IN_5),
 )
 """The first takes version 1 to 2, and so on."""

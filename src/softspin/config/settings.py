@@ -24,6 +24,7 @@ from softspin.config.fields import (
     Seeds,
     Several,
     Share,
+    UpToHalf,
     setting,
 )
 from softspin.paper import LEARNING_RATE_SCHEDULE
@@ -151,6 +152,13 @@ class Settings:
         in_grid="choose cells with --only",
         option="1",
     )
+    gradient: Literal["plain", "dreg"] = setting(
+        "plain",
+        "Choose the gradient of the encoder in dvae#: plain, or dreg, which has the same mean and less noise (doubly"
+        " reparameterized; with one importance sample, sticking the landing).",
+        section="objective",
+        method_only=True,
+    )
     warmup: Share = setting(
         0.3, "Increase the weight of the KL linearly from 0 to 1 over this share of the steps.", section="objective"
     )
@@ -158,6 +166,23 @@ class Settings:
         1e-4,
         "Add this factor times sum(w^2) / 2 over weights, batch-norm scales and couplings to the loss.",
         section="objective",
+    )
+
+    decoder_dropout: BelowOne = setting(
+        0.0,
+        "Drop each hidden activation of the decoder with this probability in training, and rescale the others.",
+        section="regularization",
+    )
+    decoder_decay: NotNegative | None = setting(
+        None, "Use this weight decay for the weights of the decoder's last layer.", section="regularization"
+    )
+    scale_decay: NotNegative | None = setting(
+        None, "Use this weight decay for the scales of batch norm.", section="regularization"
+    )
+    input_flips: UpToHalf = setting(
+        0.0,
+        "Flip each bit of the encoder's input with this probability in training, the same for all importance samples.",
+        section="regularization",
     )
 
     steps: Count = setting(
@@ -175,14 +200,34 @@ class Settings:
         "the steps, factor).",
         section="optimizer",
     )
+    cosine_tail: Share = setting(
+        0.0,
+        "Multiply the learning rate of the schedule by a half cosine from 1 to 0 over this last share of the steps.",
+        section="optimizer",
+    )
     adam_beta1: BelowOne = setting(0.9, "Set Adam's decay rate of the first moment.", section="optimizer")
     adam_beta2: BelowOne = setting(0.999, "Set Adam's decay rate of the second moment.", section="optimizer")
     adam_epsilon: Positive = setting(
         1e-3, "Add this constant to the square root of Adam's second moment.", section="optimizer"
     )
+    prior_epsilon: Positive | None = setting(
+        None, "Use this constant in place of adam_epsilon for the parameters of the prior.", section="optimizer"
+    )
+    centred: bool = setting(
+        False,
+        "Use centred gradients of the prior, which do not depend on which value of a latent bit is called 1.",
+        section="optimizer",
+    )
     adam_corrected: bool = setting(
         False,
         "Add adam_epsilon after the bias correction of the second moment, as PyTorch does, instead of before it.",
+        section="optimizer",
+    )
+
+    ema_decay: BelowOne = setting(
+        0.0,
+        "Average all parameters with this decay per step, such as 0.9999; each validation also evaluates the average,"
+        " and the better of both is kept. 0 is off.",
         section="optimizer",
     )
 

@@ -19,11 +19,13 @@ def adam_step(
     beta1: float,
     beta2: float,
     epsilon: float,
+    epsilons: Tensor | None = None,
 ) -> Tensor:
     """Update the parameters `(R, P)` and both moments in place.
 
     The step is value -= s m / (r sqrt(v) + epsilon), with sizes = (s, r) and the gradient plus `decay` `(P,)` times the
-    value. The reference implementation is :meth:`softspin.training.adam.Adam.step`.
+    value. `epsilons` `(P,)` replaces `epsilon`, if given. The reference implementation is
+    :meth:`softspin.training.adam.Adam.step`.
 
     Returns:
         Partial sums of squares of the gradient, `(R, blocks)`.
@@ -31,7 +33,7 @@ def adam_step(
     from softspin.kernels import gpu_adam
 
     squares = _squares(value)
-    gpu_adam.launch(value, first, second, gradient.contiguous(), decay, sizes, squares, beta1, beta2, epsilon)
+    gpu_adam.launch(value, first, second, gradient.contiguous(), decay, sizes, squares, beta1, beta2, epsilon, epsilons)
     return squares
 
 
@@ -46,6 +48,7 @@ def _(
     beta1: float,
     beta2: float,
     epsilon: float,
+    epsilons: Tensor | None = None,
 ) -> Tensor:
     return _squares(value)
 

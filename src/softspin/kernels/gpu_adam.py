@@ -11,13 +11,13 @@ from softspin.kernels.adam import BLOCK
 
 @triton.jit(do_not_specialize=["count"])
 def update(
-    value, first, second, gradient, decay, sizes, squares, count, keep1, keep2, epsilon,
-    UNIT: tl.constexpr, BLOCK: tl.constexpr,
+    value, first, second, gradient, decay, sizes, squares, epsilons, count, keep1, keep2, epsilon,
+    UNIT: tl.constexpr, BLOCK: tl.constexpr, OWN_EPSILONS: tl.constexpr,
 ):  # fmt: skip
     """Update some parameters of one replica: value, first, second and gradient (R, count), decay (count,).
 
-    sizes holds the factors of the step and of the root of the second moment. count is in UNIT elements: with 4, Triton
-    can use 16-byte loads.
+    sizes holds the factors of the step and of the root of the second moment. With OWN_EPSILONS, each parameter has its
+    own epsilon (count,). count is in UNIT elements: with 4, Triton can use 16-byte loads.
     """
     replica = tl.program_id(1)
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -34,17 +34,19 @@ def update(
     tl.store(first + row, m, mask=inside)
     tl.store(second + row, v, mask=inside)
     step, root = tl.load(sizes), tl.load(sizes + 1)
+    if OWN_EPSILONS:
+        epsilon = tl.load(epsilons + place, mask=inside, other=1.0)
     tl.store(value + row, w - step * m / (tl.sqrt_rn(v) * root + epsilon), mask=inside)
 
 
 def launch(
     value: Tensor, first: Tensor, second: Tensor, gradient: Tensor, decay: Tensor, sizes: Tensor, squares: Tensor,
-    beta1: float, beta2: float, epsilon: float,
+    beta1: float, beta2: float, epsilon: float, epsilons: Tensor | None = None,
 ) -> None:  # fmt: skip
     """Make a step in place; squares `(R, blocks)` receives the sums of squares of the gradient."""
     replicas, count = value.shape
     unit = 4 if count % 4 == 0 else 1
     update[(squares.shape[1], replicas)](
-        value, first, second, gradient, decay, sizes, squares, count // unit, 1 - beta1, 1 - beta2, epsilon,
-        UNIT=unit, BLOCK=BLOCK,
+        value, first, second, gradient, decay, sizes, squares, decay if epsilons is None else epsilons,
+        count // unit, 1 - beta1, 1 - beta2, epsilon, UNIT=unit, BLOCK=BLOCK, OWN_EPSILONS=epsilons is not None,
     )  # fmt: skip

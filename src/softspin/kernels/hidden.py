@@ -34,7 +34,15 @@ def is_fused(x: Tensor) -> bool:
     return has_kernels(x) and math.prod(x.shape[1:-1]) >= FEWEST_ROWS
 
 
-def activations(x: Tensor, weight: Tensor, bias: Tensor, scale: Tensor, shift: Tensor, epsilon: float) -> Activations:
+def activations(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    scale: Tensor,
+    shift: Tensor,
+    epsilon: float,
+    constant_statistics: bool = False,
+) -> Activations:
     """Compute tanh(scale (y - mean) / sqrt(variance + epsilon) + shift) with y = x @ weight + bias.
 
     Mean and variance are those of the rows of y. They have no gradient of their own. Inputs and weights must be in the
@@ -47,13 +55,14 @@ def activations(x: Tensor, weight: Tensor, bias: Tensor, scale: Tensor, shift: T
         scale: Scale of batch norm, `(R, m)`.
         shift: Shift of batch norm, `(R, m)`.
         epsilon: Added to the variance.
+        constant_statistics: Whether mean and variance are constants for the gradient of x; only x has one then.
 
     Returns:
         Activations and statistics.
     """
     width = weight.shape[-1]
     values, mean, variance = _Hidden.apply(
-        padded(x), padded_matrix(weight), padded(bias), padded(scale), padded(shift), epsilon
+        padded(x), padded_matrix(weight), padded(bias), padded(scale), padded(shift), epsilon, constant_statistics
     )
     return Activations(values[..., :width], mean[:, :width], variance[:, :width])
 
@@ -75,14 +84,19 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None]:
         saved = ctx.saved_tensors
         largest = grad.abs().amax((1, 2)).clamp_min(1e-30)
-        return _gradients(halves(grad / largest[:, None, None]), largest, saved[:2], saved[2:])
+        relative = halves(grad / largest[:, None, None])
+        return _gradients(relative, largest, saved[:2], saved[2:], ctx.needs_input_grad[1])
 
 
-def _gradients(relative: list[Tensor], bound: Tensor, x: list[Tensor], weight: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Gradients of x and weight of a product, whose own gradient is bound `(R,)` times `relative`, halves."""
+def _gradients(
+    relative: list[Tensor], bound: Tensor, x: list[Tensor], weight: list[Tensor], trained: bool
+) -> tuple[Tensor, Tensor | None]:
+    """Gradients of x and, if it is trained, weight of a product; its own is bound `(R,)` times `relative`, halves."""
+    if not trained:  # no columns of x: the kernel computes the first product alone
+        return gradients(relative, weight, [half[..., :0] for half in x], bound[:, None])[0], None
     grad_x, parts = gradients(relative, weight, x, bound[:, None])
     return grad_x, ordered_sum(parts) * bound[:, None, None]
 
@@ -92,31 +106,40 @@ class _Hidden(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, scale: Tensor, shift: Tensor, epsilon: float
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        scale: Tensor,
+        shift: Tensor,
+        epsilon: float,
+        constant_statistics: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
         inputs, weights = halves(x), halves(weight)
         y, sums, deviations = layer(inputs, weights, bias)
         mean, variance = _statistics(sums, deviations, x.shape[1])
         inverse = torch.rsqrt(variance + epsilon)
         ctx.save_for_backward(y, mean, inverse, scale, shift, *inputs, *weights)
-        ctx.period = bias.shape[1]
+        ctx.period, ctx.constant_statistics = bias.shape[1], constant_statistics
         gain = scale * inverse
         ctx.mark_non_differentiable(mean, variance)
         return torch.tanh(y * gain[:, None] + (shift - mean * gain)[:, None]), mean, variance
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor, None]:
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         y, mean, inverse, scale, shift, *saved = ctx.saved_tensors
         replicas, _, columns = y.shape
         sums = slope_sums(grad, y, mean, inverse, scale, shift)
-        *relative, bound = norm_gradient(grad, y, mean, inverse, scale, shift, sums)
-        grad_x, grad_weight = _gradients(relative, bound, saved[:2], saved[2:])
+        # Without the first two, which are the way through mean and variance.
+        used = torch.cat([torch.zeros_like(sums[:2]), sums[2:]]) if ctx.constant_statistics else sums
+        *relative, bound = norm_gradient(grad, y, mean, inverse, scale, shift, used)
+        grad_x, grad_weight = _gradients(relative, bound, saved[:2], saved[2:], ctx.needs_input_grad[1])
         grad_bias = None
         if ctx.needs_input_grad[2]:
             high, low = (half.view(replicas, -1, ctx.period, columns).float().sum(1) for half in relative)
             grad_bias = (high + low / LOW) * bound[:, None, None]
-        return grad_x, grad_weight, grad_bias, sums[1], sums[0], None
+        return grad_x, grad_weight, grad_bias, sums[1], sums[0], None, None
 
 
 @library.custom_op("softspin::slope_sums", mutates_args=())

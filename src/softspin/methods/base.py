@@ -15,6 +15,7 @@ from softspin.parts import Part
 
 if TYPE_CHECKING:
     from softspin.config import Config
+    from softspin.nets import Linear
 
 
 class Terms(NamedTuple):
@@ -49,6 +50,42 @@ class LatentModel(Protocol):
             noise: Uniforms, `(R, ..., D)`.
             draw: Called as `draw(group, out, noise)` with the net's output `(R, ..., bits x outputs_per_bit)` and the
                 noise of this group. It returns the bits that later groups receive, `(R, K, batch, bits)`.
+        """
+
+    def detached_outputs(self, x: Tensor, bits: Tensor, group: int, *, own_path: bool = False) -> Tensor:
+        """Outputs of the encoder net of a group for given bits, with gradients to the bits alone.
+
+        Args:
+            x: Data, `(R, batch, F)`.
+            bits: Bits or soft bits of the groups before it, `(R, K, batch, group x bits)`.
+            group: Index of the group, from 1: the net of group 0 takes no bits.
+            own_path: Whether the statistics of batch norm have no gradient, so that samples are independent.
+
+        Returns:
+            Outputs, `(R, K, batch, bits x outputs_per_bit)`.
+        """
+
+    def decoder_features(self, bits: Tensor, *, own_path: bool = False) -> tuple[Tensor, Linear | None]:
+        """Run the decoder without its last layer, if that is linear.
+
+        Args:
+            bits: Bits or soft bits, `(R, K, batch, D)`.
+            own_path: Whether there are gradients to the bits alone, with samples independent of each other.
+
+        Returns:
+            Inputs of the last layer `(R, K, batch, hidden)` and the layer, or outputs and None.
+        """
+
+    def reconstruction_from(self, x: Tensor, features: Tensor, layer: Linear | None) -> Tensor:
+        """log p(x|z) from the results of :meth:`decoder_features`.
+
+        Args:
+            x: Data, `(R, batch, F)`.
+            features: Inputs of the last layer, or outputs, `(R, K, batch, ...)`.
+            layer: The last layer, or None.
+
+        Returns:
+            log p(x|z), `(R, K, batch)`.
         """
 
     def sample_posterior(self, x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
@@ -126,6 +163,11 @@ class Method(Part, nn.Module):
 
     def __init__(self, config: Config, generators: Sequence[torch.Generator] = ()) -> None:
         super().__init__()
+
+    @property
+    def repeats_encoder(self) -> bool:
+        """Whether a step runs encoder nets twice on the same inputs, so that they must give the same outputs twice."""
+        return False
 
     @classmethod
     def used_settings(cls) -> tuple[str, ...]:

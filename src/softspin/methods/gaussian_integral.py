@@ -44,7 +44,13 @@ class GaussianIntegral(Relaxed):
         return _width(self.width)
 
     def smoothing_of(self, group: int, out: Tensor) -> Smoothing:
-        width = _width(self.width[:, group * self.bits_per_group : (group + 1) * self.bits_per_group])
+        return self._smoothing(self.width, group, out)
+
+    def detached_smoothing_of(self, group: int, out: Tensor) -> Smoothing:
+        return self._smoothing(self.width.detach(), group, out)
+
+    def _smoothing(self, widths: Tensor, group: int, out: Tensor) -> Smoothing:
+        width = _width(widths[:, group * self.bits_per_group : (group + 1) * self.bits_per_group])
         shift = 0.5 * (torch.sigmoid(out[..., self.bits_per_group :]) - 0.5)
         return ShiftedGaussian(align(width, out.ndim), shift, validate=False)
 

@@ -39,6 +39,14 @@ class Inference(NamedTuple):
         return torch.stack(torch.broadcast_tensors(*each)).sum(0)
 
 
+class GroupDraw(NamedTuple):
+    """Soft bits of one group, the distribution they were drawn from, and their log ratios if a kernel computed them."""
+
+    posterior: SmoothedBernoulli
+    soft_bits: SoftBits
+    log_ratio: Tensor | None
+
+
 class SmoothedMethod(Method):
     """A method with soft bits: a smoothing family, and an inverse temperature beta for each replica.
 
@@ -88,6 +96,18 @@ class SmoothedMethod(Method):
         """
         return self.smoothing(self.beta[:, None, None, None], **self.smoothing_settings, validate=False)
 
+    def detached_smoothing_of(self, group: int, out: Tensor) -> Smoothing:
+        """The smoothing of the bits of a group, without gradients of the method's own parameters.
+
+        Args:
+            group: Index of the group.
+            out: Output of its net, `(R, ..., outputs)`.
+
+        Returns:
+            The smoothing; a method with trained parameters detaches them here.
+        """
+        return self.smoothing_of(group, out)
+
     def trained_width(self) -> Tensor | None:
         """Widths of the smoothing, if they are trained.
 
@@ -107,22 +127,31 @@ class SmoothedMethod(Method):
         Returns:
             The soft bits and their distributions.
         """
-        posterior: list[SmoothedBernoulli] = []
-        bits: list[SoftBits] = []
-        log_ratios: list[Tensor | None] = []
+        drawn: list[GroupDraw] = []
 
         def draw(group: int, out: Tensor, noise: Tensor) -> Tensor:
-            logits, smoothing = out[..., : model.bits_per_group], self.smoothing_of(group, out)
-            pair = noise[:, 0], noise[:, 1]
-            posterior.append(SmoothedBernoulli(logits.expand(pair[0].shape), smoothing, validate_args=False))
-            if (family := smoothing.kernel_family()) is not None and is_fused(logits):
-                zeta, log_odds, log_ratio = fused_draw(logits, *pair, self.beta, *family)
-                bits.append(SoftBits.from_log_odds(zeta, log_odds))
-                log_ratios.append(log_ratio)
-            else:
-                bits.append(posterior[-1].draw(uniforms=pair))
-                log_ratios.append(None)
-            return bits[-1].zeta
+            drawn.append(self.draw_group(model, group, out, noise))
+            return drawn[-1].soft_bits.zeta
 
         model.encode_groups(x, uniforms, draw)
-        return Inference(posterior, bits, log_ratios)
+        return Inference(*(list(parts) for parts in zip(*drawn, strict=True)))
+
+    def draw_group(self, model: LatentModel, group: int, out: Tensor, noise: Tensor) -> GroupDraw:
+        """Draw the soft bits of one group.
+
+        Args:
+            model: Nets, likelihood and sizes.
+            group: Index of the group.
+            out: Output of its net, `(R, 1 or K, batch, outputs)`.
+            noise: Uniforms in (0, 1), `(R, 2, K, batch, bits)`.
+
+        Returns:
+            The soft bits `(R, K, batch, bits)` and their distribution.
+        """
+        logits, smoothing = out[..., : model.bits_per_group], self.smoothing_of(group, out)
+        pair = noise[:, 0], noise[:, 1]
+        posterior = SmoothedBernoulli(logits.expand(pair[0].shape), smoothing, validate_args=False)
+        if (family := smoothing.kernel_family()) is not None and is_fused(logits):
+            zeta, log_odds, log_ratio = fused_draw(logits, *pair, self.beta, *family)
+            return GroupDraw(posterior, SoftBits.from_log_odds(zeta, log_odds), log_ratio)
+        return GroupDraw(posterior, posterior.draw(uniforms=pair), None)

@@ -44,6 +44,16 @@ class Affine(NamedTuple):
     bias: Tensor
 
 
+class Dropout:
+    """Factors of hidden activations in a training step: 0 for those that are dropped, else 1 / (1 - probability).
+
+    Training sets them for the duration of a step. It is no module, so that compiled code can set them.
+    """
+
+    factors: Sequence[Tensor] = ()
+    """For each hidden layer, factors of its activations `(R, K, batch, units)`; empty outside a training step."""
+
+
 class Net(Part, nn.Module):
     """A network from one or more inputs `(R, ..., features)`, as separate arguments, to `(R, ..., outputs)`.
 
@@ -53,6 +63,24 @@ class Net(Part, nn.Module):
 
     rebuildable: ClassVar[bool] = True
     """Whether :meth:`build` can rebuild it from a config alone, as loading a run or a shared model requires."""
+
+    @property
+    def dropout(self) -> Dropout | None:
+        """Dropout of its hidden layers; None if it has none."""
+        return None
+
+    @property
+    def hidden_units(self) -> Sequence[int]:
+        """Units of each hidden layer that has dropout."""
+        return ()
+
+    def last_kernel(self) -> nn.Parameter | None:
+        """Weights of its last layer, which can have a weight decay of their own.
+
+        Returns:
+            The parameter, or None if it is not known.
+        """
+        return None
 
     @property
     def widest(self) -> int:

@@ -143,6 +143,11 @@ class Conv(Net):
         features = blocks.shape[-1] // self.adjacent
         return transpose_blocks(blocks, features) + align(self.bias, start.ndim)
 
+    def last_kernel(self) -> nn.Parameter | None:
+        last = self.convolutions[-1] if self.decodes else self.mlp.linears[-1]
+        assert isinstance(last.weight, nn.Parameter)
+        return last.weight
+
     def decayed(self) -> Iterator[nn.Parameter]:
         """Weights and batch-norm scales; biases and shifts have no weight decay."""
         return decayed_parameters(self)

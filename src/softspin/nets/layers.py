@@ -19,7 +19,7 @@ from softspin.errors import ShapeError
 from softspin.kernels import hidden
 from softspin.kernels.matmul import product
 from softspin.kernels.support import has_kernels
-from softspin.numerics import align, replica_matmul
+from softspin.numerics import align, constant, replica_matmul
 from softspin.parallel import SINGLE, World
 
 
@@ -117,6 +117,8 @@ class BatchNorm(nn.Module):
     """Processes that share a batch; training sets it."""
     tracks = True
     """Whether training updates the running statistics."""
+    constant_statistics = False
+    """Whether the statistics of a batch have no gradient, so that rows are independent of each other."""
 
     def __init__(self, features: int, replicas: int, decay: float = 0.8, epsilon: float = 1e-2) -> None:
         super().__init__()
@@ -134,6 +136,8 @@ class BatchNorm(nn.Module):
             if self.world.size > 1:
                 variance, mean = _joined(self.world, variance, mean)
             self.track(mean, variance)
+            if self.constant_statistics:
+                mean, variance = constant(mean), constant(variance)
         else:
             mean, variance = self.mean, self.variance
         gain = self.scale * torch.rsqrt(variance + self.epsilon)
@@ -239,7 +243,9 @@ def hidden_layer(linear: Linear, norm: BatchNorm, *parts: Tensor, bounded: bool 
     bias = align(linear.bias.detach(), last.ndim)
     for part, rows in zip(others, weights, strict=True):
         bias = bias + replica_matmul(part, rows, product)
-    found = hidden.activations(last.flatten(1, -2), weight, bias.flatten(1, -2), norm.scale, norm.shift, norm.epsilon)
+    found = hidden.activations(
+        last.flatten(1, -2), weight, bias.flatten(1, -2), norm.scale, norm.shift, norm.epsilon, norm.constant_statistics
+    )
     norm.track(found.mean, found.variance)
     return found.values.view(*last.shape[:-1], -1)
 

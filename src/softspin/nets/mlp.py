@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from softspin.nets.base import Affine, Net, NetSpec
+from softspin.nets.base import Affine, Dropout, Net, NetSpec
 from softspin.nets.layers import BatchNorm, Linear, decayed_parameters, hidden_layer
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class MLP(Net):
         sizes = [inputs, *[width] * layers, outputs]
         self.linears = nn.ModuleList(Linear(a, b, generators, init_scale) for a, b in itertools.pairwise(sizes))
         self.norms = nn.ModuleList(BatchNorm(width, len(generators), norm_decay, norm_epsilon) for _ in range(layers))
+        self._dropout, self._width = Dropout(), width
 
     @classmethod
     def build(cls, config: Config, spec: NetSpec, generators: Sequence[torch.Generator]) -> MLP:
@@ -68,6 +69,19 @@ class MLP(Net):
     def fewest_tensors(cls, config: Config) -> int:
         return config.shape.layers + 1
 
+    @property
+    def dropout(self) -> Dropout | None:
+        return self._dropout
+
+    @property
+    def hidden_units(self) -> Sequence[int]:
+        return [self._width] * len(self.norms)
+
+    def last_kernel(self) -> nn.Parameter | None:
+        last = self.linears[-1]
+        assert isinstance(last, Linear)
+        return last.weight
+
     def forward(self, *parts: Tensor) -> Tensor:
         """Map inputs `(R, ..., features)` to `(R, ..., outputs)`."""
         last = self.linears[-1]
@@ -78,10 +92,13 @@ class MLP(Net):
         """Inputs of the last layer: one tensor, or all inputs of a net without hidden layers."""
         hidden: Sequence[Tensor] = parts
         bounded = parts[-1].shape[1] > 1  # only bits have several samples; data have one
-        for linear, norm in zip(self.linears, self.norms, strict=False):
+        factors = self._dropout.factors
+        for number, (linear, norm) in enumerate(zip(self.linears, self.norms, strict=False)):
             assert isinstance(linear, Linear)
             assert isinstance(norm, BatchNorm)
             hidden = (self._layer(linear, norm, *hidden, bounded=bounded),)
+            if factors:
+                hidden = (hidden[0] * factors[number],)
             bounded = True
         return hidden
 

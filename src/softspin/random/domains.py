@@ -39,6 +39,8 @@ class KeyDomain:
     """Reverse annealing from found states, as a check."""
     TRAINING: Final = 101
     """One key for all draws of a training step, which a :class:`DrawDomain` separates."""
+    AVERAGING: Final = 102
+    """Batches that give averaged parameters their statistics of batch norm."""
     EVALUATION: Final = 111
     FIGURES: Final = 111
     """Measurements of Fig. 2 during training. By mistake this is the number of EVALUATION: with equal seeds both have
@@ -65,6 +67,10 @@ class DrawDomain:
     """Training: uniforms that binarize gray images."""
     SHUFFLE: Final = 103
     """Training: the order of the images. The counter is the epoch."""
+    DROPOUT: Final = 104
+    """Training: uniforms for the dropout of the decoder."""
+    FLIPS: Final = 105
+    """Training: uniforms that flip bits of the encoder's input."""
     FIGURE_IMAGES: Final = 111
     """Fig. 2: the choice of training images."""
     FIGURE_BINARIZATION: Final = 112

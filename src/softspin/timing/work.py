@@ -76,6 +76,8 @@ def is_modelled(config: Config, device: str) -> bool:
         (config.net, config.likelihood, config.prior) == ("mlp", "bernoulli", "rbm")
         and config.sampler in ("pa", "pcd")
         and issubclass(METHODS.get(config.method), DiscreteKL | GaussianIntegral | Overlap)
+        and config.gradient == "plain"  # the cost of this and the next two has not been measured
+        and config.decoder_dropout == config.input_flips == 0
         and config.compile in ("auto", "on" if device == "cuda" else "off")
     )
 

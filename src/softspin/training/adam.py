@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ class Adam:
     Args:
         parameters: Parameters, each with its weight decay.
         replicas: Number of replicas R.
+        epsilons: Values in place of `epsilon` for some parameters.
         beta1: Decay rate of the first moment.
         beta2: Decay rate of the second moment.
         epsilon: Added to the root of the second moment.
@@ -35,6 +36,7 @@ class Adam:
         parameters: Iterable[tuple[nn.Parameter, float]],
         replicas: int = 1,
         *,
+        epsilons: Mapping[nn.Parameter, float] | None = None,
         beta1: float = 0.9,
         beta2: float = 0.999,
         epsilon: float = 1e-3,
@@ -49,6 +51,11 @@ class Adam:
             self.decay = torch.cat(
                 [self.value.new_full((size,), decay) for size, (_, decay) in zip(sizes, pairs, strict=True)]
             )
+            self.epsilons: Tensor | None = None
+            """Epsilon of each parameter `(P,)`; None if it is the same for all."""
+            if epsilons:
+                each = [epsilons.get(parameter, epsilon) for parameter in self.parameters]
+                self.epsilons = torch.cat([self.value.new_full((n,), e) for n, e in zip(sizes, each, strict=True)])
             for parameter, part in zip(self.parameters, self.value.split(sizes, dim=1), strict=True):
                 parameter.data = part.view(parameter.shape)
         self.first = torch.zeros_like(self.value)
@@ -84,14 +91,17 @@ class Adam:
         if has_kernels(self.value):
             sizes = torch.stack([size, 1 / root] if self.corrected else [size * root, torch.ones_like(root)])
             table = self.value, self.first, self.second
-            squares = adam_step(*table, gradient, self.decay, sizes, self.beta1, self.beta2, self.epsilon)
+            squares = adam_step(
+                *table, gradient, self.decay, sizes, self.beta1, self.beta2, self.epsilon, self.epsilons
+            )
             return squares.sum(-1, keepdim=True).sqrt()
         norm = gradient.square().sum(-1, keepdim=True).sqrt()
         gradient = gradient + self.decay * self.value
         self.first.lerp_(gradient, 1 - self.beta1)
         self.second.lerp_(gradient.square(), 1 - self.beta2)
+        epsilon = self.epsilon if self.epsilons is None else self.epsilons
         if self.corrected:
-            self.value.sub_(size * self.first / (self.second.sqrt() / root + self.epsilon))
+            self.value.sub_(size * self.first / (self.second.sqrt() / root + epsilon))
         else:
-            self.value.sub_(size * root * self.first / (self.second.sqrt() + self.epsilon))
+            self.value.sub_(size * root * self.first / (self.second.sqrt() + epsilon))
         return norm

@@ -23,13 +23,14 @@ class Best:
         self.tensors: dict[str, Tensor] = {}
         """The parameters, on the device of the model; the row of each replica is from its own best step."""
 
-    def update(self, model: DiscreteVAE, step: int, nll: Sequence[float]) -> None:
+    def update(self, model: DiscreteVAE, step: int, nll: Sequence[float], *, averaged: bool = False) -> None:
         """Copy the parameters of the replicas that improved. Nothing is read on the host.
 
         Args:
             model: The model at this step.
             step: Number of steps made.
             nll: Validation NLL of each replica, finite.
+            averaged: Whether the parameters are averages over steps.
         """
         state = {name: value.detach() for name, value in model.state_dict().items()}
         self.tensors = self.tensors or {name: value.clone() for name, value in state.items()}
@@ -37,7 +38,7 @@ class Best:
             before = self.found[replica]
             if before is not None and value >= before["nll"]:
                 continue
-            self.found[replica] = {"step": step, "nll": value}
+            self.found[replica] = {"step": step, "nll": value, **({"averaged": True} if averaged else {})}
             for name, rows in state.items():
                 if len(nll) == 1:  # the modules of a single replica may have no replica dimension
                     self.tensors[name].copy_(rows)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -9,7 +11,7 @@ from softspin.config import Config
 
 
 class Schedules:
-    """Piecewise constant learning rate, and the weight of the KL, which rises linearly from 0 to 1.
+    """Learning rate (piecewise constant, with a cosine tail), decay of averages, and the weight of the KL, from 0 to 1.
 
     Args:
         config: Settings of the run.
@@ -23,9 +25,16 @@ class Schedules:
         self.rates = torch.tensor(
             [config.learning_rate * factor for factor in factors], dtype=torch.float32, device=device
         )
+        # Start and length of the tail, in steps.
+        self.tail = torch.tensor(
+            [(1 - config.cosine_tail) * config.steps, config.cosine_tail * config.steps],
+            dtype=torch.float64, device=device,
+        )  # fmt: skip
+        self.falls = config.cosine_tail > 0
         # A tensor, as are the rates: compiled code then does not depend on the number of steps.
         self.rise = torch.tensor(config.warmup * config.steps, dtype=torch.float32, device=device)
         self.rises = config.warmup > 0
+        self.decay = torch.tensor(config.ema_decay, dtype=torch.float32, device=device)
 
     def learning_rate(self, step: Tensor) -> Tensor:
         """Learning rate at a step.
@@ -37,7 +46,23 @@ class Schedules:
             A scalar, float32.
         """
         piece = (step >= self.ends).sum().reshape(1)
-        return self.rates.gather(0, piece).squeeze(0)
+        rate = self.rates.gather(0, piece).squeeze(0)
+        if not self.falls:
+            return rate
+        start, length = self.tail
+        done = ((step - start) / length).clamp(0, 1)
+        return rate * (0.5 + 0.5 * torch.cos(math.pi * done)).to(rate.dtype)
+
+    def ema_decay(self, step: Tensor) -> Tensor:
+        """Decay of the average of the parameters at a step: smaller in the first steps.
+
+        Args:
+            step: Number of the step, counted from 0, a scalar int64 tensor.
+
+        Returns:
+            A scalar in [0, 1), float32.
+        """
+        return torch.minimum(self.decay, ((1 + step) / (10 + step)).to(torch.float32))
 
     def warmup(self, step: Tensor) -> Tensor:
         """Weight of the KL at a step.

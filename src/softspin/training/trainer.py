@@ -34,6 +34,7 @@ from softspin.provenance import find_device, provenance
 from softspin.records import EVALUATED, FULL_STEPS, ResultRow, RunRecord
 from softspin.samplers import LogZ, Sampler
 from softspin.training import checkpoint
+from softspin.training.averaging import averaged, check_averaging
 from softspin.training.best import Best
 from softspin.training.callbacks import Callback
 from softspin.training.capture import compile_errors
@@ -107,6 +108,7 @@ class Trainer:
             )
         model = build(config, data.spec) if model is None else model
         self.engine = Engine(config, model, data, self.device, sampler, self.world)
+        check_averaging(config, self.world.size)
         self.seeds = [replica.seed for replica in config.replicas]
         self.best = Best(model.replicas)
         self._writer = CheckpointWriter(self.folder)
@@ -323,6 +325,7 @@ class Trainer:
             if not math.isfinite(value):
                 raise self.world.shared(self._broke(self.engine.steps, "the validation NLL", seed))
         self.best.update(self.engine.model, self.engine.steps, nll)
+        average = {} if self.engine.update.average is None else {"averaged_nll": self._validate_average()}
         stopped = {}
         if self.engine.steps < self.config.steps and self._has_stalled:
             times = "validation" if self.config.patience == 1 else f"{self.config.patience} validations"
@@ -335,8 +338,19 @@ class Trainer:
             "standard_error": found.standard_error.tolist(),
             "log_z": log_z.value.tolist(),
             "log_z_standard_error": log_z.standard_error.tolist(),
+            **average,
             **stopped,
         }
+
+    def _validate_average(self) -> list[float]:
+        """Validation NLL of the averaged parameters, which are kept where they are the best of a replica."""
+        with averaged(self.engine.update):
+            nll: list[float] = self._evaluate().nll.tolist()
+            for seed, value in zip(self.seeds, nll, strict=True):
+                if not math.isfinite(value):
+                    raise self._broke(self.engine.steps, "the validation NLL of the averaged parameters", seed)
+            self.best.update(self.engine.model, self.engine.steps, nll, averaged=True)
+        return nll
 
     def _evaluate(self) -> Likelihood:
         """The likelihood of the validation images at the current parameters."""

@@ -29,8 +29,11 @@ from softspin.random import DrawDomain, KeyDomain, init_rng_state
 from softspin.samplers import NegativePhase, Sampler, negative_phase
 from softspin.samplers.primitives import split_replicas
 from softspin.training.adam import Adam
+from softspin.training.centring import Centring
 from softspin.training.conditional import conditions_of, spread
+from softspin.training.pathwise_nets import check_pathwise
 from softspin.training.record import Record
+from softspin.training.regularization import Regularization, RegularizationNoise, weight_decays
 from softspin.training.schedules import Schedules
 from softspin.training.shards import Shards
 from softspin.training.stream import BatchStream, table_for
@@ -52,7 +55,7 @@ class Stages(NamedTuple):
 
     moments: Callable[[Tensor], NegativePhase]
     next_batch: Callable[[], tuple[Tensor, Tensor, Tensor | None]]
-    bound: Callable[[Tensor, Tensor | None, Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
+    bound: Callable[..., tuple[Tensor, Tensor]]
     descend: Callable[[list[Tensor], NegativePhase, Tensor, Tensor, Tensor, Tensor | None], None]
 
 
@@ -80,24 +83,27 @@ class Update:
         self.config, self.device, self.sampler = config, device, sampler
         check_replica_dimension(model)
         self.model = model.to(device).train()
+        if self.model.method.repeats_encoder:
+            check_pathwise(self.model, config.importance_samples)
         self.model.method.begin_training()
         self.conditions = conditions_of(self.model, data, device)
         self.train_images: Table = table_for(data.train, device)
         self.binarizes = data.binarization == "per-batch"
         self.schedules = Schedules(config, device)
-        decayed = {id(parameter) for parameter in self.model.decayed()}
+        self.regularization = Regularization(config, self.model, device)
         self.adam = Adam(
-            [
-                (parameter, config.weight_decay if id(parameter) in decayed else 0.0)
-                for parameter in self.model.parameters()
-                if parameter.requires_grad
-            ],
+            weight_decays(config, self.model),
             self.model.replicas,
+            epsilons=dict.fromkeys(self.model.prior_parameters.parameters(), config.prior_epsilon)
+            if config.prior_epsilon is not None
+            else None,
             beta1=config.adam_beta1,
             beta2=config.adam_beta2,
             epsilon=config.adam_epsilon,
             corrected=config.adam_corrected,
         )
+        self.centring = Centring(self.model, self.adam) if config.centred else None
+        self.average = self.adam.value.clone() if config.ema_decay else None
         replicas = self.model.replicas
         seeds = [replica.seed for replica in config.replicas]
         self.batch_size = min(config.batch_size, len(self.train_images))
@@ -153,12 +159,13 @@ class Update:
         """
         # Before the sampler, with the GPU to itself: beside it, drawing the noise takes three times as long.
         binarization_noise, posterior_noise = self.batch_noise(len(self.model.mean))
+        regularization = self.regularization.noise(self.rng_state, self.batch_size, len(self.model.mean), self.shards)
         with side_stream():
             quality = self.sample()
             moments = stages.moments(self.sampler.samples(self.sampler_state))
         rows, kl_weight, given = stages.next_batch()
         with tf32(self.config.tf32):
-            loss, terms = stages.bound(rows, binarization_noise, posterior_noise, kl_weight, given)
+            loss, terms = stages.bound(rows, binarization_noise, posterior_noise, kl_weight, regularization, given)
             loss.backward()
         join()
         with torch.no_grad():
@@ -197,6 +204,7 @@ class Update:
         binarization_noise: Tensor | None,
         uniforms: Tensor,
         kl_weight: Tensor,
+        regularization: RegularizationNoise | None = None,
         given: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Loss and terms of the bound.
@@ -206,6 +214,7 @@ class Update:
             binarization_noise: Uniforms of the same shape, which binarize gray levels; None for binary images.
             uniforms: Uniforms for the posterior samples.
             kl_weight: Weight of the KL.
+            regularization: Uniforms for dropout and flipped inputs.
             given: Encoded conditions `(R, batch, C)` of a conditional model.
 
         Returns:
@@ -214,7 +223,8 @@ class Update:
         x = (rows if binarization_noise is None else binarization_noise < rows).to(torch.float32)
         model = self.model.given(given)
         prior = model.prior(self.log_z, validate=False)
-        terms = self.model.method.objective(model, x, uniforms, prior, kl_weight)
+        with self.regularization.applied(regularization):
+            terms = self.model.method.objective(model, x, uniforms, prior, kl_weight)
         self._check_terms(terms)
         return terms.loss.sum(), torch.stack(terms[1:], dim=-1).detach()
 
@@ -259,8 +269,12 @@ class Update:
             index = next(i for i, own in enumerate(self.adam.parameters) if own is parameter)
             gradients[index] = gradients[index] + kl_weight * moment
         gradient = torch.cat([g.reshape(len(terms), -1) for g in gradients], dim=1)
-        gradient, terms, quality = self.shards.world.mean(gradient, terms, quality)
+        gradient, terms, quality, mean = self.shards.world.mean(gradient, terms, quality, moments.mean)
+        if self.centring is not None:
+            gradient = self.centring.apply(gradient, mean, kl_weight)
         norm = self.adam.step(gradient, self.schedules.learning_rate(self.step_counter), self.step_counter + 1)
+        if self.average is not None:
+            self.average.lerp_(self.adam.value, 1 - self.schedules.ema_decay(self.step_counter))
         self.record.add(torch.cat([terms, quality[:, None], norm], dim=-1), self.step_counter)
         self.rng_state[:, 1] += 1
         self.step_counter += 1
@@ -318,6 +332,10 @@ class Update:
             "step_counter": self.step_counter,
             "log_z": self.log_z,
         }
+        if self.centring is not None:
+            own["prior_offset"] = self.centring.offset
+        if self.average is not None:
+            own["average"] = self.average
         method = {f"method.{name}": value for name, value in self.model.method.training_state().items()}
         sampler = {f"sampler.{name}": value for name, value in self.sampler_state._asdict().items()}
         model = {f"model.{name}": value for name, value in self.model.state_dict().items()}

@@ -1,0 +1,120 @@
+"""Exponential moving average of all parameters, with statistics of batch norm of its own for evaluation.
+
+    average <- average + (1 - d) (parameters - average),   d = min(ema_decay, (1 + step) / (10 + step))
+
+The average begins with the initial parameters; the smaller decay of the first steps lets it forget them. Statistics of
+batch norm are not averaged: they belong to the parameters of a step. They are estimated for the averaged parameters
+from batches of the training data, without dropout and without flipped inputs.
+
+References:
+    B. T. Polyak and A. B. Juditsky, 1992, Acceleration of Stochastic Approximation by Averaging.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from softspin.config import Config
+from softspin.errors import ConfigError
+from softspin.kernels.noise import noise
+from softspin.nets import BatchNorm
+from softspin.random import DrawDomain, KeyDomain, init_rng_state
+from softspin.training.update import Update
+
+FEWEST_BATCHES, MOST_BATCHES = 10, 200
+"""Limits of the number of batches for the statistics, which is a tenth of the steps between validations."""
+
+
+def check_averaging(config: Config, processes: int) -> None:
+    """Raise unless averages are possible.
+
+    Args:
+        config: Settings of the run.
+        processes: Number of processes that share a batch.
+
+    Raises:
+        ConfigError: Several processes share a batch.
+    """
+    if config.ema_decay and processes > 1:
+        raise ConfigError(f"ema_decay = {config.ema_decay:g} is not possible with {processes} processes; set it to 0")
+
+
+@contextlib.contextmanager
+def averaged(update: Update) -> Iterator[None]:
+    """Context in which the model has the averaged parameters, and statistics of batch norm for them.
+
+    Args:
+        update: State of training, with an average; the same after the context as before it.
+
+    Yields:
+        None.
+    """
+    assert update.average is not None
+    model, parameters = update.model, update.adam.value.clone()
+    buffers = {name: value.clone() for name, value in model.named_buffers()}
+    try:
+        update.adam.value.copy_(update.average)
+        estimate_statistics(update)
+        yield
+    finally:
+        with torch.no_grad():
+            update.adam.value.copy_(parameters)
+            for name, value in model.named_buffers():
+                value.copy_(buffers[name])
+
+
+@torch.no_grad()
+def estimate_statistics(update: Update) -> None:
+    """Set the statistics of batch norm to their means over batches of training data, at the current parameters.
+
+    The batches depend on the seed of the replica and on the step alone.
+
+    Args:
+        update: State of training.
+    """
+    model, config = update.model, update.config
+    norms = [module for module in model.modules() if isinstance(module, BatchNorm)]
+    others = [module for module in model.modules() if isinstance(module, _BatchNorm)]
+    if not norms and not others:
+        return
+    decays, momenta = [norm.decay for norm in norms], [norm.momentum for norm in others]
+    for other in others:
+        other.reset_running_stats()
+        other.momentum = None  # torch's cumulative mean
+    keys = torch.cat([init_rng_state(one.seed, 1, domain=KeyDomain.AVERAGING) for one in config.replicas])
+    keys = keys.to(update.rng_state.device)
+    count = min(max(config.intervals.evaluate // 10, FEWEST_BATCHES), MOST_BATCHES)
+    kl_weight = update.schedules.warmup(update.step_counter)
+    training = model.training
+    model.train()
+    try:
+        for number in range(count):
+            state = torch.stack([keys[:, 0], MOST_BATCHES * update.step_counter + number + 0 * keys[:, 1]], dim=-1)
+            for norm in norms:
+                norm.decay = number / (number + 1)
+            x, uniforms = _batch(update, state)
+            prior = model.prior(update.log_z, validate=False)
+            model.method.objective(model, x, uniforms, prior, kl_weight)
+    finally:
+        model.train(training)
+        for norm, decay in zip(norms, decays, strict=True):
+            norm.decay = decay
+        for other, momentum in zip(others, momenta, strict=True):
+            other.momentum = momentum
+
+
+def _batch(update: Update, rng_state: Tensor) -> tuple[Tensor, Tensor]:
+    """Random training images `(R, batch, features)`, with replacement, and uniforms for their posterior."""
+    model, samples, size = update.model, update.config.importance_samples, update.batch_size
+    images = len(update.train_images)
+    index = (noise(rng_state, (size,), DrawDomain.SHUFFLE).double() * images).long().clamp_max(images - 1)
+    rows = update.train_images[index.to(update.train_images.device)].to(update.device)
+    if update.binarizes:
+        rows = noise(rng_state, rows.shape[1:], DrawDomain.BINARIZATION) < rows
+    shape = model.method.noise_shape(samples, size, model.units)
+    return rows.to(torch.float32), noise(rng_state, shape, DrawDomain.POSTERIOR)

@@ -1,0 +1,132 @@
+"""Regularization of a training step: dropout in the decoder, flipped input bits, weight decays.
+
+The random numbers are those of the run, by replica, so that a resumed run has the same. Evaluation has none of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from softspin.config import Config
+from softspin.errors import ConfigError
+from softspin.kernels.noise import noise
+from softspin.model import DiscreteVAE
+from softspin.nets import BatchNorm
+from softspin.random import DrawDomain
+from softspin.training.shards import Shards
+
+
+class RegularizationNoise(NamedTuple):
+    """Uniforms of a step; None for what is not used."""
+
+    dropout: Tensor | None
+    """For the hidden units of the decoder, `(R, K, batch, units of all layers)`."""
+    flips: Tensor | None
+    """For the bits of the data, `(R, batch, features)`."""
+
+
+class Regularization:
+    """Dropout and flips of a run.
+
+    Args:
+        config: Settings of the run.
+        model: The model.
+        device: Device of training.
+
+    Raises:
+        ConfigError: The decoder has no dropout.
+    """
+
+    def __init__(self, config: Config, model: DiscreteVAE, device: torch.device) -> None:
+        self.model, self.samples = model, config.importance_samples
+        self.units = list(model.decoder.hidden_units) if config.decoder_dropout else []
+        if config.decoder_dropout and not self.units:
+            raise ConfigError(
+                f"decoder_dropout = {config.decoder_dropout:g} is not possible: the decoder, net = "
+                f"{model.decoder.name}, has no hidden layers with dropout; use net = mlp or resnet with layers, or set "
+                "it to 0"
+            )
+        # Tensors, so that compiled code does not depend on the values.
+        self.dropout = torch.tensor(config.decoder_dropout, dtype=torch.float32, device=device)
+        self.probability = torch.tensor(config.input_flips, dtype=torch.float32, device=device)
+        self.flips_bits = config.input_flips > 0
+
+    def noise(self, rng_state: Tensor, batch: int, features: int, shards: Shards) -> RegularizationNoise:
+        """Draw the uniforms of a step.
+
+        Args:
+            rng_state: State of the random numbers of training, `(R, 2)`.
+            batch: Images of the whole batch.
+            features: Features of an image.
+            shards: The part of this process.
+
+        Returns:
+            The uniforms of its images.
+        """
+        dropout = flips = None
+        if self.units:
+            shape = self.samples, batch, sum(self.units)
+            dropout = shards.own_noise(noise(rng_state, shape, DrawDomain.DROPOUT), dim=2)
+        if self.flips_bits:
+            flips = shards.own_noise(noise(rng_state, (batch, features), DrawDomain.FLIPS))
+        return RegularizationNoise(dropout, flips)
+
+    @contextlib.contextmanager
+    def applied(self, drawn: RegularizationNoise | None) -> Iterator[None]:
+        """Context in which the model has the dropout and the flips of one step.
+
+        Args:
+            drawn: Uniforms of the step.
+
+        Yields:
+            None.
+        """
+        dropout = self.model.decoder.dropout
+        if drawn is not None and drawn.dropout is not None and dropout is not None:
+            kept = (drawn.dropout >= self.dropout) / (1 - self.dropout)
+            dropout.factors = kept.split(self.units, dim=-1)
+        if drawn is not None and drawn.flips is not None:
+            self.model.flips.at = drawn.flips < self.probability
+        try:
+            yield
+        finally:
+            self.model.flips.at = None
+            if dropout is not None:
+                dropout.factors = ()
+
+
+def weight_decays(config: Config, model: DiscreteVAE) -> list[tuple[nn.Parameter, float]]:
+    """All trained parameters with their weight decay, in the order of the model.
+
+    Args:
+        config: Settings of the run.
+        model: The model.
+
+    Returns:
+        Pairs of a parameter and its weight decay.
+
+    Raises:
+        ConfigError: The last layer of the decoder is not known.
+    """
+    own = {id(parameter): config.weight_decay for parameter in model.decayed()}
+    if config.scale_decay is not None:
+        for net in model.nets:
+            for module in net.modules():
+                if isinstance(module, BatchNorm | _BatchNorm):
+                    scale = module.scale if isinstance(module, BatchNorm) else module.weight
+                    own[id(scale)] = config.scale_decay
+    if config.decoder_decay is not None:
+        kernel = model.decoder.last_kernel()
+        if kernel is None:
+            raise ConfigError(
+                f"decoder_decay = {config.decoder_decay:g} is not possible: the last layer of the decoder, net = "
+                f"{model.decoder.name}, is not known; set it to none"
+            )
+        own[id(kernel)] = config.decoder_decay
+    return [(one, own.get(id(one), 0.0)) for one in model.parameters() if one.requires_grad]

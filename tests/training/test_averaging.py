@@ -1,0 +1,120 @@
+"""Averaged parameters: their definition, statistics of batch norm, the choice by validation, resumed bit for bit."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from training.runs import engine, small, trainer
+
+from softspin.errors import ConfigError, OutOfTimeError
+from softspin.nets import BatchNorm
+from softspin.training import averaging, checkpoint
+from softspin.training.averaging import averaged, check_averaging
+from softspin.training.best import Best
+
+
+def average(made: Any) -> Tensor:
+    found = made.update.average
+    assert isinstance(found, Tensor)
+    return found
+
+
+def test_the_average_follows_its_definition() -> None:
+    """In float64, from the parameters after each step."""
+    made = engine(small(ema_decay=0.3, seeds=(0, 1)))
+    expected = made.update.adam.value.double()
+    for step in range(5):
+        made.step()
+        decay = min(0.3, (1 + step) / (10 + step))
+        expected = decay * expected + (1 - decay) * made.update.adam.value
+        torch.testing.assert_close(average(made).double(), expected, rtol=1e-6, atol=1e-7)
+    assert not torch.equal(average(made), made.update.adam.value)
+
+
+def test_the_average_of_a_constant_is_the_constant() -> None:
+    made = engine(small(ema_decay=0.99, learning_rate_schedule=((1.0, 0.0),)))
+    start = made.update.adam.value.clone()
+    for _ in range(4):
+        made.step()
+    assert torch.equal(made.update.adam.value, start)
+    assert torch.equal(average(made), start)
+
+
+def test_without_it_there_is_no_average() -> None:
+    made = engine(small())
+    assert made.update.average is None
+    assert "average" not in made.state()
+
+
+def test_statistics_belong_to_the_averaged_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first layer of group 1 is linear in the image: mean and variance over all batches that were drawn."""
+    made = engine(small(ema_decay=0.5, seeds=(0, 1)))
+    for _ in range(3):
+        made.step()
+    before = {name: value.clone() for name, value in made.state().items()}
+    images: list[Tensor] = []
+    own = averaging._batch
+
+    def watched(*given: Any) -> tuple[Tensor, Tensor]:
+        x, uniforms = own(*given)
+        images.append(x)
+        return x, uniforms
+
+    monkeypatch.setattr(averaging, "_batch", watched)
+    with averaged(made.update):
+        assert torch.equal(made.update.adam.value, average(made))
+        net: Any = made.model.encoder[0]
+        rows = torch.stack([x - made.model.mean for x in images]) @ net.linears[0].weight + net.linears[0].bias[:, None]
+        assert isinstance(net.norms[0], BatchNorm)
+        torch.testing.assert_close(net.norms[0].mean, rows.mean((0, 2)), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(net.norms[0].variance, rows.var(2, correction=0).mean(0), rtol=1e-4, atol=1e-5)
+        assert net.norms[0].decay == 0.8
+    assert len(images) == averaging.FEWEST_BATCHES
+    assert len({x.sum().item() for x in images}) > 1
+    for name, value in made.state().items():
+        assert torch.equal(value, before[name]), name
+
+
+def test_validation_keeps_the_better_for_each_replica() -> None:
+    made = engine(small(ema_decay=0.5, seeds=(0, 1)))
+    best = Best(2)
+    best.update(made.model, 5, [3.0, 1.0])
+    raw = made.update.adam.value.clone()
+    made.step()
+    with averaged(made.update):
+        best.update(made.model, 5, [2.0, 2.0], averaged=True)
+        mean = {name: value.clone() for name, value in made.model.state_dict().items()}
+    assert best.found == [{"step": 5, "nll": 2.0, "averaged": True}, {"step": 5, "nll": 1.0}]
+    name = "decoder.linears.0.weight"
+    assert torch.equal(best.tensors[name][0], mean[name][0])
+    made.update.adam.value.copy_(raw)
+    assert torch.equal(best.tensors[name][1], made.model.state_dict()[name][1])
+
+
+def test_a_run_is_resumed_bit_for_bit_and_has_the_better_parameters(tmp_path: Path) -> None:
+    config = small(ema_decay=0.6, seeds=(0, 1))
+    rows = trainer(config, tmp_path / "whole").train()
+    part = trainer(config, tmp_path / "part")
+    part.deadline = -math.inf
+    with pytest.raises(OutOfTimeError, match="step 1 of 10"):
+        part.train()
+    again = trainer(config, tmp_path / "part").train(resume=True)
+    assert [row.nll for row in again] == [row.nll for row in rows]
+    for name in ("last", "best"):
+        one, other = (checkpoint.load(tmp_path / run, name)[0] for run in ("whole", "part"))
+        assert all(torch.equal(one[key], other[key]) for key in one)
+    lines = [json.loads(line) for line in (tmp_path / "whole" / "journal.jsonl").read_text().splitlines()]
+    valid = [line for line in lines if line.get("kind") == "valid"]
+    for replica, row in enumerate(rows):
+        assert row.valid_nll == min(line[key][replica] for line in valid for key in ("nll", "averaged_nll"))
+
+
+def test_several_processes_are_an_error() -> None:
+    with pytest.raises(ConfigError, match=r"ema_decay = 0\.9 is not possible with 2 processes"):
+        check_averaging(small(ema_decay=0.9), 2)
