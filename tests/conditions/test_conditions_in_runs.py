@@ -39,6 +39,7 @@ PAIRS = [
     ("dvae-spike_exp", "negative-binomial", "mlp", "class", {"sampler": "pcd", "graph": "0:1,1:2,2:3,3:4,4:5,0:5"}),
     ("dvae#-gaussian", "zero-inflated-lognormal", "mlp", "binned", {"sampler": "pa", "layers": 0}),
     ("dvae++-power", "discretized-logistic", "conv", "few", {"sampler": "pcd", "importance_samples": 2}),
+    ("dvae#-power", "bernoulli", "mlp", "binned", {"gradient": "dreg", "importance_samples": 2, "centred": True}),
 ]
 
 

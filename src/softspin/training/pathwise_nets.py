@@ -25,12 +25,14 @@ def check_pathwise(model: DiscreteVAE, samples: int) -> None:
     """
     generator = torch.Generator().manual_seed(0)
     x = model.mean.new_zeros(model.replicas, ROWS, len(model.mean))
+    first = None if model.condition is None else model.condition.values[0].expand(model.replicas, ROWS, -1)
+    net = model.given(first)
 
     def outputs(group: int | None, bits: Tensor) -> Tensor:
         """Outputs of an encoder net, or of the decoder, with gradients to the bits of the same row alone."""
         if group is None:
-            return model.decoder_features(bits, own_path=True)[0]
-        return model.detached_outputs(x, bits, group, own_path=True)
+            return net.decoder_features(bits, own_path=True)[0]
+        return net.detached_outputs(x, bits, group, own_path=True)
 
     for group in (*range(1, len(model.encoder)), None):
         what = "the decoder" if group is None else f"the encoder net of group {group + 1}"
