@@ -125,7 +125,7 @@ def test_rows_equal_those_of_one_process_also_if_a_worker_is_killed(
     assert [row.ok for row in serial] == [row.cell != BROKEN for row in serial]
     assert len(killed) == 1
     assert len(resumed) == 1
-    assert 0 < resumed[0] < STEPS, "it resumed from its checkpoint"
+    assert 0 < resumed[0] <= STEPS, "it resumed from its checkpoint, at the latest that of the last step"
     assert children(os.getpid()) == []
 
 
