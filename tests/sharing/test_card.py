@@ -51,7 +51,16 @@ def test_it_repeats_the_rows_as_the_command_line_prints_them(
 def test_an_annealed_log_z_has_its_interval_and_its_ends(made: Model) -> None:
     assert made.metadata is not None
     first, second = (
-        replace(row, nll=84.2, standard_error=0.05, nll_low=84.1, log_z=30.0, log_z_low=29.9, baseline_nll=206.1)
+        replace(
+            row,
+            nll=84.2,
+            standard_error=0.05,
+            nll_low=84.1,
+            log_z=30.0,
+            log_z_low=29.9,
+            baseline_nll=206.1,
+            warning=None,
+        )
         for row in made.metadata.result or ()
     )
     rows = replace(first, nll_high=84.35, log_z_high=30.15), replace(second, nll_high=None, log_z_high=None)
