@@ -35,6 +35,7 @@ LAYERS = [
     {"methods"},
     {"conditions"},
     {"model"},
+    {"stored_model"},
     {"evaluation"},
     {"custom_nets"},
     {"training"},

@@ -12,8 +12,9 @@ from softspin.config import Config
 from softspin.data.dataset import DataSpec
 from softspin.errors import ConfigError, ShapeError
 from softspin.evaluation.running import evaluating
-from softspin.model import DiscreteVAE, build, build_empty, fill, restore
+from softspin.model import DiscreteVAE, build
 from softspin.nets.custom import check_net
+from softspin.stored_model import build_empty, fill, restore
 
 Encoder = nn.Module | Sequence[nn.Module]
 """One module for each group of latent bits; a model with one group takes the module itself."""

@@ -218,6 +218,8 @@ def constant(x: Tensor) -> Tensor:
         >>> constant(torch.ones(2, requires_grad=True)).requires_grad
         False
     """
+    if not torch.compiler.is_compiling():
+        return x.detach()
     with torch.no_grad():
         return x.view_as(x)
 

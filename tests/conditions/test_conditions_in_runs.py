@@ -20,7 +20,7 @@ from training.runs import bars, engine, small
 import softspin
 from softspin.data import from_arrays, with_condition
 from softspin.errors import SoftspinError
-from softspin.model import restore
+from softspin.stored_model import restore
 from softspin.training.update import Stages
 
 QUIET: dict[str, Any] = {"progress": False, "pictures": False}

@@ -11,9 +11,10 @@ from training.runs import bars, engine, small
 
 from softspin.config import Config
 from softspin.errors import ConfigError
-from softspin.model import build, restore
+from softspin.model import build
 from softspin.nets.layers import BatchNorm, RunningMoments, fixed_statistics
 from softspin.samplers import negative_phase
+from softspin.stored_model import restore
 
 
 def test_log_z_and_its_gradient_are_exact() -> None:

@@ -15,11 +15,12 @@ from softspin.config import Config
 from softspin.data.dataset import DataSpec
 from softspin.errors import ConfigError, ShapeError
 from softspin.evaluation.likelihood import _sizes
-from softspin.model import build, restore
+from softspin.model import build
 from softspin.nets import MLP, BatchNorm, Conv, Conv1d, Convolution, Grid, Net, NetSpec, ResNet
 from softspin.nets.convolutions import transpose_blocks
 from softspin.parts import NETS
 from softspin.playground.export import export
+from softspin.stored_model import restore
 
 SEEDS = (3, 1)
 SHAPES: dict[str, tuple[type[Conv], tuple[int, ...]]] = {

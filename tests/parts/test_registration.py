@@ -15,10 +15,11 @@ from training.runs import bars, engine, small
 from softspin.config import Config
 from softspin.errors import ConfigError, ShapeError, UnknownNameError
 from softspin.methods import Method, PartSetting, Terms
-from softspin.model import build, restore
+from softspin.model import build
 from softspin.nets import Net
 from softspin.parts import LIKELIHOODS, METHODS, NETS, SAMPLERS, Registry
 from softspin.samplers import Sampler
+from softspin.stored_model import restore
 
 
 def made(base: Any, **members: Any) -> Any:

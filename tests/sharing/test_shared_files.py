@@ -19,9 +19,10 @@ from training.runs import bars
 import softspin
 from softspin.config import Config
 from softspin.errors import ConfigError, SharingError, SupportError
-from softspin.model import build, restore
+from softspin.model import build
 from softspin.paper import METHODS
 from softspin.sharing import files
+from softspin.stored_model import restore
 from softspin.structures import STRUCTURES
 from softspin.trained import Model
 from softspin.training import checkpoint

@@ -7,8 +7,9 @@ from typing import Literal
 
 from softspin.config import Config
 from softspin.errors import SharingError
-from softspin.model import DiscreteVAE, restore
+from softspin.model import DiscreteVAE
 from softspin.records import ModelRecord, best_replica
+from softspin.stored_model import restore
 
 
 def one_replica(

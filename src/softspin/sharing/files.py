@@ -25,10 +25,11 @@ from softspin.config import Config, migrate_tensors
 from softspin.custom_nets import Encoder, restore_with_nets
 from softspin.errors import ConfigError, ShapeError, SharingError, SupportError
 from softspin.files import remove_leftovers, temporary_path, write_synced
-from softspin.model import DiscreteVAE, restore
+from softspin.model import DiscreteVAE
 from softspin.records import ModelRecord
 from softspin.sharing.card import card
 from softspin.sharing.metadata import MAX_BYTES, from_text, to_text
+from softspin.stored_model import restore
 from softspin.training.results import RUN
 
 TENSORS, DESCRIPTION, CARD = "model.safetensors", "config.json", "README.md"
