@@ -21,7 +21,7 @@ from softspin.sklearn import BinaryEncoder
 
 
 def placements(normal: np.ndarray, anomalies: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each row the share of rows of the other kind that it is told from; the mean of either is the AUROC."""
+    """For each row the share of rows of the other kind that it is separated from; the mean of either is the AUROC."""
     told = (normal[:, None] > anomalies) + 0.5 * (normal[:, None] == anomalies)
     return told.mean(1), told.mean(0)
 

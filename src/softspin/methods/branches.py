@@ -14,7 +14,7 @@ from softspin.objectives import group_kls
 
 
 class Branch:
-    """f_g at other bits of group g than those that were drawn, with the later groups chosen anew.
+    """f_g at other bits of group g than those that were drawn, with the later groups drawn again.
 
     A branch does not change the running statistics of batch norm, because its bits need not have the distribution
     q(z|x). The parameters of the model get no gradient from it.

@@ -41,7 +41,7 @@ def compose_gradients(rows: Sequence[GradientRow]) -> Figure:
 
     Returns:
         The figure. Filled markers are trained models, hollow ones initial models. A bias below two standard errors is
-        drawn as a thin line up to two standard errors: it cannot be told from 0.
+        drawn as a thin line up to two standard errors: it is not distinguishable from 0.
 
     Raises:
         FigureError: There are no rows.
