@@ -12,8 +12,8 @@ constants in log q, but the logits of a group still depend on the soft bits of t
 
 Batch norm couples the samples of a batch. Through its statistics, zeta_k has an effect on log w_j of all other samples,
 small for each, but not small for all together. For this effect the weights are those of the plain gradient, v_j: as
-v_k hardly depends on the other images, there is no score to be replaced. So there are two gradients in the backward pass,
-the total one and the `own` one of a sample with the statistics held fixed, and the encoder gets
+v_k hardly depends on the other images, there is no score to be replaced. So the backward pass has two gradients, the
+total one and the `own` one of a sample with the statistics held fixed, and the encoder gets
 
     total(v) - own(v - c).
 
