@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -226,7 +227,10 @@ def test_torch_files_run_no_code(tmp_path: Path) -> None:
         ("1,2\n\n3\n", "cannot read .*a.csv: line 3 has 1 values, those before it 2; each line is one image"),
         ("a,b\n1,x\n", "cannot read .*a.csv: line 2, column 2: 'x' is not a number; write numbers, separated"),
         ("1,2\n1,\n", "cannot read .*a.csv: line 2, column 2: a value is missing"),
-        ("1 2\n3 4\n", "cannot read .*a.csv: line 2, column 1: '3 4' is not a number"),
+        ("1 2\n3 4\n5\n", "cannot read .*a.csv: line 3 has 1 values, those before it 2"),
+        ("True,False\nTrue,True\n", "line 2, column 1: 'True' is not a number; write 1 for true and 0 for false"),
+        ("0,5;1\n0,25;0\n", "line 2, column 1: '0,25' is not a number; write it with a decimal point"),
+        (f"a,b\n1,{'x' * 99}\n", f"column 2: '{'x' * 30}...' is not a number"),
         ("label,y,p\n1,2,3\n", "2 columns of labels; keep one"),
         ("0.5,nan\n0.5,0.5\n0.5,0.5\n", r"NaN, first at index \[0, 1\]"),
     ],
@@ -235,6 +239,41 @@ def test_bad_tables_of_text(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "a.csv").write_text(text)
     with pytest.raises((DataError, SupportError), match=message):
         load(tmp_path / "a.csv")
+
+
+def test_a_table_that_is_not_utf8_is_named_in_plain_words(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes("Größe,b\n1,0\n".encode("latin-1"))
+    with pytest.raises(DataError, match=r"cannot read .*a.csv: it is not text in UTF-8; save it as UTF-8"):
+        load(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [
+        ("numpy", None),
+        ("numpy header", None),
+        ("quoted", None),
+        ("pandas", "the first column of a.csv (without a name) was left out, because it numbers the rows"),
+        ("ids", "the first column of a.csv (ID) was left out, because it numbers the rows"),
+        ("numbers", "the first line of a.csv, 0 to 11, was taken for numbers of columns"),
+    ],
+)
+def test_tables_as_programs_write_them(form: str, said: str | None, tmp_path: Path) -> None:
+    """Row numbers are no pixels, and column numbers no image. All of these are the same data."""
+    path, columns = tmp_path / "a.csv", ",".join(map(str, range(FLAT.shape[1])))
+    rows = [",".join(map(str, row)) for row in FLAT.tolist()]
+    if form.startswith("numpy"):
+        np.savetxt(path, FLAT, header="p q r" if "header" in form else "")
+    elif form == "quoted":
+        path.write_text("\n".join('"' + row.replace(",", '","') + '"' for row in [columns.replace("0", "p", 1), *rows]))
+    else:
+        names = {"pandas": f",{columns}", "ids": f"ID,{columns}", "numbers": columns}[form]
+        numbers = [] if form == "numbers" else [f"{'abc'[i % 3] if form == 'ids' else i}," for i in range(len(rows))]
+        path.write_text("\n".join([names, *(a + b for a, b in zip(numbers or [""] * len(rows), rows, strict=True))]))
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        assert load(path).fingerprint == from_arrays(BITS).fingerprint
+    assert [str(one.message) for one in found] == ([said] if said else [])
 
 
 @pytest.mark.parametrize("length", [0, 100, 200])

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import pickle
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +13,14 @@ import torch
 from numpy.typing import NDArray
 
 from softspin.data.inputs import Images, tensor_array
-from softspin.data.keys import find_keys, is_condition, is_label
+from softspin.data.keys import find_keys
 from softspin.data.limits import GIB, check_memory, check_zip
 from softspin.data.readers import UNREADABLE, one_line
+from softspin.data.tables import read_csv
 from softspin.errors import DataError
 
 MAP_ABOVE = GIB
 """A .npy file of more bytes stays on disk and is read batch by batch. Smaller ones are read whole, which is faster."""
-_TEXT_FACTOR = 4
-"""A value in a table of text takes at least two characters, and eight bytes when it is parsed."""
 
 
 def read_file(path: Path, limit: float | None = None) -> dict[str, Images]:
@@ -111,61 +109,11 @@ def _read_torch(path: Path, limit: float | None) -> dict[str, Images]:
     return _by_part(arrays, path)
 
 
-def _read_csv(path: Path, limit: float | None) -> dict[str, Images]:
-    """One image per line. A first line of names is skipped; a column named label holds labels.
-
-    Columns named condition, or condition_ and anything, hold numbers of the condition.
-    """
-    check_memory(_TEXT_FACTOR * path.stat().st_size, str(path), limit)
-    with path.open(encoding="utf-8-sig", newline="") as stream:
-        first = stream.readline()
-        separator = next((mark for mark in (",", ";", "\t") if mark in first), ",")
-        names = next(csv.reader([first], delimiter=separator), [])
-        header = not all(_is_number(name) for name in names)
-        if not header:
-            stream.seek(0)
-        start = stream.tell()
-        if not any(line.strip() for line in stream):
-            raise DataError(f"{path} has no lines of numbers; write one image per line")
-        stream.seek(start)
-        labeled = [number for number, name in enumerate(names) if header and is_label(name)]
-        if len(labeled) > 1:
-            raise DataError(f"{path} has {len(labeled)} columns of labels; keep one")
-        texts: list[str] = []  # of labels; the table has 0 in their place
-
-        def text(value: str) -> float:
-            texts.append(value.strip().strip('"'))
-            return float(value) if _is_number(value) else 0.0
-
-        converters: dict[int | str, Callable[[str], float]] = dict.fromkeys(labeled, text)
-        try:
-            table = np.loadtxt(
-                stream, delimiter=separator, dtype=np.float64, ndmin=2, comments=None, converters=converters
-            )
-        except ValueError as error:
-            bad = _bad_line(path, separator, header, labeled)
-            raise DataError(f"cannot read {path}: {bad or one_line(error)}") from error
-    labels: NDArray[Any] | None = None
-    if not all(map(_is_number, texts)):
-        labels = np.asarray(texts)
-    elif labeled:
-        labels = table[:, labeled[0]]
-        labels = labels.astype(np.int64) if (labels == np.rint(labels)).all() else labels
-    given = [number for number, name in enumerate(names) if header and is_condition(name)]
-    condition = table[:, given] if given else None
-    table = np.delete(table, [*labeled, *given], axis=1) if labeled or given else table
-    # Text has no type: whole numbers up to 255 are bytes.
-    whole = table.size and np.isfinite(table).all() and (table == np.rint(table)).all()
-    if whole and table.min() >= 0 and 1 < table.max() <= 255:
-        table = table.astype(np.uint8)
-    return {"train": Images(table, labels, condition)}
-
-
 READERS: dict[str, Callable[[Path, float | None], dict[str, Images]]] = {
     ".npy": _read_npy,
     ".npz": _read_npz,
     ".pt": _read_torch,
-    ".csv": _read_csv,
+    ".csv": read_csv,
 }
 """Functions that read a file, by its ending."""
 
@@ -176,29 +124,3 @@ def _by_part(arrays: Mapping[str, NDArray[Any]], path: Path) -> dict[str, Images
         part: Images(arrays[name], *(arrays.get(own.get(part, "")) for own in (keys.labels, keys.conditions)))
         for part, name in keys.images.items()
     }
-
-
-def _bad_line(path: Path, separator: str, header: bool, labeled: Sequence[int]) -> str | None:
-    """Which line of a table of text is wrong, and why; None if each line has as many numbers as the first."""
-    width = None
-    with path.open(encoding="utf-8-sig", newline="") as stream:
-        for number, line in enumerate(stream, 1):
-            values = line.strip().split(separator)
-            if (header and number == 1) or values == [""]:
-                continue
-            width = width or len(values)
-            if len(values) != width:
-                return f"line {number} has {len(values)} values, those before it {width}; each line is one image"
-            for column, value in enumerate(values, 1):
-                if not _is_number(value) and column - 1 not in labeled:
-                    what = f"'{value.strip()}' is not a number" if value.strip() else "a value is missing"
-                    return f"line {number}, column {column}: {what}; write numbers, separated by commas"
-    return None
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

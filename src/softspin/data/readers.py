@@ -145,6 +145,8 @@ def one_line(error: BaseException) -> str:
     """Message of an error without line breaks; its type if the message is empty."""
     if isinstance(error, ValueError) and "pickle" in str(error):  # numpy's message suggests unsafe loading
         return "not a plain NumPy file; pickled objects are never loaded"
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not text in UTF-8; save it as UTF-8"
     text = " ".join(str(error).split()) or type(error).__name__
     if text.startswith(TRUNCATED):
         return "the file ends too early: it is empty, damaged, or was not written to its end"
