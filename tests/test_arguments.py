@@ -202,6 +202,7 @@ def test_representations_say_what_a_thing_is() -> None:
     assert repr(GaussianIntegralRelaxation(RBM, 9.0)) == (
         "GaussianIntegralRelaxation(BipartiteBoltzmann(2 + 2 units), beta=9, exact)"
     )
+    assert repr(POSTERIOR.draw()) == "SoftBits(zeta (3, 4), with log r(zeta|0) and log r(zeta|1))"
     assert repr(PopulationAnnealing()) == "PopulationAnnealing(compiled=False)"
     assert repr(Gibbs()) == "Gibbs(compiled=False)"
     assert repr(ParallelTempering(8)) == "ParallelTempering(temperatures=8)"

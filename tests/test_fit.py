@@ -355,6 +355,7 @@ def test_a_single_module_is_the_encoder_of_one_group(tmp_path: Path) -> None:
         ({"steps": 3}, r"config = a dict is not a softspin.Config; make one: softspin.Config\(\*\*settings\)"),
         ("mnist", r"config = 'mnist' is not a softspin.Config; did you mean softspin.fit\(data='mnist'\)\?"),
         ("my.toml", r"config = 'my.toml' is not .*; did you mean softspin.Config.from_toml\('my.toml'\)\?"),
+        (3, r"config = an int is not a softspin.Config; the data are the second argument"),
         (np.zeros((3, 9)), r"config = a ndarray is not a softspin.Config; the data are the second argument"),
     ],
 )

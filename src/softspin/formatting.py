@@ -201,8 +201,11 @@ def detail_lines(row: ResultRow) -> list[str]:
     active, size = number(row.active_bits, ".0f"), number(row.effective_sample_size, ".1f")
     if row.condition is not None:
         lines.append(f"given c: {row.condition}; {values_text(row)}")
-    samples, images = number(row.test_samples, ","), number(row.images, ",")
-    lines.append(f"{active} active bits; effective sample size {size} of {samples}; {images} images")
+    samples, images = (
+        number(row.test_samples, ","),
+        number(row.images, ",") + (" image" if row.images == 1 else " images"),
+    )
+    lines.append(f"{active} active bits; effective sample size {size} of {samples}; {images}")
     return lines + importance_lines(row)
 
 

@@ -56,7 +56,8 @@ def check_config(config: Any) -> Config:
     """Raise a ConfigError that says how a config is made, unless it is one."""
     if isinstance(config, Config):
         return config
-    what = f"config = a {type(config).__name__} is not a softspin.Config"
+    kind = type(config).__name__
+    what = f"config = {'an' if kind[0] in 'aeiou' else 'a'} {kind} is not a softspin.Config"
     if isinstance(config, dict):
         raise ConfigError(f"{what}; make one: softspin.Config(**settings)")
     if isinstance(config, str | os.PathLike):

@@ -44,7 +44,8 @@ def test_the_best_is_first(call: Call, folder: Path) -> None:
 def test_the_table_shows_what_differs(call: Call, folder: Path) -> None:
     ended = call("runs", folder, "--sort", "name")
     assert (ended.code, ended.err) == (0, "")
-    title, *lines = ended.out.splitlines()
+    title, *lines, legend = ended.out.splitlines()
+    assert ("(!)" in lines[3], legend) == (True, "(!): a warning; softspin info RUN shows it")
     assert [line.split()[0] for line in lines] == ["begun", "deep/two", "deep/two", "early", "wide"]
     assert title.split("  ")[-1].strip() == "differs by" or "differs by" in title
     wide = lines[-1]
@@ -64,15 +65,17 @@ def test_on_a_terminal_names_and_results_are_never_cut_off(
     monkeypatch.setenv("COLUMNS", str(width))
     out = re.sub(r"\x1b\[[0-9;]*m", "", call("runs", folder).out)
     assert "…" not in out
-    assert max(map(len, out.splitlines()[:-2])) <= width
-    for row in whole.splitlines()[1:]:
+    assert max(map(len, out.splitlines()[:-3])) <= width
+    for row in whole.splitlines()[1:-1]:
         name, result = row.split()[0], re.search(r"\d+\.\d+ \+- \d+\.\d+", row)
         assert any(line.startswith(f"{name} ") and (not result or result[0] in line) for line in out.splitlines())
     assert ("the same in all: method dvae#-power, data bars" in out) == (width < 200)
     assert ("left out, as the terminal is narrow:" in out) == (width < 200)
 
 
-def test_damaged_runs_and_empty_folders(call: Call, folder: Path, tmp_path: Path) -> None:
+def test_damaged_runs_and_empty_folders(
+    call: Call, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "run.json").write_text("{")
     ended = call("runs", tmp_path)
@@ -80,4 +83,7 @@ def test_damaged_runs_and_empty_folders(call: Call, folder: Path, tmp_path: Path
     assert ended.err.startswith(f"left out: {tmp_path / 'bad' / 'run.json'} cannot be read")
     assert ended.out == f"no runs in {tmp_path}; train one with: softspin train\n"
     ended = call("runs", tmp_path / "nowhere")
-    assert (ended.code, ended.err.startswith("error: no folder")) == (1, True)
+    assert ended.code == 1
+    assert ended.err == f"error: no folder {tmp_path / 'nowhere'}; to list the runs, give their folder\n"
+    monkeypatch.chdir(folder)
+    assert call("runs").err == "error: no folder runs; to list the runs of this folder, use: softspin runs .\n"

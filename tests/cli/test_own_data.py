@@ -71,6 +71,7 @@ def test_evaluate_other_data(call: Call, folder: Path, tmp_path: Path) -> None:
     assert ended.code == 0
     assert "all NLL" in ended.out
     assert "+- ? (one image), log Z" in ended.out
+    assert "; 1 image\n" in ended.out
     for command in ("evaluate", "encode", "reconstruct"):
         ended = call(command, run, "--data", new)
         assert (ended.code, ended.out) == (1, "")

@@ -30,7 +30,7 @@ def test_a_page_of_a_run(call: Call, tiny: Path, tmp_path: Path) -> None:
     about, rows = (json.loads((tiny / name).read_text()) for name in ("run.json", "result.json"))
     (one,) = data["replicas"]
     facts, head_words, row = dict(one["facts"]), one["headline"], rows[1]
-    head = ["dvae#-power", "1-nonlinear", "bars-and-stripes-3x3", "6 bits"]
+    head = ["dvae#-power", "1x6 bits, 2x8", "bars-and-stripes-3x3", "6 bits"]
     assert head_words[:4] == head
     assert head_words[4] == f"test NLL {row['nll']:.2f} ± {row['standard_error']:.2f} nats"
     assert f"{row['log_z']:.2f}" in head_words[5]

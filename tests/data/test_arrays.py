@@ -123,7 +123,7 @@ def test_a_home_folder_in_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         (np.array([[0, np.nan]] * 3), SupportError, "train contains NaN"),
         (np.array([[0, np.inf]] * 3), SupportError, r"from 0 to inf, but must be in \[0, 1\]$"),
         (np.array([[0, 1j]] * 3), SupportError, "booleans, integers or floats, not complex128"),
-        (np.array([["a", "b"]] * 3), SupportError, "booleans, integers or floats, not <U1"),
+        (np.array([["a", "b"]] * 3), SupportError, "booleans, integers or floats, not str"),
         (np.zeros(5), ShapeError, r"train must have shape \(images, ...\).*it has shape \(5,\)"),
         (np.zeros((0, 5)), ShapeError, r"not be empty; it has shape \(0, 5\)"),
         (np.zeros((2, 5)), ShapeError, "cannot split 2 images into train, valid, test; that needs at least 3"),

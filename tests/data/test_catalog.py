@@ -35,7 +35,11 @@ def test_bars_and_stripes_by_name() -> None:
     ("name", "text"),
     [
         ("mnits", "unknown data set 'mnits'; did you mean 'mnist'?"),
-        ("qqq", "unknown data set 'qqq'; known: bars-and-stripes-3x3, digits, digits8x8, mnist, omniglot"),
+        (
+            "qqq",
+            "unknown data set 'qqq'; known: bars-and-stripes-3x3, digits, digits8x8, mnist, omniglot; "
+            "there is no folder 'qqq' either",
+        ),
         ("bars-and-stripes", "unknown data set 'bars-and-stripes'; give height and width, as in 'bars-and-st"),
         ("bars-and-stripes-3", "give height and width, as in 'bars-and-stripes-3x3'"),
     ],

@@ -187,6 +187,8 @@ def test_index_errors(index: Tensor, text: str) -> None:
 def test_labels_have_one_entry_for_each_image() -> None:
     labels = Labels(torch.zeros(5), torch.zeros(4), torch.zeros(3))
     assert static(labels=labels).labels is labels
+    assert repr(labels) == "Labels(5/4/3 of train, valid and test)"
+    assert repr(labels._replace(names=("a", "b"))) == "Labels(5/4/3 of train, valid and test, named a, b)"
     with pytest.raises(ShapeError, match="valid has 3 labels for 4 images; give one for each"):
         static(labels=labels._replace(valid=torch.zeros(3)))
 

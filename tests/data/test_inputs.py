@@ -11,7 +11,15 @@ import pytest
 import torch
 from PIL import Image
 from scipy.sparse import coo_matrix, csr_array, csr_matrix
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Subset, SubsetRandomSampler, TensorDataset
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    Subset,
+    SubsetRandomSampler,
+    TensorDataset,
+    random_split,
+)
 
 from softspin.data import as_dataset, as_images, from_arrays, parse_shape
 from softspin.data.inputs import as_array, picture_array
@@ -161,6 +169,14 @@ def test_pairs_mappings_and_given_splits() -> None:
         ("digits", DataError, "train is of type str"),
         (Items(lambda i: f"{i}.png"), DataError, "an item of the data is of type str; expected a tensor"),
         (Items(lambda i: None), DataError, "an item of the data is of type NoneType"),
+        (Items(lambda i: object()), DataError, "an item of the data is of type object; expected a tensor"),
+        (
+            random_split(TensorDataset(TENSOR), [20, 10]),
+            DataError,
+            'train is a list of data sets; give one of them, or name them: {"train": a, "test": b}',
+        ),
+        (["a", "b"], SupportError, "train must hold booleans, integers or floats, not str"),
+        (np.array([[object()]]), SupportError, "train must hold booleans, integers or floats, not object"),
         (np.ma.masked_array(BITS, BITS == 0), DataError, "a masked array with missing values; replace them first"),
     ],
 )

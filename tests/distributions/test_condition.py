@@ -170,6 +170,8 @@ def test_representations_say_what_it_is() -> None:
     assert repr(small_rbm(torch.float32)) == "BipartiteBoltzmann(2 + 3 units)"
     assert repr(small_rbm(replicas=(4,))) == "BipartiteBoltzmann(2 + 3 units, replicas (4,), float64)"
     assert repr(small_graph()) == "GraphBoltzmann(5 units, 6 edges, float64)"
+    given = small_rbm(torch.float32).condition({0: 1, 3: 0})
+    assert repr(given) == "Conditional(BipartiteBoltzmann(1 + 2 units) given 2 clamped units)"
 
 
 def test_the_order_of_enumerated_units_does_not_matter() -> None:

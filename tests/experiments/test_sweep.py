@@ -123,7 +123,7 @@ def test_the_command_trains_lists_and_resumes(call: Call) -> None:
     ended = call(*words)
     assert (ended.code, ended.err) == (0, "")
     assert ", from step 1\n" in ended.out
-    table = ended.out.splitlines()[-3:]
+    table = [line for line in ended.out.splitlines() if not line.startswith("(!)")][-3:]
     assert table[0].split()[:2] == ["run", "replica"]
     assert {re.sub(r"-[0-9a-f]{6}/", "/", line.split()[0]) for line in table[1:]} == {
         "width=8/seeds-0", "width=9/seeds-0",

@@ -95,6 +95,13 @@ def test_the_self_test_detects_a_difference(shown: Browser) -> None:
     assert shown("softspin.model.check.energy += 1e-2; return softspin.largestDifference()") > 5e-3
 
 
+def test_numbers_as_text_have_a_minus_sign_and_no_minus_zero(shown: Browser) -> None:
+    values = [[-0.04, 1], [-0.04, 2], [-12.25, 1], [3.0, 0], [-0.4, 0]]
+    found = shown("return arguments[0].map(([value, digits]) => softspin.fixed(value, digits))", values)
+    assert found == ["0.0", "\u22120.04", "\u221212.3", "3", "0"]
+    assert "e\u2011" in shown.find("#check").text or "e+" in shown.find("#check").text, "a hyphen would break the line"
+
+
 def described(smoothing: Smoothing) -> dict[str, Any]:
     about = {"family": smoothing.name, "beta": smoothing.beta.item(), "epsilon": getattr(smoothing, "epsilon", 0.0)}
     return about | {"shift": float(getattr(smoothing, "shift", 0.0)), "clamp": float(getattr(smoothing, "clamp", 0.0))}

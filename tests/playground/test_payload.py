@@ -225,4 +225,4 @@ def test_text_of_a_run_is_escaped() -> None:
     text = page(model, some_bits(1, 12))
     assert evil not in text
     assert text.count("</script>") == 2
-    assert "<title>softspin: dvae#-power, 2-nonlinear, &lt;/script&gt;" in text
+    assert "<title>softspin: dvae#-power, 2x4 bits, 2x6, &lt;/script&gt;" in text

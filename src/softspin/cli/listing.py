@@ -25,6 +25,8 @@ DEPTH = 3
 SORTS = ("nll", "name", "time")
 SHOWN = ("data", "method", "steps", "seeds", "beta", "betas", "structure")
 """Settings that have their own column, or are part of one."""
+WARNED = "(!)"
+"""Mark of a result with a warning."""
 
 
 class Trained(NamedTuple):
@@ -68,7 +70,8 @@ def runs(
     if sort not in SORTS:
         raise typer.BadParameter(str(unknown_name("order", sort, SORTS)), param_hint="--sort")
     if not folder.is_dir():
-        raise RunError(f"no folder {folder}; give a folder with run directories")
+        here = " of this folder, use: softspin runs ." if any(Path().glob(f"*/{RUN}")) else ", give their folder"
+        raise RunError(f"no folder {folder}; to list the runs{here}")
     found = sorted(_all(folder), key=lambda one: _order(one, sort))
     if json:
         say_json([one.to_json() for one in found])
@@ -78,14 +81,17 @@ def runs(
         return
     differ = differing(one.settings for one in found)
     columns = ["run", "replica", "data", "method", "structure", "steps", "valid NLL", "test NLL", "state"]
+    cells = [_cells(one, folder) for one in found]
     show_table(
         [*columns, "differs by"],
         [
-            [*_cells(one, folder), overrides_text({n: one.settings.get(n) for n in differ}) if differ else ""]
-            for one in found
+            [*own, overrides_text({n: one.settings.get(n) for n in differ}) if differ else ""]
+            for own, one in zip(cells, found, strict=True)
         ],
         drop=("method", "data", "structure", "state", "valid NLL", "steps", "replica"),
     )
+    if any(WARNED in cell for own in cells for cell in own):
+        say(f"{WARNED}: a warning; softspin info RUN shows it")
 
 
 def differing(settings: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -139,7 +145,7 @@ def _cells(one: Trained, folder: Path) -> list[str]:
     name = str(one.folder.relative_to(folder)) if one.folder != folder else str(one.folder)
     error = "" if one.row is None or one.row.standard_error is None else f" +- {one.row.standard_error:.2f}"
     if one.row is not None and one.row.warning is not None:
-        error += " (!)"  # explained by info
+        error += f" {WARNED}"
     steps = f"{one.steps:,}" if one.step == one.steps else f"{one.step:,} of {one.steps:,}"
     return [
         name, replica_name(one.replica), one.data, one.method, one.structure, steps,

@@ -30,6 +30,8 @@ from softspin.training.results import RUN
 
 RUNS = Path("runs")
 """Default parent of run directories."""
+_LISTED = 8
+"""Number of runs that a message names."""
 SPLITS = ("train", "valid", "test", "all")
 
 
@@ -52,7 +54,8 @@ def _nearest(folder: Path) -> str:
     if close:
         return f"did you mean {names[close[0]]}?"
     if names:
-        return f"runs here: {', '.join(sorted(near)[:8])}"
+        more = f" and {len(near) - _LISTED} more" if len(near) > _LISTED else ""
+        return f"runs here: {', '.join(sorted(near)[:_LISTED])}{more}"
     return "train one with: softspin train"
 
 

@@ -52,7 +52,7 @@ def default_folder(config: Config) -> Path:
     """
     name = Path(config.data).stem if "/" in config.data else config.data
     method = config.method.replace("#", "-sharp").replace("++", "-plusplus")
-    return RUNS / re.sub(r"[^A-Za-z0-9._-]+", "_", f"{name}-{method}-{config.structure}")
+    return RUNS / re.sub(r"[^A-Za-z0-9._-]+", "_", f"{name}-{method}-{config.structure_name}")
 
 
 def _settings(flags: Mapping[str, str | None], sets: Sequence[str]) -> list[str]:

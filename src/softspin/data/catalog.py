@@ -127,7 +127,7 @@ def load(
         return bars_and_stripes(int(size[1]), int(size[2]))
     if name.startswith(_BARS):
         raise UnknownNameError(f"unknown data set '{name}'; give height and width, as in '{_BARS}-3x3'")
-    raise unknown_name("data set", name, available())
+    raise UnknownNameError(f"{unknown_name('data set', name, available())}; there is no folder '{name}' either")
 
 
 def same_version(data: Dataset, fingerprint: str) -> Dataset:

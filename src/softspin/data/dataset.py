@@ -49,6 +49,11 @@ class Labels(NamedTuple):
     names: tuple[str, ...] = ()
     """Names of the classes 0, 1, ..., if they have names."""
 
+    def __repr__(self) -> str:
+        sizes = "/".join(f"{len(labels):,}" for labels in self[:3])
+        names = f", named {', '.join(self.names)}" if self.names else ""
+        return f"Labels({sizes} of train, valid and test{names})"
+
 
 COLORS = 3
 """Channels of a color picture."""

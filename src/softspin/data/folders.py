@@ -92,7 +92,9 @@ def _read_images(folder: Path, limit: float | None) -> Images:
             with Image.open(file) as picture:
                 check_memory(len(files) * picture.width * picture.height, f"the images of {folder}", limit)
                 arrays.append(picture_array(picture))
-        except (UnidentifiedImageError, Image.DecompressionBombError, OSError, ValueError, SyntaxError) as error:
+        except UnidentifiedImageError as error:
+            raise DataError(f"cannot read {file}: it is damaged, or not an image; remove it") from error
+        except (Image.DecompressionBombError, OSError, ValueError, SyntaxError) as error:
             raise DataError(f"cannot read {file}: {one_line(error)}") from error
         if arrays[-1].shape[:2] != arrays[0].shape[:2]:
             sizes = [

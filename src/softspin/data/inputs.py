@@ -57,8 +57,9 @@ def as_array(part: str, values: Any) -> Images:
         raise DataError(f"{part} is a masked array with missing values; replace them first, by values.filled(0)")
     if isinstance(values, np.ndarray):
         return Images(values)
-    if hasattr(values, "toarray") and hasattr(values, "nnz"):  # a sparse matrix of SciPy
-        return Images(np.asarray(values.toarray()))
+    if isinstance(values, list | tuple) and values and isinstance(values[0], torch.utils.data.Dataset):
+        names = '{"train": a, "test": b}'
+        raise DataError(f"{part} is a {type(values).__name__} of data sets; give one of them, or name them: {names}")
     if isinstance(values, list | tuple) and values and _is_item(values[0]):
         return _stack(part, values, len(values))
     if isinstance(values, list | tuple) or hasattr(values, "__array__"):
@@ -181,10 +182,11 @@ def _item(item: Any) -> tuple[NDArray[Any], Any]:
 def _image(value: Any) -> NDArray[Any]:
     if isinstance(value, Tensor):
         return tensor_array(value)
-    if value is None or isinstance(value, str | bytes):
+    array = picture_array(value) if _is_picture(value) else _nested("an image", value)
+    if array.dtype.kind in "OSU":
         kind = type(value).__name__
         raise DataError(f"an item of the data is of type {kind}; expected a tensor, an array or an image")
-    return picture_array(value) if _is_picture(value) else _nested("an image", value)
+    return array
 
 
 def _label(label: Any) -> Any:

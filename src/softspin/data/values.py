@@ -71,6 +71,7 @@ def find_levels(arrays: Mapping[str, NDArray[Any]], binarize: bool = True) -> Le
     first, *_ = arrays.items()
     ranges = {}
     for part, array in arrays.items():
+        _check_type(part, array)
         if array.ndim < 2 or array.size == 0:
             raise ShapeError(f"{part} must have shape (images, ...) and not be empty; it has shape {array.shape}")
         if array.shape[1:] != first[1].shape[1:]:
@@ -108,9 +109,14 @@ def to_values(array: NDArray[Any]) -> NDArray[Any]:
     return array.astype(np.uint8 if array.dtype in (np.bool_, np.uint8) else np.float32)
 
 
-def _range(part: str, array: NDArray[Any], rule: str) -> _Range:
+def _check_type(part: str, array: NDArray[Any]) -> None:
     if array.dtype.kind not in "buif":
-        raise SupportError(f"{part} must hold booleans, integers or floats, not {array.dtype}")
+        of_objects = array.dtype.kind in "OSU" and array.size
+        kind = type(array.flat[0]).__name__.removesuffix("_") if of_objects else array.dtype
+        raise SupportError(f"{part} must hold booleans, integers or floats, not {kind}")
+
+
+def _range(part: str, array: NDArray[Any], rule: str) -> _Range:
     lows, highs, bits, extremes, spins = [], [], True, True, True
     for start, some in chunks(array):
         if some.dtype.kind == "f" and (missing := np.isnan(some)).any():

@@ -36,6 +36,9 @@ class Conditional(NamedTuple):
     log p(z_clamped) = log Z of :attr:`boltzmann` + `log_weight` - log Z of the whole Boltzmann machine.
     """
 
+    def __repr__(self) -> str:
+        return f"Conditional({self.boltzmann!r} given {len(self.clamped)} clamped units)"
+
     def join(self, z: Tensor) -> Tensor:
         """Add the clamped units to states of the free ones.
 

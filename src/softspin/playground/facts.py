@@ -10,6 +10,7 @@ from softspin.formatting import (
     number,
     overrides_text,
     replica_name,
+    structure_text,
 )
 from softspin.records import ModelRecord, ResultRow
 from softspin.trained import Model
@@ -28,7 +29,7 @@ def headline(model: Model, replica: int) -> list[str]:
         One text for each fact.
     """
     config, metadata = model.config, model.metadata
-    words = [config.method, config.structure, config.data, f"{config.shape.units} bits"]
+    words = [config.method, config.structure_name, config.data, f"{config.shape.units} bits"]
     if metadata is None:
         return words
     words[2] = metadata.data.name
@@ -52,7 +53,7 @@ def facts(model: Model, replica: int) -> Facts:
     one, last = config.replicas[replica], len(config.replicas) - 1
     info = [
         ("Method", config.method),
-        ("Structure", f"{config.structure}: {config.shape}"),
+        ("Structure", structure_text(config)),
         ("Replica", replica_name(one) + (f"; number {replica} of 0 to {last}" if last else "")),
         ("Differs from the recipe", overrides_text(config_overrides(config))),
     ]
@@ -74,7 +75,7 @@ def facts(model: Model, replica: int) -> Facts:
     return [
         *info,
         ("Test NLL", f"{_nll(row)} (standard error over images)"),
-        ("log Z", f"{log_z_text(row)}, by {row.log_z_method}"),
+        ("log Z", log_z_text(row) if row.log_z_method == "exact" else f"{log_z_text(row)}, by {row.log_z_method}"),
         ("Details", "; ".join(detail_lines(row))),
         ("Independent pixels", f"{number(row.baseline_nll)} nats"),
     ]

@@ -15,6 +15,7 @@ from softspin.formatting import (
     replica_name,
     result_line,
     result_sentence,
+    structure_text,
 )
 from softspin.project import home, install_hint
 from softspin.records import DataRecord, ModelRecord
@@ -57,7 +58,7 @@ def card(record: ModelRecord, custom: Sequence[str] = ()) -> str:
         "Use": _use(custom, record.data),
         "Citation": _citation(config),
     }
-    title = f"# {_text(config.method)}, {config.structure}, on {_text(record.data.name)}"
+    title = f"# {_text(config.method)}, {config.structure_name}, on {_text(record.data.name)}"
     first = f"**{result_sentence(record.result)}** {_what(config)}"
     return (
         "\n\n".join(
@@ -89,7 +90,7 @@ def _front(record: ModelRecord, config: Config) -> str:
     lines += ["tags:", *(f"- {tag}" for tag in TAGS)]
     name = json.dumps(record.data.name)
     if record.result:
-        lines += ["model-index:", f"- name: {json.dumps(f'{config.method}, {config.structure}')}", "  results:"]
+        lines += ["model-index:", f"- name: {json.dumps(f'{config.method}, {config.structure_name}')}", "  results:"]
     for row in record.result or ():
         label = json.dumps(f"test NLL in {row.unit or 'nats'}, {replica_name(row)}")
         task = "unconditional-image-generation" if row.condition is None else "other"
@@ -142,7 +143,7 @@ def _model(config: Config, custom: Sequence[str]) -> dict[str, str]:
     half, edges = shape.units // 2, config.edges
     return {
         "method": config.method,
-        "structure": f"{config.structure}: {shape}",
+        "structure": structure_text(config),
         "likelihood": config.likelihood,
         "prior": f"RBM, {half} x {half} units" if edges is None else f"{shape.units} units, {len(edges):,} couplings",
         "beta of the smoothing": ", ".join(f"{beta:g}" for beta in betas) or "none",

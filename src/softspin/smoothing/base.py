@@ -29,6 +29,9 @@ class SoftBits(NamedTuple):
     log_r1: Tensor
     """log r(zeta|z=1)."""
 
+    def __repr__(self) -> str:
+        return f"SoftBits(zeta {tuple(self.zeta.shape)}, with log r(zeta|0) and log r(zeta|1))"
+
     @classmethod
     def from_log_odds(cls, zeta: Tensor, log_odds: Tensor) -> SoftBits:
         """Soft bits with log densities relative to log r0, which cancels wherever two log densities are compared.

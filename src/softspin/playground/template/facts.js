@@ -99,5 +99,5 @@ function showCheck() {
   const difference = largestDifference();
   const verdict = difference < 1e-4 ? "agrees with PyTorch" : "does NOT agree with PyTorch";
   $("check").textContent = `Self-test of this page: its arithmetic ${verdict} on the first test image; `
-    + `largest difference ${difference.toExponential(1)}.`;
+    + `largest difference ${difference.toExponential(1).replace("-", "\u2011")}.`; // a hyphen would break the line
 }

@@ -20,5 +20,5 @@ window.addEventListener("resize", changed);
 window.softspin = {
   get model() { return model; },
   state, images, families: Object.keys(FAMILIES), boltzmann, encode, decode, effects, fields, energy, sweep, uniforms,
-  logDensities, mixtureDensity, largestDifference,
+  logDensities, mixtureDensity, largestDifference, fixed,
 };

@@ -1,4 +1,4 @@
-// Decoding of packed numbers, and random numbers.
+// Decoding of packed numbers, numbers as text, and random numbers.
 
 // Little-endian float32, the native order of all platforms with a browser.
 function unpack(data) {
@@ -51,6 +51,11 @@ function unpackReplica(data, images, index) {
       energy: check.energy,
     },
   };
+}
+
+// A number with so many decimals, a real minus sign, and no minus zero.
+function fixed(value, digits) {
+  return value.toFixed(digits).replace(/^-(0(\.0*)?)$/, "$1").replace("-", "−");
 }
 
 // Uniforms in (0, 1) from a seed, by Marsaglia's 128-bit xorshift; Math.random cannot be seeded.

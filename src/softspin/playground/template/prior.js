@@ -95,7 +95,7 @@ function showWords() {
   $("temperature-value").textContent = `${temperature.toFixed(2)}, ${kind}`;
   $("pace-value").textContent = chain.pace;
   const which = held ? `${held} of ${model.units} bits clamped` : "No bit is clamped";
-  const now = energy(model.prior, state.bits).toFixed(1);
+  const now = fixed(energy(model.prior, state.bits), 1);
   $("prior-words").textContent = `${which}. Step ${state.steps}, energy ${now} (lower is more likely).`;
   $("release").disabled = held === 0;
   $("film-words").textContent = $("film").children.length ? "The latest first. Click one to restore its bits."
@@ -111,8 +111,9 @@ function showTrace() {
   context.fillText("energy", 0, 11);
   const [low, high] = [Math.min(...energies), Math.max(...energies)];
   context.textAlign = "right";
-  context.fillText(high.toFixed(0), width, 11);
-  context.fillText(low.toFixed(0), width, 88);
+  const digits = high - low < 1 ? 2 : high - low < 10 ? 1 : 0;
+  context.fillText(fixed(high, digits), width, 11);
+  context.fillText(fixed(low, digits), width, 88);
   context.strokeStyle = css("blue");
   context.lineWidth = 2;
   context.beginPath();
