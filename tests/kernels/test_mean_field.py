@@ -11,7 +11,6 @@ from torch import Tensor
 
 from softspin.distributions import BipartiteBoltzmann, OverlapRelaxation, overlap
 from softspin.kernels import mean_field
-from softspin.kernels.side_stream import with_late_gradient
 from softspin.smoothing import Power, SoftBits
 
 pytest.importorskip("softspin.kernels.gpu_mean_field", reason="Triton is not installed")
@@ -146,20 +145,17 @@ def test_parameters_are_rows_of_one_table() -> None:
     assert all(torch.equal(x, y) for x, y in zip(apart, mean_field.mean_field(odds, bias, weight, 3), strict=True))
 
 
-@pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.filterwarnings("ignore")  # warnings of the compiler about its imports
-def test_beside_other_work(compiled: bool, late: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beside_other_work(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bound and its gradients are the same, and so is the other work, which uses memory that is free meanwhile."""
     monkeypatch.setattr(torch.distributions.Distribution, "_validate_args", True)
     rows = 5 if INTERPRETED else 2500
     inputs = [x.requires_grad_() for x in (log_odds(2, rows, 16), *boltzmann(2, 6, 10))]
 
     def both(odds: Tensor, bias: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        if late:
-            bias, weight = with_late_gradient(bias), with_late_gradient(weight)
-        copied = odds.sinh().asinh()  # only the kernel needs it, and its memory is free for what follows
-        return mean_field.mean_field_bound_beside(copied, bias, weight, 3, lambda: (odds * 2).cos().exp().sum(-1), late)
+        copied = odds * 1.0  # only the kernel needs it, and its memory is free for what follows
+        return mean_field.mean_field_bound_beside(copied, bias, weight, 3, lambda: (odds * 2).cos().exp().sum(-1))
 
     backend = "aot_eager" if INTERPRETED else "inductor"
     bound, other = (torch.compile(both, backend=backend, fullgraph=True) if compiled else both)(*inputs)

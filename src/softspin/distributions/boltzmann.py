@@ -15,7 +15,6 @@ from softspin.distributions.conditional import Clamp, Conditional, condition
 from softspin.distributions.exact import Enumerable
 from softspin.errors import DeviceError, ShapeError, SupportError
 from softspin.kernels import log_det as kernel
-from softspin.kernels.side_stream import with_late_gradient
 from softspin.numerics import align, real_tensor, replica_matmul, sample_size
 
 
@@ -345,20 +344,9 @@ class Boltzmann(Enumerable):
         Returns:
             The distribution, with detached parameters and log Z.
         """
-        return self._mapped(Tensor.detach, None if self._log_z is None else self._log_z.detach())
-
-    def with_late_gradients(self) -> Self:
-        """The same distribution, whose gradients may come from the side stream of a GPU.
-
-        Returns:
-            The distribution, with parameters from :func:`softspin.kernels.side_stream.with_late_gradient`.
-        """
-        return self._mapped(with_late_gradient, self._log_z)
-
-    def _mapped(self, function: Callable[[Tensor], Tensor], log_z: Tensor | None) -> Self:
-        """The distribution with a function of its parameters and this log Z."""
-        same = self.from_parameters(function(self.bias), function(self.couplings))
-        return same if log_z is None else same.with_log_z(log_z)
+        known = None if self._log_z is None else self._log_z.detach()
+        detached = self.from_parameters(self.bias.detach(), self.couplings.detach())
+        return detached if known is None else detached.with_log_z(known)
 
     def condition(self, clamp: Clamp) -> Conditional:
         """Clamp units, and compute the distribution of the others given them.

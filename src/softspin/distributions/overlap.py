@@ -14,7 +14,6 @@ from softspin.distributions.checks import check_is_boltzmann
 from softspin.distributions.relaxation import Relaxation
 from softspin.errors import SupportError
 from softspin.kernels.mean_field import is_fused, mean_field_bound, mean_field_bound_beside
-from softspin.kernels.support import has_kernels
 from softspin.numerics import binary_entropy, positive_part
 from softspin.smoothing import SoftBits
 
@@ -55,15 +54,6 @@ class OverlapRelaxation(Relaxation):
         _check_steps(steps)
         self.boltzmann = boltzmann
         self.steps = steps
-        self._late = False
-
-    def with_late_gradients(self) -> OverlapRelaxation:
-        own = self.boltzmann
-        if own.validates or not own.has_kernels or not has_kernels(own.bias):
-            return self
-        found = OverlapRelaxation(own.with_late_gradients(), self.steps)
-        found._late = True
-        return found
 
     def _options(self) -> list[str]:
         return [f"{self.steps} mean-field steps"]
@@ -102,7 +92,7 @@ class OverlapRelaxation(Relaxation):
     def log_unnormalized_beside(self, bits: SoftBits, meanwhile: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
         if self.boltzmann.validates or not self._is_fused(bits):
             return super().log_unnormalized_beside(bits, meanwhile)
-        value, other = mean_field_bound_beside(*self._flat(bits), self.steps, meanwhile, self._late)
+        value, other = mean_field_bound_beside(*self._flat(bits), self.steps, meanwhile)
         return self._of_kernel(bits, value), other
 
     def _is_fused(self, bits: SoftBits) -> bool:

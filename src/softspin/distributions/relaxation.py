@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Literal, Self
+from typing import Literal
 
 from torch import Tensor
 
@@ -22,16 +22,6 @@ class Relaxation(ABC):
     boltzmann: Boltzmann
     kind: Literal["exact", "lower bound"]
     """Whether `log_prob` is exact or a lower bound, given log Z."""
-
-    def with_late_gradients(self) -> Self:
-        """The same relaxation; on a GPU, gradients of the prior may then be computed beside those of the networks.
-
-        It must be the first operation of the forward pass: see :mod:`softspin.kernels.side_stream`.
-
-        Returns:
-            The relaxation to use.
-        """
-        return self
 
     def log_prob(self, bits: SoftBits) -> Tensor:
         """Compute log p(zeta), or its lower bound.

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, library
 from torch.autograd.function import once_differentiable
 
-from softspin.kernels.matmul import joined, product, tf32_allowed
+from softspin.kernels.matmul import product, tf32_allowed
 from softspin.kernels.side_stream import on_side_stream, wait_for
 from softspin.kernels.support import has_kernels
 
@@ -55,42 +55,37 @@ def mean_field_bound(odds: Tensor, bias: Tensor, weight: Tensor, steps: int) -> 
     Returns:
         The bound, `(R, rows)`.
     """
-    bound: Tensor = _MeanFieldBound.apply(odds, bias, weight, steps, False, False)
+    bound: Tensor = _MeanFieldBound.apply(odds, bias, weight, steps, False)
     return bound
 
 
 def mean_field_bound_beside(
-    odds: Tensor, bias: Tensor, weight: Tensor, steps: int, meanwhile: Callable[[], Tensor], late: bool = False
+    odds: Tensor, bias: Tensor, weight: Tensor, steps: int, meanwhile: Callable[[], Tensor]
 ) -> tuple[Tensor, Tensor]:
     """Compute :func:`mean_field_bound` and, at the same time on the GPU, `meanwhile()`; returns both.
 
-    The kernel has a program for each 128 rows, and every product of a net leaves parts of the GPU idle, too. If `late`,
-    the gradients of bias and weight are computed on the side stream, too; both must be results of
-    :func:`softspin.kernels.side_stream.with_late_gradient` then.
+    The kernel has a program for each 128 rows, and every product of a net leaves parts of the GPU idle, too.
     """
-    bound: Tensor = _MeanFieldBound.apply(odds, bias, weight, steps, True, late)
+    bound: Tensor = _MeanFieldBound.apply(odds, bias, weight, steps, True)
     other = meanwhile()
     return wait_for(bound), other
 
 
 class _MeanFieldBound(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, odds: Tensor, bias: Tensor, weight: Tensor, steps: int, aside: bool, late: bool) -> Tensor:
+    def forward(ctx: Any, odds: Tensor, bias: Tensor, weight: Tensor, steps: int, aside: bool) -> Tensor:
         bound, means, slopes = mean_field(odds, bias, weight, steps, aside)
         ctx.save_for_backward(means, slopes)
-        ctx.left, ctx.late = weight.shape[1], late
+        ctx.left = weight.shape[1]
         return bound
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
         means, slopes = ctx.saved_tensors
-        if ctx.late:
-            to_bias, to_weight = weighted_moments(grad, means, ctx.left)
-        else:
-            scaled = grad[..., None] * means
-            to_bias, to_weight = scaled.sum(1), product(scaled[..., : ctx.left].mT, means[..., ctx.left :])
-        return grad[..., None] * slopes, to_bias, to_weight, None, None, None
+        scaled = grad[..., None] * means
+        to_weight = product(scaled[..., : ctx.left].mT, means[..., ctx.left :])
+        return grad[..., None] * slopes, scaled.sum(1), to_weight, None, None
 
 
 @library.custom_op("softspin::mean_field", mutates_args=())
@@ -112,26 +107,3 @@ def mean_field(
 def _(odds: Tensor, bias: Tensor, weight: Tensor, steps: int, aside: bool = False) -> tuple[Tensor, Tensor, Tensor]:
     means = torch.empty_like(odds, memory_format=torch.contiguous_format)
     return odds.new_empty(odds.shape[:2]), means, torch.empty_like(means)
-
-
-@library.custom_op("softspin::weighted_moments", mutates_args=())
-def weighted_moments(weights: Tensor, means: Tensor, left: int) -> tuple[Tensor, Tensor]:
-    """Compute, on the side stream, sums over rows of weighted means `(R, n + m)` and of products of means `(R, n, m)`.
-
-    Args:
-        weights: Weights of the rows, `(R, rows)`.
-        means: Means, `(R, rows, n + m)`.
-        left: The number n of units on the left.
-    """
-    weights = weights.contiguous()
-    with on_side_stream(weights, means):
-        scaled = weights[..., None] * means
-        # A row of ones, and a sum of parts in order: the order of `Tensor.sum` can depend on the number of replicas.
-        ones = torch.ones_like(weights)[:, None]
-        return joined(ones, scaled)[:, 0], joined(scaled[..., :left].mT, means[..., left:])
-
-
-@weighted_moments.register_fake
-def _(weights: Tensor, means: Tensor, left: int) -> tuple[Tensor, Tensor]:
-    replicas, _, units = means.shape
-    return means.new_empty(replicas, units), means.new_empty(replicas, left, units - left)

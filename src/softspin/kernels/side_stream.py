@@ -55,32 +55,6 @@ def wait_for(result: Tensor) -> Tensor:
     return out
 
 
-def with_late_gradient(x: Tensor) -> Tensor:
-    """Return x, whose gradient may come from the side stream.
-
-    Autograd runs the operations of the forward pass in reverse order. So if this is the first of them, its gradient,
-    for which the current stream waits here, is needed last, and the side stream has the time of all others.
-
-    Args:
-        x: A parameter.
-
-    Returns:
-        The same numbers.
-    """
-    out: Tensor = _LateGradient.apply(x)
-    return out
-
-
-class _LateGradient(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return _wait(grad)
-
-
 class _Wait(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, result: Tensor) -> Tensor:

@@ -57,10 +57,11 @@ class Relaxed(SmoothedMethod):
     def objective(self, model: LatentModel, x: Tensor, noise: Tensor, prior: Boltzmann, kl_weight: Tensor) -> Terms:
         if self.gradient == "dreg":
             return self._pathwise_objective(model, x, noise, prior, kl_weight)
-        relaxed = self.relax(prior).with_late_gradients()
         inferred = self.infer(model, x, noise)
         soft_bits = inferred.joined
-        log_prior, likelihood = relaxed.log_ratio_beside(soft_bits, lambda: model.reconstruction(x, soft_bits.zeta))
+        log_prior, likelihood = self.relax(prior).log_ratio_beside(
+            soft_bits, lambda: model.reconstruction(x, soft_bits.zeta)
+        )
         log_posterior = inferred.log_ratio
         bound = importance_bound(log_weights(likelihood, log_prior, log_posterior, kl_weight)).mean(-1)
         kl = log_posterior - log_prior
@@ -70,7 +71,6 @@ class Relaxed(SmoothedMethod):
         self, model: LatentModel, x: Tensor, noise: Tensor, prior: Boltzmann, kl_weight: Tensor
     ) -> Terms:
         """The same bound, with the loss of :mod:`softspin.methods.pathwise`."""
-        relaxed = self.relax(prior).with_late_gradients()
         total, *own = draw_paths(self, model, x, noise)
         features, layer = model.decoder_features(total.zeta)
         all_features = [features, *(model.decoder_features(path.zeta, own_path=True)[0] for path in own)]
@@ -80,7 +80,7 @@ class Relaxed(SmoothedMethod):
         ]
         (features, bits, *outputs), zeros = join_paths(tensors)
         soft_bits, log_posterior = self._density(model.bits_per_group, bits, [total.outputs[0], *outputs])
-        log_prior, likelihood = relaxed.log_ratio_beside(
+        log_prior, likelihood = self.relax(prior).log_ratio_beside(
             soft_bits, lambda: model.reconstruction_from(x, features, layer)
         )
         logs = log_weights(likelihood, log_prior, log_posterior, kl_weight)
