@@ -309,7 +309,8 @@ def _add(
 @functools.cache
 def _compiled_add() -> Callable[..., _Sums]:
     """:func:`_add` by torch.compile, for fixed shapes; sums as in `Update.compiled_stages` of training."""
-    return torch.compile(_add, dynamic=False, options={"triton.persistent_reductions": False})
+    options = {"triton.persistent_reductions": False, "online_softmax": False}
+    return torch.compile(_add, dynamic=False, options=options)
 
 
 class _LogZOfImages:
