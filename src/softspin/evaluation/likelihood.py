@@ -309,7 +309,7 @@ def _add(
 @functools.cache
 def _compiled_add() -> Callable[..., _Sums]:
     """:func:`_add` by torch.compile, for fixed shapes; sums as in `Update.compiled_stages` of training."""
-    options = {"triton.persistent_reductions": False, "online_softmax": False}
+    options: dict[str, Any] = {"triton.persistent_reductions": False, "online_softmax": False}
     return torch.compile(_add, dynamic=False, options=options)
 
 
