@@ -10,7 +10,7 @@ import contextlib
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Generic, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 import torch
 from torch import Tensor
