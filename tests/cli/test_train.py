@@ -190,7 +190,7 @@ def test_train_without_arguments_in_an_empty_home(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert "\x1b" not in done.stdout
     assert re.search(r"test NLL \d+\.\d\d \+- \d+\.\d\d, log Z in \[", done.stdout)
-    assert (tmp_path / "runs" / "digits-dvae-sharp-power-2-nonlinear" / "samples.png").exists()
+    assert (tmp_path / "runs" / "digits-dvae-sharp-power-2x30_bits_2x200" / "samples.png").exists()
 
 
 def test_ctrl_c_leaves_a_run_that_resumes(call: Call, tmp_path: Path) -> None:
