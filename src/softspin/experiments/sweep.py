@@ -89,9 +89,11 @@ def plan(config: Config, values: Sequence[str], folder: Path, *, retry: bool = F
     Raises:
         ConfigError: A setting is invalid, or listed twice.
     """
-    if config.betas:
-        text = ",".join(f"{beta:g}" for beta in config.betas)
-        raise ConfigError(f"betas = {text} is a grid of its own; sweep it: beta={text}")
+    if len(config.variants) > 1:
+        name = next(iter(config.variants[0]))
+        text = ",".join("none" if one[name] is None else f"{one[name]:g}" for one in config.variants)
+        own = "betas" if name == "beta" else name
+        raise ConfigError(f"{own} = {text} is a grid of its own; sweep it: {name}={text}")
     if is_path(config.data):  # found from any directory
         config = config.replace(data=str(Path(config.data).expanduser().resolve()))
     existing_rows = latest(read_rows(folder / ROWS))
