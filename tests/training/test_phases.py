@@ -128,7 +128,7 @@ def test_a_run_is_resumed_bit_for_bit(tmp_path: Path) -> None:
         def report(self, line: Any) -> None:
             pass
 
-    part.callback = Stop()  # type: ignore[assignment]
+    part.callback = Stop()
     with pytest.raises(OutOfTimeError, match="step 6 of 10"):
         part.train()
     again = trainer(small(**LATE), tmp_path / "part").train(resume=True)
@@ -144,7 +144,7 @@ def test_the_compiler_traces_every_phase_and_lists(monkeypatch: pytest.MonkeyPat
     changes = LATE | {
         "sampler": "pcd", "late_importance_samples": (0.1, 3), "late_chains": (0.1, 12), "seeds": (0,),
         "learning_rate": (0.01, 0.02), "decoder_dropout": (0.0, 0.3), "input_flips": (0.2, 0.0),
-        "decoder_decay": (0.1, None),
+        "decoder_decay": (0.1, None), "gradient": "plain", "groups": 1, "bits_per_group": 6,
     }  # fmt: skip
     plain, traced = (run(engine(small(compile=how, **changes)), 2) for how in ("off", "on"))
     assert len(plain.update.config.phases) == 2
@@ -154,7 +154,7 @@ def test_the_compiler_traces_every_phase_and_lists(monkeypatch: pytest.MonkeyPat
 
 def test_what_is_not_possible() -> None:
     class Custom(Gibbs):
-        restart = Sampler.restart  # type: ignore[assignment]
+        restart = Sampler.restart
 
     with pytest.raises(ConfigError, match="the sampler 'pcd' cannot continue other chains; set late_chains"):
         engine(small(sampler="custom", late_chains=(0.5, 9)), bars(), Custom())

@@ -16,7 +16,7 @@ import softspin
 from softspin.config import Config, list_settings
 from softspin.errors import ConfigError, OutOfTimeError
 from softspin.experiments.planning import plan_cell
-from softspin.experiments.sweep import _cell, plan
+from softspin.experiments.sweep import cell_of, plan
 from softspin.formatting import replica_name
 from softspin.training import checkpoint
 
@@ -101,4 +101,4 @@ def test_a_sweep_and_a_cell_have_no_lists(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"learning_rate = 0\.1,0\.2 is a grid of its own; sweep it: learning_rate="):
         plan(config, ["width=3,4"], tmp_path)
     with pytest.raises(ConfigError, match=r"learning_rate = 0\.1,0\.2 is not possible in a cell"):
-        plan_cell(_cell(small()), config, {}, tmp_path)
+        plan_cell(cell_of(small()), config, {}, tmp_path)

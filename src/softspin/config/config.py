@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -256,6 +256,29 @@ class Config(Settings):
             The config without lists, with the same seeds.
         """
         return self.replace(**{**variant, **({"betas": ()} if "beta" in variant else {})})
+
+    def with_variants(self, variants: Sequence[Mapping[str, Any]]) -> Config:
+        """The config of a run with one replica for each of these variants and each seed.
+
+        >>> both = Config().with_variants([{"beta": 20, "learning_rate": 1e-3}, {"beta": 30, "learning_rate": 1e-3}])
+        >>> both.betas, both.learning_rate
+        ((20.0, 30.0), 0.001)
+
+        Args:
+            variants: Values of the same settings for each, by name; settings that can be lists, or `beta`.
+
+        Returns:
+            The config; a setting that is the same in all of them is no list.
+        """
+        changes: dict[str, Any] = {}
+        for name in variants[0]:
+            values = tuple(one[name] for one in variants)
+            is_list = len(dict.fromkeys(values)) > 1
+            if name == "beta":
+                changes |= {"beta": None if is_list else values[0], "betas": values if is_list else ()}
+            else:
+                changes[name] = values if is_list else values[0]
+        return self.replace(**changes)
 
     def of_replica(self, number: int) -> Config:
         """The config of one replica alone.
