@@ -20,7 +20,7 @@ from experiments.tables import STRIPES, timeless
 
 import softspin
 from softspin import api
-from softspin.config import Config
+from softspin.config import PROFILES, Config
 from softspin.data import Dataset
 from softspin.data.withheld import without_test
 from softspin.errors import ConfigError, DataError, RunError
@@ -248,6 +248,48 @@ def test_values_that_are_not_possible(tmp_path: Path) -> None:
         tuned(tmp_path, ["decoder_dropout=0,3"])
     with pytest.raises(ConfigError, match="betas is a list of its own; give the values to tune: beta="):
         tune.run(small(betas=(5.0, 9.0)), ["width=3"], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("", r"has no cases; write a table \[cases\]"),
+        ("[cases]\n", "has no cases"),
+        ('[cases]\na = "width=3"\n', "a is not a list of settings"),
+        ('[cases]\na = ["width"]\n', "a is not a list of settings"),
+    ],
+)
+def test_files_that_have_no_cases(text: str, error: str, tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=error):
+        tune.read_cases(path)
+    with pytest.raises(ConfigError, match=r"give either values to combine, such as .*, or a file of cases"):
+        tune.make_space(small(), [], tmp_path)
+
+
+@pytest.mark.parametrize(("name", "runs"), [("ablation", 6), ("levers", 3)])
+def test_the_cases_of_the_project(name: str, runs: int, tmp_path: Path) -> None:
+    """The recipe and all but one of its settings; and settings of replicas alone, in runs of at most 12 replicas."""
+    path = Path(__file__).parents[2] / "experiments" / f"{name}.toml"
+    cases = tune.read_cases(path)
+    (words,) = [line for line in path.read_text().splitlines() if "softspin tune" in line]
+    assert "--steps 200000 --seeds 0-2 --rungs 1 --replicas 12" in words
+    base = Config(data="mnist", steps=200_000, seeds=(0, 1, 2), importance_samples=25)
+    if name == "ablation":
+        base = base.replace(profile="softspin-1")
+        removed = {text.partition("=")[0] for case in cases for text in case}
+        assert removed == PROFILES["softspin-1"].keys() - {"steps", "importance_samples"}
+        default = Config(data="mnist")
+        for case in cases:
+            config = base.with_settings(case)
+            for text in case:
+                setting = text.partition("=")[0]
+                assert getattr(config, setting) == getattr(default, setting) != getattr(base, setting)
+    space = tune.make_space(base, [], tmp_path, cases=cases, rungs=1, replicas=12)
+    specs = [spec for plan in trials.plan_rung(space, space.settings, 0) for spec in plan.runs]
+    assert len(specs) == runs
+    assert sum(len(spec.config.replicas) for spec in specs) == 3 * len(cases)
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -41,13 +41,17 @@ from softspin.training.bar import phases
 @takes_settings
 def tune(
     values: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             metavar="KEY=VALUE,VALUE...",
             help="Values of a setting to try, such as decoder_dropout=0,0.1,0.2.",
             show_default=False,
         ),
-    ],
+    ] = None,
+    cases: Annotated[
+        Path | None,
+        typer.Option(help="Try the combinations of this TOML file instead: [cases], name = ['key=value', ...]."),
+    ] = None,
     folder: Annotated[Path, typer.Option(help="Write run directories and rows here.")] = Path("runs/tune"),
     rungs: Annotated[int, typer.Option(help="Set the number of rungs. The last one has all the steps.", min=1)] = 3,
     factor: Annotated[
@@ -81,7 +85,9 @@ def tune(
     started = time.monotonic()
     base = make_config(flags, sets or [], config, profile)
     with usage_errors():
-        space = tuning.make_space(base, values, folder, rungs=rungs, factor=factor, replicas=replicas)
+        given = () if cases is None else tuning.read_cases(cases)
+        halving = {"rungs": rungs, "factor": factor, "replicas": replicas}
+        space = tuning.make_space(base, values or (), folder, cases=given, **halving)
     if dry_run:
         _show_rungs(space, Estimator(find_device(base.device), measure=measure), json)
         return
@@ -139,14 +145,18 @@ def _show_result(space: tuning.Space, found: tuning.Tuned, json: bool) -> None:
         say("")
         show_table(
             ["rung", "steps", "settings", "validation NLL"],
-            [[str(one.rung + 1), f"{one.config.steps:,}", " ".join(one.settings), _nll(one)] for one in found.trials],
+            [[str(one.rung + 1), f"{one.config.steps:,}", _text(one), _nll(one)] for one in found.trials],
         )
     if found.chosen is not None:
-        say(f"chosen: {' '.join(found.chosen.settings)}")
+        say(f"chosen: {_text(found.chosen)}")
         for row in found.rows:
             say(f"  seed {row.seed}: {result_line(row)}")
     elif found.outcome == "failed":
         say(f"nothing could be chosen: all runs of a rung failed; {space.folder / VALIDATION_ROWS} has the reasons")
+
+
+def _text(trial: tuning.Trial) -> str:
+    return " ".join(trial.settings) or "no changes"
 
 
 def _nll(trial: tuning.Trial) -> str:

@@ -4,13 +4,14 @@ from softspin.config.config import CUSTOM, Config, Intervals, differing_setting,
 from softspin.config.fields import Count, Natural, Positive, SettingInfo
 from softspin.config.migrations import RENAMED_SETTINGS, VERSION, migrate, migrate_tensors, migrate_variant, version_of
 from softspin.config.phases import Phase, phase_at
-from softspin.config.profiles import PROFILES, default_profile
+from softspin.config.profiles import PROFILE_SETTINGS, PROFILES, default_profile
 from softspin.config.replicas import Replica, Variant, list_settings
 from softspin.config.values import SYNONYMS, is_neutral, plain, setting_info, setting_infos
 
 __all__ = [
     "CUSTOM",
     "PROFILES",
+    "PROFILE_SETTINGS",
     "RENAMED_SETTINGS",
     "SYNONYMS",
     "VERSION",

@@ -56,9 +56,9 @@ class Config(Settings):
     """The configuration of a run. Defaults are the published recipe.
 
     Fields are those of :class:`softspin.config.settings.Settings`. `beta` is resolved at construction: the published
-    value for this data set, structure and method, or else the method's default. `profile="quick"` or `"paper"` replaces
-    the defaults of settings that are not given. Without it, :func:`softspin.fit` and `softspin train` choose a profile
-    by the data.
+    value for this data set, structure and method, or else the method's default. `profile="quick"`, `"paper"` or
+    `"softspin-1"` replaces the defaults of settings that are not given. Without it, :func:`softspin.fit` and
+    `softspin train` choose a profile by the data.
 
     Raises:
         ConfigError: A value is outside its limits, or two settings contradict each other.

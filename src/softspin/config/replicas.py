@@ -33,13 +33,26 @@ class Replica(_SeedAndBeta):
 
     @classmethod
     def make(cls, seed: int, beta: float | None, settings: Mapping[str, Any]) -> Replica:
-        """A replica with other settings."""
+        """Make a replica with other settings.
+
+        Args:
+            seed: Its seed.
+            beta: Its beta.
+            settings: The other settings that are lists, by name.
+
+        Returns:
+            The replica.
+        """
         made = cls(seed, beta)
         made.settings = tuple(settings.items())
         return made
 
     def to_json(self) -> dict[str, Any]:
-        """All values by name."""
+        """Convert to plain data.
+
+        Returns:
+            All values by name.
+        """
         return {"seed": self.seed, "beta": self.beta, **{name: plain(value) for name, value in self.settings}}
 
 

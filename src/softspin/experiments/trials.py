@@ -12,6 +12,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from softspin.config import Config, list_settings
+from softspin.config.toml import read_toml
 from softspin.data import is_path
 from softspin.errors import ConfigError
 from softspin.experiments.planning import CellPlan
@@ -63,7 +64,14 @@ class Trial(NamedTuple):
 
 
 def make_space(
-    config: Config, values: Sequence[str], folder: Path, *, rungs: int = 3, factor: int = 3, replicas: int = 16
+    config: Config,
+    values: Sequence[str],
+    folder: Path,
+    *,
+    cases: Sequence[tuple[str, ...]] = (),
+    rungs: int = 3,
+    factor: int = 3,
+    replicas: int = 16,
 ) -> Space:
     """Check what is to be tuned.
 
@@ -71,6 +79,7 @@ def make_space(
         config: All other settings; those that are not given come from the profile of the data.
         values: Texts `key=value,value,...`: the values of a setting, in the notation of the command line.
         folder: Folder of runs and rows.
+        cases: The combinations themselves, each as texts `key=value`, in place of values.
         rungs: Number of rungs.
         factor: The best 1 / factor of a rung train in the next, for `factor` times as many steps.
         replicas: Most replicas in one run.
@@ -87,13 +96,15 @@ def make_space(
     if len(config.variants) > 1:
         names = "betas" if config.betas else next(iter(config.variants[0]))
         raise ConfigError(f"{names} is a list of its own; give the values to tune: {names.removesuffix('s')}=...")
-    for text in values:
+    if bool(values) == bool(cases):
+        raise ConfigError("give either values to combine, such as decoder_dropout=0,0.1, or a file of cases")
+    for text in (*values, *(text for case in cases for text in case)):
         if text.partition("=")[0].strip() == "steps":
             raise ConfigError("steps cannot be tuned; they are those of the last rung")
     if is_path(config.data):  # found from any directory
         config = config.replace(data=str(Path(config.data).expanduser().resolve()))
     config = config.replace(steps=with_profile(config, None, config.data, None).config.steps)
-    space = Space(config, tuple(combinations(values)), folder, rungs, factor, replicas)
+    space = Space(config, tuple(cases or combinations(values)), folder, rungs, factor, replicas)
     if rungs > 1 and space.rung(0)[1] < SHORTEST:
         raise ConfigError(
             f"steps = {config.steps:,} are too few for {rungs} rungs: the first would have {space.rung(0)[1]} steps, "
@@ -102,6 +113,29 @@ def make_space(
     for settings in space.settings:
         space.at(settings, 0)  # raises if a value is not possible
     return space
+
+
+def read_cases(path: Path) -> list[tuple[str, ...]]:
+    """Read combinations of settings from a TOML file.
+
+    Its table `cases` has lists of texts `key=value` by name: `without-dropout = ["decoder_dropout=0"]`.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The combinations, in the order of the file.
+
+    Raises:
+        ConfigError: The file cannot be read, or is another kind of file.
+    """
+    found = read_toml(path, "file of cases").get("cases")
+    if not isinstance(found, dict) or not found:
+        raise ConfigError(f'{path} has no cases; write a table [cases] with lines: name = ["key=value", ...]')
+    for name, case in found.items():
+        if not isinstance(case, list) or not all(isinstance(text, str) and "=" in text for text in case):
+            raise ConfigError(f'{path}: {name} is not a list of settings; write {name} = ["key=value", ...]')
+    return [tuple(case) for case in found.values()]
 
 
 def best(space: Space, number: int) -> list[tuple[str, ...]]:

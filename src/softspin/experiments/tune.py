@@ -29,10 +29,10 @@ from softspin.experiments.chosen import check_unused, evaluate_chosen
 from softspin.experiments.launchers import Launcher
 from softspin.experiments.launchers.choice import make_launcher
 from softspin.experiments.scheduler import Listener, Outcome, Scheduler
-from softspin.experiments.trials import VALIDATION_ROWS, Space, Trial, best, make_space, plan_rung, ranked
+from softspin.experiments.trials import VALIDATION_ROWS, Space, Trial, best, make_space, plan_rung, ranked, read_cases
 from softspin.records import ResultRow
 
-__all__ = ["Space", "Trial", "Tuned", "make_space", "run", "tune"]
+__all__ = ["Space", "Trial", "Tuned", "make_space", "read_cases", "run", "tune"]
 
 
 class Tuned(NamedTuple):
@@ -52,6 +52,7 @@ def run(
     values: Sequence[str],
     folder: Path,
     *,
+    cases: Sequence[tuple[str, ...]] = (),
     rungs: int = 3,
     factor: int = 3,
     replicas: int = 16,
@@ -69,6 +70,7 @@ def run(
         config: All other settings; the seeds of a combination train as replicas.
         values: Texts `key=value,value,...`, as for :func:`make_space`.
         folder: Folder of runs and rows.
+        cases: The combinations themselves, in place of values; :func:`read_cases` reads a file of them.
         rungs: Number of rungs.
         factor: The best 1 / factor of a rung train in the next, for `factor` times as many steps.
         replicas: Most replicas in one run.
@@ -88,7 +90,7 @@ def run(
         RunError: The test set has been used in this folder, and these values would need more training.
         SoftspinError: An error that would stop all runs, such as a missing data set or a full disk.
     """
-    space = make_space(config, values, folder, rungs=rungs, factor=factor, replicas=replicas)
+    space = make_space(config, values, folder, cases=cases, rungs=rungs, factor=factor, replicas=replicas)
 
     def make() -> Launcher:
         if not isinstance(launcher, str):

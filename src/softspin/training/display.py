@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from softspin.training.bar import Bar
 
 
+NOTES = {
+    "paper": "the published settings",
+    "softspin-1": "provisional: not yet measured at full length; profile paper has the published settings",
+}
+"""Remarks about profiles."""
+
+
 class Display:
     """A callback that shows a run: a bar on a terminal or in a notebook, else lines of text.
 
@@ -121,7 +128,7 @@ def start_lines(run: RunStart) -> list[str]:
         lines.append(f"batch   all {len(data.train):,} training images; batch_size = {config.batch_size} is larger")
     if run.profile is not None:
         settings = " ".join(f"{name}={value}" for name, value in run.profile_settings.items())
-        other = "profile paper has the published settings" if run.profile == "quick" else "the published settings"
+        other = NOTES.get(run.profile, "profile paper has the published settings")
         lines.append(
             f"profile {run.profile}, {config.steps:,} steps" + (f": {settings}" if settings else "") + f" ({other})"
         )
