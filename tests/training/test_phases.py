@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from gpu import with_torch_warnings
+from gpu import needs_gpu, with_torch_warnings
 from torch import Tensor
 from training.runs import bars, engine, small, trainer
 
 from softspin.config import Config, phase_at
 from softspin.distributions import BipartiteBoltzmann
 from softspin.errors import ConfigError, OutOfTimeError
+from softspin.model import build
 from softspin.numerics import all_states
 from softspin.parts import SAMPLERS
 from softspin.samplers import Gibbs, Sampler
@@ -150,6 +151,27 @@ def test_the_compiler_traces_every_phase_and_lists(monkeypatch: pytest.MonkeyPat
     assert len(plain.update.config.phases) == 2
     for (name, one), other in zip(plain.state().items(), traced.state().values(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5, msg=name)
+
+
+@needs_gpu
+def test_a_captured_phase_equals_a_run_with_its_settings() -> None:
+    """Six steps in each phase, of which the last are replays of its CUDA graph; learning rates differ by replica."""
+    changes: dict[str, Any] = {
+        "steps": 12, "sampler": "pcd", "device": "cuda", "gradient": "dreg", "learning_rate": (0.01, 0.02),
+        "decoder_dropout": (0.0, 0.3), "decoder_decay": (None, 0.1), "bits_per_group": 4,
+    }  # fmt: skip
+
+    def made(**more: Any) -> Engine:
+        config = small(**changes, **more)
+        return Engine(config, build(config, bars().spec), bars(), torch.device("cuda"))
+
+    first = run(made(late_importance_samples=(0.5, 3), late_chains=(0.5, 16)), 6)
+    before = {name: value.clone() for name, value in first.state().items()}
+    z: Any = before["sampler.z"]
+    other = made(importance_samples=3, chains=16)
+    other.load(before | {"sampler.z": torch.cat([z, z], 1)})
+    for (name, one), theirs in zip(run(first, 6).state().items(), run(other, 6).state().values(), strict=True):
+        torch.testing.assert_close(one, theirs, rtol=1e-3, atol=1e-4, msg=name)
 
 
 def test_what_is_not_possible() -> None:
