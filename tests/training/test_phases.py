@@ -140,6 +140,7 @@ def test_a_run_is_resumed_bit_for_bit(tmp_path: Path) -> None:
 
 @with_torch_warnings
 def test_the_compiler_traces_every_phase_and_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.compiler.reset()  # torch limits how often one function is compiled
     compile_ = torch.compile
     monkeypatch.setattr(torch, "compile", lambda part, **_: compile_(part, backend="eager", fullgraph=True))
     changes = LATE | {
