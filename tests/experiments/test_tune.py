@@ -30,6 +30,7 @@ from softspin.experiments.rows import read_rows
 from softspin.experiments.runs import RunSpec, train_run
 from softspin.experiments.scheduler import Event, RunStarted, Scheduler
 from softspin.experiments.sweep import ROWS, cell_of
+from softspin.report.results import sort_rows
 from softspin.training.results import result_rows
 
 SMALL = {
@@ -131,6 +132,8 @@ def test_the_test_set_is_read_only_at_the_end(tmp_path: Path, monkeypatch: pytes
         ("validated", n, None) for n in (4,) * 4 + (8,) * 2
     ]
     assert not (tmp_path / ROWS).exists()
+    report = sort_rows(validated, {})
+    assert not [*report.cells, *report.others, *report.failed, *report.rejected], "no report takes them for results"
     monkeypatch.setattr(api, "load_data", load)
     events: list[Event] = []
     assert tuned(tmp_path, SPACE[:1], listener=events.append).outcome == "done"
