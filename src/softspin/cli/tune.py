@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,6 +30,7 @@ from softspin.cli.options import (
     takes_settings,
 )
 from softspin.cli.settings import make_config
+from softspin.evaluation import Progress
 from softspin.experiments import tune as tuning
 from softspin.experiments.launchers.choice import make_launcher
 from softspin.experiments.trials import VALIDATION_ROWS, plan_rung
@@ -97,10 +99,20 @@ def tune(
 
     deadline = None if minutes is None else started + 60 * minutes
     try:
-        with GridDisplay(folder / VALIDATION_ROWS, [], json, for_report=False) as display, phases() as progress:
-            found = tuning.tune(
-                space, launch, retry=retry, deadline=deadline, listener=display, progress=None if json else progress
-            )
+        with (
+            GridDisplay(folder / VALIDATION_ROWS, [], json, for_report=False) as display,
+            contextlib.ExitStack() as held,
+        ):
+            shown: list[Progress] = []
+
+            def progress(name: str, done: int, total: int) -> None:
+                """Show the phases of the test, from its first one on."""
+                if not shown:
+                    shown.append(held.enter_context(phases()))
+                shown[0](name, done, total)
+
+            options: dict[str, Any] = {"retry": retry, "deadline": deadline, "listener": display}
+            found = tuning.tune(space, launch, progress=None if json else progress, **options)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     _show_result(space, found, json)
