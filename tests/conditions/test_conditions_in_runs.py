@@ -189,7 +189,19 @@ def test_conditions_follow_a_split(tmp_path: Path) -> None:
         assert data.condition is not None
         for part in ("train", "valid", "test"):
             assert getattr(data, part).argmax(1).tolist() == getattr(data.condition, part)[:, 0].tolist()
+    # Conditions by part: of the parts of the data, or of the three splits.
+    two = softspin.data.from_mapping({"train": x[:15], "test": x[15:]})
+    found = with_condition(two, {"train": np.arange(15.0), "test": np.arange(15.0, 20)}).condition
+    assert found is not None
+    assert torch.cat(list(found))[:, 0].tolist() == torch.cat([two.train, two.valid, two.test]).argmax(1).tolist()
     plain = from_arrays(x)
+    each = with_condition(plain, {"train": np.zeros(16), "valid": np.ones(2), "test": np.full(2, 2.0)}).condition
+    assert each is not None
+    assert torch.cat(list(each))[:, 0].tolist() == [0.0] * 16 + [1.0] * 2 + [2.0] * 2
+    np.savez(tmp_path / "three.npz", x=x[:3], condition=np.arange(3))  # as many rows as there are splits
+    whole = softspin.data.load(tmp_path / "three.npz", split=False).condition
+    assert whole is not None
+    assert [one[:, 0].tolist() for one in whole] == [[0, 1, 2]] * 3
     assert data.fingerprint != plain.fingerprint == with_condition(data, None).fingerprint
     assert data.fingerprint != with_condition(plain, np.arange(20.0)[::-1].copy()).fingerprint
 
@@ -258,7 +270,19 @@ BAD: list[tuple[Any, str]] = [
     (np.zeros((20, 2, 2)), "the condition has shape (20, 2, 2); it must have 20 rows, one for each image"),
     ("labels", "the data set 'arrays' has no labels; give an array with one row for each image"),
     ("nothing.npy", "there is no file nothing.npy"),
+    (
+        {"train": np.arange(15.0), "valid": np.arange(3.0), "test": np.arange(2.0)},
+        "the condition of train has 15 rows; it must have 16, one for each image",
+    ),
+    (
+        {"train": np.arange(18.0), "test": np.arange(2.0)},
+        "the data have no part test of their own; give the condition as one array, or for train, valid and test",
+    ),
     ({"x": np.zeros(20)}, "the condition has none of the parts train, valid and test; name them so"),
+    (
+        {"train": np.arange(16) % 2, "valid": np.arange(2), "test": np.array([0, 7])},
+        "the condition of test: class 7 did not occur in training; use one of 0, 1",
+    ),
     (
         np.arange(20),
         "the condition has 16 classes, and condition_values = 5; raise it, or give floats if the condition is a number",
