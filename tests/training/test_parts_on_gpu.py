@@ -54,7 +54,7 @@ def close(one: Tensor, other: Tensor, what: str) -> None:
     assert (one.detach().cpu().double() - other).abs().max() < limit, what
 
 
-def twin_of(made: Engine, *parts: Any) -> Engine:
+def twin_of(made: Engine, parts: tuple[str, Case, str, str]) -> Engine:
     """An engine on a CPU in the same state."""
     twin = engine(*parts, "cpu", "off")
     twin.load({name: value.cpu() for name, value in made.state().items()})
@@ -71,11 +71,11 @@ def check_stages(made: Engine, twin: Engine) -> None:
         close(getattr(moments, part), getattr(expected, part), part)
     on_gpu, on_cpu = made._run.stages.next_batch(), twin.update.next_batch()
     assert torch.equal(on_gpu[0].cpu(), on_cpu[0])
-    for one in (made, twin):
-        one.model.zero_grad(set_to_none=True)
+    made.model.zero_grad(set_to_none=True)
+    twin.model.zero_grad(set_to_none=True)
     own: list[Any] = [
-        one.update.regularization.noise(one.update.rng_state, one.update.batch_size, 12, one.update.shards)
-        for one in (made, twin)
+        each.regularization.noise(each.rng_state, each.batch_size, 12, each.shards)
+        for each in (made.update, twin.update)
     ]
     loss, terms = made._run.stages.bound(on_gpu[0], None, noise.to(made.update.device), on_gpu[1], own[0], on_gpu[2])
     loss.backward()
@@ -98,7 +98,7 @@ def test_compiled_stages_after_captured_updates_equal_those_of_the_cpu(
         made.step()
     assert made._run._graph is not None
     assert bool((made.record.first_nonfinite < 0).all())
-    check_stages(made, twin_of(made, method, case, net, condition))
+    check_stages(made, twin_of(made, (method, case, net, condition)))
 
 
 def test_the_comparison_finds_another_weight() -> None:
@@ -106,9 +106,9 @@ def test_the_comparison_finds_another_weight() -> None:
     made = engine(*PARTS[0], "cpu", "off")
     for _ in range(12):
         made.step()
-    check_stages(made, twin_of(made, *PARTS[0]))
+    check_stages(made, twin_of(made, PARTS[0]))
     for name in ("decoder.convolutions.0.weight", "condition.weight", "condition.values"):
-        wrong = twin_of(made, *PARTS[0])
+        wrong = twin_of(made, PARTS[0])
         with torch.no_grad():
             wrong.model.state_dict()[name].mul_(1.05)
         with pytest.raises(AssertionError):
