@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from cli.command import Call, caller
-from gpu import with_torch_warnings
+from gpu import needs_gpu, with_torch_warnings
 from likelihoods.cases import CASES
 from torch import nn
 from training.runs import bars, engine, small
@@ -235,6 +235,24 @@ def test_each_stage_is_one_graph_without_reading_the_device(method: str) -> None
     state, other = plain.state(), made.state()
     for name, value in state.items():
         torch.testing.assert_close(other[name], value, rtol=1e-5, atol=1e-6, msg=name)
+
+
+@needs_gpu
+@pytest.mark.parametrize("kind", ["class", "binned"])
+def test_training_on_a_gpu(kind: str, tmp_path: Path) -> None:
+    """Captured steps; NLL and log Z(c) on a CPU are the same. tests/training/test_parts_on_gpu.py compiles them."""
+    likelihood = "zero-inflated-lognormal"
+    options: dict[str, Any] = {"steps": 20, "seeds": (0, 3), "importance_samples": 2, "condition_values": 6}
+    config = small(likelihood=likelihood, sampler="pcd", **options, device="cuda", compile="off")
+    x, given = data_of(likelihood, "mlp"), CONDITIONS[kind]
+    model = softspin.fit(config, x, tmp_path / "run", condition=given, **QUIET)
+    twin = softspin.load(tmp_path / "run", device="cpu")
+    one, other = (each.nll(x, condition=given, samples=2000) for each in (model, twin))
+    torch.testing.assert_close(one.nll.cpu(), other.nll, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(one.log_z.value.cpu(), other.log_z.value, rtol=1e-5, atol=1e-5)
+    drawn = model.sample(5, condition=given[:5], draw=True).flatten(1)
+    assert drawn.shape == (5, 5)
+    model.net.likelihood.check_data(drawn)
 
 
 def test_custom_networks_get_the_condition(tmp_path: Path) -> None:
