@@ -6,10 +6,8 @@ gives the gradient of each row, and its weighted sum is the mean of an estimator
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from estimators.cases import small_config
@@ -77,8 +75,11 @@ class Explicit:
             z = torch.cat([z, own], -1)
         return z, log_q
 
-    def fixed_statistics(self) -> Any:
-        return contextlib.nullcontext()
+    def detached_outputs(self, x: Tensor, bits: Tensor, group: int, *, own_path: bool) -> Tensor:
+        return self.logits(group, bits, self.biases.detach())
+
+    def detached_reconstruction(self, x: Tensor, bits: Tensor) -> Tensor:
+        return self.likelihood(bits)
 
     def boltzmann(self) -> BipartiteBoltzmann:
         return BipartiteBoltzmann(

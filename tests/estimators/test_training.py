@@ -13,8 +13,12 @@ from torch import Tensor
 from training.runs import bars, engine, small
 
 from softspin.config import Config
+from softspin.data import with_condition
 from softspin.errors import ConfigError
 from softspin.methods import METHODS
+from softspin.methods.binary import run
+from softspin.methods.branches import Branch
+from softspin.methods.muprop import mean_field
 from softspin.methods.rebar import REBAR
 from softspin.methods.reinforce import NVIL
 from softspin.model import DiscreteVAE, build
@@ -170,6 +174,47 @@ def test_batch_norm_sees_samples_of_the_posterior_alone(case: Case, monkeypatch:
     before = norm.mean.clone()
     passed(model, noise_of(model, 2))
     torch.testing.assert_close(norm.mean, 0.8 * before + 0.2 * means[0])
+
+
+@pytest.mark.parametrize("group", [0, 1])
+def test_derivatives_of_a_control_variate_are_those_of_a_sample_by_its_own_bits(group: int) -> None:
+    """Through the statistics of batch norm all samples depend on each other, which would bias REBAR and RELAX."""
+    model = build(small_config("rebar", 2, 2), DATA).train()
+    x, noise, prior = images(3)[None], torch.rand(1, 2, 3, 4), model.prior(torch.zeros(1), validate=False)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    found = run(model, x, noise, prior)
+    model.load_state_dict(before)
+    branch = Branch(model, x, prior, torch.ones(()), found, group, noise, mean_field)
+    own = found.bits[group].repeat(1, 2, 1, 1).requires_grad_()
+    value = branch.signal(own)
+    assert value.shape == (1, 4, 3)
+    (slope,) = torch.autograd.grad(value[0, 1, 2], own, retain_graph=True)
+    assert (slope[0, 1, 2] != 0).all()
+    slope[0, 1, 2] = 0
+    assert (slope == 0).all()
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    nets = [*model.encoder.parameters(), *model.decoder.parameters()]
+    assert torch.autograd.grad(value.sum(), nets, allow_unused=True) == (None,) * len(nets)
+
+
+@estimators
+def test_it_trains_with_dropout_and_a_condition(case: Case) -> None:
+    config = config_of(case, decoder_dropout=0.5, input_flips=0.1, seeds=(0, 1))
+    made = engine(config, with_condition(bars(), torch.arange(42) % 3))
+    for _ in range(2):
+        made.step()
+    assert (made.record.first_nonfinite == -1).all()
+
+
+def test_all_evaluations_of_a_sample_have_the_same_dropout() -> None:
+    """Three variants of two samples, one after another: with the same bits, they differ by sample alone."""
+    model = build(small_config("disarm", 2, 2), DATA).eval()
+    assert model.decoder.dropout is not None
+    model.decoder.dropout.factors = [2.0 * (torch.rand(1, 2, 3, 4, generator=torch.Generator().manual_seed(0)) < 0.5)]
+    found = model.decode(torch.ones(1, 6, 3, 4)).unflatten(1, (3, 2))
+    assert torch.equal(found, found[:, :1].expand_as(found))
+    assert not torch.equal(found[:, :, 0], found[:, :, 1])
+    assert torch.equal(model.decode(torch.ones(1, 1, 3, 4)), found[:, 0, :1])
 
 
 def test_nvil_scales_the_signal_if_asked() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 import torch
@@ -131,13 +130,17 @@ class LatentModel(Protocol):
             log p(x|z), `(R, K, batch)`.
         """
 
-    def fixed_statistics(self) -> AbstractContextManager[None]:
-        """Context in which batch norms do not update their running statistics; they still use those of the batch.
+    def detached_reconstruction(self, x: Tensor, bits: Tensor) -> Tensor:
+        """log p(x|z) with gradients to the bits alone; samples are independent, and running statistics do not change.
 
         For passes at values that do not have the distribution of the latent bits, such as a control variate.
 
+        Args:
+            x: Data, `(R, batch, F)`.
+            bits: Bits or soft bits, `(R, K, batch, D)`.
+
         Returns:
-            The context.
+            log p(x|z), `(R, K, batch)`.
         """
 
 

@@ -7,13 +7,11 @@ weight and adds the products, so terms that do not depend on the sample are comp
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from softspin.errors import ShapeError
 from softspin.kernels import hidden
@@ -154,31 +152,6 @@ class BatchNorm(nn.Module):
         if self.tracks:
             self.mean.lerp_(mean, 1 - self.decay)
             self.variance.lerp_(variance, 1 - self.decay)
-
-
-@contextlib.contextmanager
-def fixed_statistics(module: nn.Module) -> Iterator[None]:
-    """Let no batch norm of a module update its running statistics; in training mode, they still use those of the batch.
-
-    Args:
-        module: A module with any batch norms, of this package or of torch.
-
-    Yields:
-        None.
-    """
-    own = [one for one in module.modules() if isinstance(one, BatchNorm)]
-    others = [(one, one.momentum) for one in module.modules() if isinstance(one, _BatchNorm)]
-    for norm in own:
-        norm.tracks = False
-    for other, _ in others:
-        other.momentum = 0.0
-    try:
-        yield
-    finally:
-        for norm in own:
-            norm.tracks = True
-        for other, momentum in others:
-            other.momentum = momentum
 
 
 class RunningMoments(nn.Module):

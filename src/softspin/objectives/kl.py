@@ -82,7 +82,7 @@ def discrete_kl(
     return energy + boltzmann.log_z_of(energy.ndim) - entropy
 
 
-def group_kls(boltzmann: Boltzmann, logits: Sequence[Tensor], bits: Sequence[Tensor]) -> list[Tensor]:
+def group_kls(boltzmann: Boltzmann, logits: Sequence[Tensor], bits: Sequence[Tensor], first: int = 0) -> list[Tensor]:
     """Compute the KL of each group given the bits of the groups before it; their sum estimates KL(q(z|x) || p(z)).
 
         KL_g = -H(q_g) - a_g.q_g - q_g.W_gg.q_g / 2 - sum_(h<g) z_h.W_hg.q_g,   plus log Z in the first group.
@@ -92,11 +92,12 @@ def group_kls(boltzmann: Boltzmann, logits: Sequence[Tensor], bits: Sequence[Ten
 
     Args:
         boltzmann: The Boltzmann machine p(z).
-        logits: Logits of each group, `(*replicas, ..., group size)`. Leading dimensions broadcast.
-        bits: Bits or soft bits of each group, `(*replicas, ..., group size)`. Those of the last group are not used.
+        logits: Logits of each group from `first` on, `(*replicas, ..., group size)`. Leading dimensions broadcast.
+        bits: Bits or soft bits of all groups, `(*replicas, ..., group size)`. Those of the last group are not used.
+        first: Index of the first group whose KL is computed.
 
     Returns:
-        KL of each group in nats, `(*replicas, ...)`.
+        KL of each group from `first` on in nats, `(*replicas, ...)`.
 
     Example:
         >>> from softspin.distributions import BipartiteBoltzmann
@@ -106,8 +107,8 @@ def group_kls(boltzmann: Boltzmann, logits: Sequence[Tensor], bits: Sequence[Ten
     """
     coupling = boltzmann.coupling
     found = []
-    start = 0
-    for group, own in enumerate(logits):
+    start = sum(own.shape[-1] for own in bits[:first])
+    for group, own in enumerate(logits, first):
         end = start + own.shape[-1]
         q = torch.sigmoid(own)
         field = boltzmann.bias_of(own.ndim)[..., start:end]
@@ -117,7 +118,8 @@ def group_kls(boltzmann: Boltzmann, logits: Sequence[Tensor], bits: Sequence[Ten
             field = field + replica_matmul(before, coupling[..., :start, start:end])
         found.append(-(field * q).sum(-1) - binary_entropy(own).sum(-1))
         start = end
-    found[0] = found[0] + boltzmann.log_z_of(found[0].ndim)
+    if first == 0:
+        found[0] = found[0] + boltzmann.log_z_of(found[0].ndim)
     return found
 
 
