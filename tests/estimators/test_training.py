@@ -8,6 +8,7 @@ import pytest
 import torch
 from estimators.cases import BY_NAME, CASES, DATA, Case, images, small_config
 from gpu import needs_gpu, with_torch_warnings
+from kernels.test_gpu import INTERPRETED
 from samplers.capture import NoHostData, unknown
 from torch import Tensor
 from training.runs import bars, engine, small
@@ -15,6 +16,7 @@ from training.runs import bars, engine, small
 from softspin.config import Config
 from softspin.data import with_condition
 from softspin.errors import ConfigError
+from softspin.kernels import hidden, support
 from softspin.methods import METHODS
 from softspin.methods.binary import run
 from softspin.methods.branches import Branch
@@ -36,6 +38,7 @@ COMPILABLE = [
     for case in CASES
     if METHODS.get(case.method).compilable
 ]
+WITH_KERNELS = [case if case.method == "rebar" else pytest.param(case, marks=pytest.mark.slow) for case in CASES]
 PAPER = 8
 
 
@@ -141,6 +144,27 @@ def test_the_objective_is_one_graph_for_the_compiler(case: Case) -> None:
     torch.testing.assert_close(found[0], expected[0])
     for one, other in zip(found[1], expected[1], strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="needs Triton and TRITON_INTERPRET=1")
+@pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
+@pytest.mark.parametrize("case", WITH_KERNELS, ids=str)
+def test_the_objective_with_kernels_equals_that_without(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fused layers and the fused likelihood of a GPU, under Triton's interpreter."""
+    model = build(small_config(case.method, 2, 2, layers=2, width=9, seeds=(0, 1)), DATA).train()
+    noise = noise_of(model, 2)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    expected = passed(model, noise)
+    statistics = {name: value.clone() for name, value in model.state_dict().items()}
+    model.load_state_dict(before)
+    monkeypatch.setattr(support, "DEVICES", {"cpu"})
+    monkeypatch.setattr(hidden, "FEWEST_ROWS", 1)
+    found = passed(model, noise)
+    torch.testing.assert_close(found[0], expected[0], rtol=1e-4, atol=1e-5)
+    for one, other in zip(found[1], expected[1], strict=True):
+        assert (one - other).abs().max() < 2e-4 * (1 + other.abs().max())
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(value, statistics[name], rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("groups", [1, 2])
@@ -307,15 +331,19 @@ def test_captured_updates_equal_eager_ones(case: Case, compile: str, monkeypatch
 
 
 @needs_gpu
-@estimators
-def test_the_update_on_a_gpu_equals_that_of_the_cpu(case: Case) -> None:
-    """The gradient of the compiled bound, at the same noise."""
-    config = config_of(case, bits_per_group=4, layers=2, seeds=(0, 1), chains=100, device="cuda")
+@pytest.mark.parametrize(
+    ("case", "samples"),
+    [*((case, 2) for case in CASES), *((BY_NAME[name], 150) for name in ("disarm", "muprop", "rebar", "relax"))],
+    ids=str,
+)
+def test_the_update_on_a_gpu_equals_that_of_the_cpu(case: Case, samples: int) -> None:
+    """The gradient of the compiled bound, at the same noise; with 150 samples the layers are fused."""
+    config = config_of(case, samples, bits_per_group=4, layers=2, seeds=(0, 1), chains=100, device="cuda")
     made = Engine(config, build(config, bars().spec), bars(), torch.device("cuda"))
     twin = build(config, bars().spec).train()
     twin.load_state_dict({name: value.cpu() for name, value in made.model.state_dict().items()})
     generator = torch.Generator().manual_seed(1)
-    shape = 2, *twin.method.noise_shape(2, 4, twin.units)
+    shape = 2, *twin.method.noise_shape(samples, 4, twin.units)
     uniforms = torch.rand(shape, generator=generator).clamp(1e-4, 1 - 1e-4)
     rows = bars().train[:4].expand(2, 4, 9)
     kl_weight = torch.tensor(0.7)
