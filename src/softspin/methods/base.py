@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -161,6 +161,8 @@ class Method(Part, nn.Module):
     """Used if no value is published for a data set and structure."""
     importance_weighted: ClassVar[bool] = False
     """Whether the bound of K samples is the importance-weighted L_K; otherwise it is the ELBO, averaged over them."""
+    compiled_by_parts: ClassVar[bool] = False
+    """Whether the objective is not compiled as a whole, but :meth:`compile_parts` compiles functions that it calls."""
     outputs_per_bit: ClassVar[int] = 1
     """Outputs of an encoder net for each bit; the first is the logit."""
 
@@ -210,6 +212,13 @@ class Method(Part, nn.Module):
 
         Returns:
             The loss, the bound and its terms.
+        """
+
+    def compile_parts(self, compiler: Callable[[Any], Any]) -> None:
+        """Compile functions that the objective calls; only for `compiled_by_parts`.
+
+        Args:
+            compiler: torch.compile with the options of the bound.
         """
 
     def begin_training(self) -> None:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from softspin.distributions import Boltzmann
 from softspin.methods.base import LatentModel
-from softspin.methods.binary import Choose, Pass
+from softspin.methods.binary import BinaryMethod, Choose, Pass, run
 from softspin.numerics import match_samples
 from softspin.objectives import group_kls
+
+if TYPE_CHECKING:
+    from softspin.config import Config
 
 
 class Branch:
     """f_g at other bits of group g than those that were drawn, with the later groups drawn again.
 
-    The parameters of the model are constants, and so are the statistics of batch norm, which are those of the branch:
+    All parameters are constants, and so are the statistics of batch norm, which are those of the branch:
     a derivative is that of a sample with respect to its own bits. Running statistics do not change, because the bits
     need not have the distribution q(z|x).
 
@@ -43,12 +48,12 @@ class Branch:
         noise: Tensor,
         choose: Choose,
     ) -> None:
-        self.model, self.x, self.prior, self.kl_weight = model, x, prior, kl_weight
+        self.model, self.x, self.prior, self.kl_weight = model, x, prior.detach(), kl_weight
         self.before, self.groups, self.group = found.bits[:group], len(found.bits), group
         self.noise, self.choose = noise, choose
 
     def signal(self, own: Tensor) -> Tensor:
-        """f_g, with a gradient to the bits of the group; the model's networks get none.
+        """f_g, with a gradient to the bits of the group alone.
 
         Args:
             own: Bits or soft bits of group g, `(R, n K, batch, bits)`: n variants of each sample, one after another.
@@ -68,6 +73,39 @@ class Branch:
         for kl in group_kls(self.prior, later, bits, first=self.group + 1) if later else ():
             value = value - self.kl_weight * kl
         return value
+
+
+class BranchedMethod(BinaryMethod):
+    """Base class of estimators that take derivatives of the signal within the objective.
+
+    `torch.autograd.grad` ends a graph of torch.compile. So the passes are compiled one by one, and the rest is not.
+
+    Args:
+        config: Configuration of the run.
+        generators: One random generator per replica, for initial parameters.
+    """
+
+    compiled_by_parts = True
+
+    def __init__(self, config: Config, generators: Sequence[torch.Generator] = ()) -> None:
+        super().__init__(config, generators)
+        self.run: Callable[..., Pass] = run
+        self._signal: Callable[[Branch, Tensor], Tensor] = Branch.signal
+
+    def compile_parts(self, compiler: Callable[[Any], Any]) -> None:
+        self.run, self._signal = compiler(run), compiler(Branch.signal)
+
+    def value_and_slope(self, branch: Branch, at: Tensor) -> tuple[Tensor, Tensor]:
+        """f_g and its derivative with respect to the bits of group g, both without a gradient.
+
+        Args:
+            branch: The branch.
+            at: Bits or soft bits of group g, `(R, n K, batch, bits)`.
+
+        Returns:
+            The value `(R, n K, batch)` and the derivative `(R, n K, batch, bits)`.
+        """
+        return value_and_slope(functools.partial(self._signal, branch), at)
 
 
 def value_and_slope(function: Callable[[Tensor], Tensor], at: Tensor) -> tuple[Tensor, Tensor]:

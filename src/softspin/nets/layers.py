@@ -113,14 +113,12 @@ class BatchNorm(nn.Module):
     variance: Tensor
     world = SINGLE
     """Processes that share a batch; training sets it."""
-    tracks = True
-    """Whether training updates the running statistics."""
-    constant_statistics = False
+    constant_statistics: bool
     """Whether the statistics of a batch have no gradient, so that rows are independent of each other."""
 
     def __init__(self, features: int, replicas: int, decay: float = 0.8, epsilon: float = 1e-2) -> None:
         super().__init__()
-        self.decay, self.epsilon = decay, epsilon
+        self.decay, self.epsilon, self.constant_statistics = decay, epsilon, False
         self.scale = nn.Parameter(torch.ones(replicas, features))
         self.shift = nn.Parameter(torch.zeros(replicas, features))
         self.register_buffer("mean", torch.zeros(replicas, features))
@@ -149,9 +147,8 @@ class BatchNorm(nn.Module):
             mean: Mean of each feature, `(R, features)`.
             variance: Variance of each feature, `(R, features)`.
         """
-        if self.tracks:
-            self.mean.lerp_(mean, 1 - self.decay)
-            self.variance.lerp_(variance, 1 - self.decay)
+        self.mean.lerp_(mean, 1 - self.decay)
+        self.variance.lerp_(variance, 1 - self.decay)
 
 
 class RunningMoments(nn.Module):
