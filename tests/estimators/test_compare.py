@@ -129,6 +129,9 @@ def test_the_command(rows: list[GradientRow], tmp_path: Path, call: Call) -> Non
     small = ["--methods", "reinmax", "--draws", 100, "--steps", 1, "--bits", 4]
     ended = call("compare", "gradients", *small, "--rows", new, "--json")
     assert [row.to_json() for row in read_gradient_rows(new)] == ended.json
+    more = call("compare", "gradients", "--methods", "vimco", *small[2:], "--rows", new, "--keep", "--json").json
+    assert more[: len(ended.json)] == ended.json
+    assert {row["method"] for row in more[len(ended.json) :]} == {"vimco"}
     assert call("compare", "gradients", "--figure", tmp_path / "figure.txt").err.strip() == (
         f"error: --figure {tmp_path / 'figure.txt'} has no known format; its name must end in .png or .svg"
     )
