@@ -52,22 +52,24 @@ def gradient_facts(what: str) -> str:
     return (facts | {"commit": ", ".join(commits)})[what]
 
 
-def _rankings() -> list[Ranking]:
-    return rank_methods(read_rows(EXPERIMENTS / "rows.jsonl"), read_cells(EXPERIMENTS / "estimators.toml"))
+def _rankings(table: str, steps: int) -> list[Ranking]:
+    path = EXPERIMENTS / f"{table}.toml"
+    return rank_methods(read_rows(path.with_name("rows.jsonl")), read_cells(path), steps)
 
 
-def _curves() -> list[TrainingCurve]:
-    return read_curves(EXPERIMENTS / "estimators_curves.jsonl")
+def _curves(table: str) -> list[TrainingCurve]:
+    return read_curves(EXPERIMENTS / f"{table}_curves.jsonl")
 
 
-def training_recommendation() -> str:
-    """What follows from the test NLL of all methods; a sentence if none has been trained."""
-    return recommendation(_rankings(), _curves()) or NOT_RUN
+def training_recommendation(table: str = "estimators", steps: int = STEPS) -> str:
+    """What follows from the test NLL of all methods of a table; a sentence if none has been trained."""
+    return recommendation(_rankings(table, steps), _curves(table), steps) or NOT_RUN
 
 
-def training_tables() -> str:
+def training_tables(table: str = "estimators", steps: int = STEPS) -> str:
     """Test NLL of all methods that have been trained, a table for each structure, K and variant."""
-    found = [f"### {one.title}\n\n{ranking_table(one, _curves())}" for one in _rankings()]
+    curves = _curves(table)
+    found = [f"### {one.title}\n\n{ranking_table(one, curves, steps)}" for one in _rankings(table, steps)]
     return "\n\n".join(found) or "No cell has a result yet."
 
 

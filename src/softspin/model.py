@@ -30,8 +30,11 @@ from softspin.priors import Prior
 class Flips:
     """Bits of the encoder's input that are flipped in a training step. No module, so that compiled code can set it."""
 
-    at: Tensor | None = None
+    at: Tensor | None
     """Booleans, `(R, batch, features)`; None outside a training step."""
+
+    def __init__(self) -> None:
+        self.at = None  # not of the class: torch.compile would compile again after the first step
 
 
 class Reconstruction(nn.Module):

@@ -102,18 +102,21 @@ def ranking_table(ranking: Ranking, curves: Sequence[TrainingCurve] = (), steps:
 
     Returns:
         One line for each method: mean and standard deviation of the test NLL over seeds, the difference from the best
-        method, and the wall time of training all seeds at a time.
+        method, and the wall time of training all seeds at a time, if there are curves.
     """
-    lines = ["| method | test NLL | from the best | seconds for 1,000 steps | seeds |", "|---|---|---|---|---|"]
     own = curves_of(ranking, curves, steps)
+    names = ["method", "test NLL", "from the best", "seeds", *(["seconds for 1,000 steps"] if own else [])]
+    lines = [f"| {' | '.join(names)} |", f"|{'---|' * len(names)}"]
     for group in ranking.groups:
         spread = "" if group.std is None else f" ± {group.std:.2f}"
         apart = ranking.apart(group)
         distance = "" if group is ranking.best else f"+{group.mean - ranking.best.mean:.2f}"
         distance += "" if apart is None else f" ({apart:.1f} SE)"
-        curve = own.get(method_of(group))
-        speed = f"{1000 * curve.seconds[-1] / curve.at[-1]:.2f}" if curve and curve.at else "unknown"
-        lines.append(f"| `{method_of(group)}` | {group.mean:.2f}{spread} | {distance} | {speed} | {len(group.rows)} |")
+        cells = [f"`{method_of(group)}`", f"{group.mean:.2f}{spread}", distance, str(len(group.rows))]
+        if own:
+            curve = own.get(method_of(group))
+            cells.append(f"{1000 * curve.seconds[-1] / curve.at[-1]:.2f}" if curve else "unknown")
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
