@@ -13,7 +13,14 @@ from typing import Any
 
 from costs import cost_facts, cost_table
 from faults import fault_facts, fault_table
-from gradients import gradient_facts, gradient_table
+from gradients import (
+    gradient_facts,
+    gradient_table,
+    training_curves,
+    training_recommendation,
+    training_steps,
+    training_tables,
+)
 from parts_tables import estimators_table, method_papers, methods_table, net_parameters, parts_table, structures_table
 from sphinx.application import Sphinx
 from tables import command_tables, profile_table, settings_table
@@ -115,6 +122,10 @@ FACTS: dict[str, Callable[..., str]] = {
         estimators_table,
         gradient_table,
         gradient_facts,
+        training_recommendation,
+        training_tables,
+        training_curves,
+        training_steps,
         method_papers,
         parts_table,
         net_parameters,

@@ -1,12 +1,20 @@
-"""Bias and variance of gradient estimators, from experiments/gradients.jsonl."""
+"""Gradient estimators: bias and variance from experiments/gradients.jsonl, and the comparison by training from rows."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from softspin.experiments.cells import read_cells
 from softspin.experiments.compare import GradientRow, read_gradient_rows
+from softspin.experiments.curves import TrainingCurve, read_curves
+from softspin.experiments.rows import read_rows
+from softspin.report.estimators import STEPS, Ranking, rank_methods, ranking_table, recommendation
 
-ROWS = Path(__file__).parents[2] / "experiments" / "gradients.jsonl"
+ROOT = Path(__file__).parents[2]
+EXPERIMENTS = ROOT / "experiments"
+ROWS = EXPERIMENTS / "gradients.jsonl"
+FIGURE = "docs/figures/estimators.svg"
+NOT_RUN = "The comparison by training has not been run yet, so there is no recommendation that follows from it."
 
 
 def gradient_table(stage: str, samples: int) -> str:
@@ -42,3 +50,40 @@ def gradient_facts(what: str) -> str:
     commits = sorted({one.provenance.commit or "unknown" for one in rows})
     facts = {"draws": f"{row.draws:,}", "steps": str(row.steps), "bits": str(row.bits), "data": row.data}
     return (facts | {"commit": ", ".join(commits)})[what]
+
+
+def _rankings(table: str, steps: int) -> list[Ranking]:
+    path = EXPERIMENTS / f"{table}.toml"
+    return rank_methods(read_rows(path.with_name("rows.jsonl")), read_cells(path), steps)
+
+
+def _curves(table: str) -> list[TrainingCurve]:
+    return read_curves(EXPERIMENTS / f"{table}_curves.jsonl")
+
+
+def training_recommendation(table: str = "estimators", steps: int = STEPS) -> str:
+    """What follows from the test NLL of all methods of a table; a sentence if none has been trained."""
+    return recommendation(_rankings(table, steps), _curves(table), steps) or NOT_RUN
+
+
+def training_tables(table: str = "estimators", steps: int = STEPS) -> str:
+    """Test NLL of all methods that have been trained, a table for each structure, K and variant."""
+    curves = _curves(table)
+    found = [f"### {one.title}\n\n{ranking_table(one, curves, steps)}" for one in _rankings(table, steps)]
+    return "\n\n".join(found) or "No cell has a result yet."
+
+
+def training_curves() -> str:
+    """The figure of validation NLL by step and by second, where there is one."""
+    if not (ROOT / FIGURE).exists():
+        return ""
+    return (
+        f"![Validation NLL by step and by second of training]({FIGURE.replace('docs/', '../')})\n\n"
+        "Means over seeds. The best methods are colored, the others grey. Seconds are wall times of a run that trains "
+        "all seeds at a time, without compilation."
+    )
+
+
+def training_steps() -> str:
+    """Training steps of the comparison."""
+    return f"{STEPS:,}"

@@ -7,7 +7,6 @@ data `(R, batch, features)`; everything that depends on a sample `(R, K, batch, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +23,6 @@ from softspin.likelihoods import Likelihood
 from softspin.methods import Method
 from softspin.nets import Linear, Net, NetSpec, as_net
 from softspin.nets.detached import Features, detached_call
-from softspin.nets.layers import fixed_statistics
 from softspin.parts import LIKELIHOODS, METHODS, NETS, PRIORS
 from softspin.priors import Prior
 
@@ -32,8 +30,31 @@ from softspin.priors import Prior
 class Flips:
     """Bits of the encoder's input that are flipped in a training step. No module, so that compiled code can set it."""
 
-    at: Tensor | None = None
+    at: Tensor | None
     """Booleans, `(R, batch, features)`; None outside a training step."""
+
+    def __init__(self) -> None:
+        self.at = None  # not of the class: torch.compile would compile again after the first step
+
+
+class Reconstruction(nn.Module):
+    """log p(x|z) as a module, so that all parameters in it can be replaced by constants.
+
+    Args:
+        decoder: The decoder.
+        likelihood: The likelihood.
+    """
+
+    def __init__(self, decoder: Net, likelihood: Likelihood) -> None:
+        super().__init__()
+        self.decoder, self.likelihood = decoder, likelihood
+
+    def forward(self, x: Tensor, *parts: Tensor) -> Tensor:
+        """Run the decoder on its inputs `(R, K, batch, ...)` for data `(R, batch, features)`."""
+        split = self.decoder.split_last(*parts)
+        if split is None:
+            return self.likelihood.log_prob(x, self.likelihood.parameters_of(self.decoder(*parts)))
+        return self.likelihood.log_prob_of_layer(x, *split)
 
 
 class DiscreteVAE(nn.Module):
@@ -79,6 +100,7 @@ class DiscreteVAE(nn.Module):
         self.encoder = nn.ModuleList(as_net(net) for net in encoder)
         self.decoder = as_net(decoder)
         self._features = [Features(self.decoder)]  # in a list, so that its parameters are not counted twice
+        self._reconstruction = [Reconstruction(self.decoder, likelihood)]
         self.prior_parameters = prior
         self.likelihood = likelihood
         self.register_buffer("mean", mean)
@@ -319,13 +341,19 @@ class DiscreteVAE(nn.Module):
             return self.log_likelihood(x, self.likelihood.parameters_of(features))
         return self.likelihood.log_prob_of_layer(x, features, layer)
 
-    def fixed_statistics(self) -> AbstractContextManager[None]:
-        """Context in which batch norms do not update their running statistics; they still use those of the batch.
+    def detached_reconstruction(self, x: Tensor, bits: Tensor, condition: Tensor | None = None) -> Tensor:
+        """log p(x|z) with gradients to the bits alone; samples are independent, and running statistics do not change.
+
+        Args:
+            x: Data, `(R, batch, features)`.
+            bits: Bits or soft bits, `(R, K, batch, D)`.
+            condition: Encoded conditions, `(R, batch, C)`, of a conditional model.
 
         Returns:
-            The context.
+            log p(x|z), `(R, K, batch)`.
         """
-        return fixed_statistics(self)
+        inputs = *self._condition_input(condition), bits
+        return detached_call(self._reconstruction[0], x, *inputs, own_path=True)
 
     def decayed(self) -> Iterator[nn.Parameter]:
         """Parameters with weight decay, as chosen by each part of the model.

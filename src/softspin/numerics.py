@@ -327,6 +327,26 @@ def replica_matmul(x: Tensor, weight: Tensor, product: Callable[[Tensor, Tensor]
     return product(rows, weight).reshape(*x.shape[:-1], weight.shape[-1])
 
 
+def match_samples(tensor: Tensor, samples: int) -> Tensor:
+    """Repeat K samples to n K, one copy after another; of more samples than are wanted, take the first.
+
+    Args:
+        tensor: Values of K samples, `(R, K, ...)`.
+        samples: A multiple of K, or a smaller number.
+
+    Returns:
+        Values, `(R, samples, ...)`.
+
+    Example:
+        >>> match_samples(torch.tensor([[1, 2]]), 4)
+        tensor([[1, 2, 1, 2]])
+    """
+    count = tensor.shape[1]
+    if samples <= count:
+        return tensor[:, :samples]
+    return tensor.repeat(1, samples // count, *(1 for _ in tensor.shape[2:]))
+
+
 def all_states(units: int, chunk: int = 1 << 14, device: torch.device | None = None) -> Iterator[Tensor]:
     """Enumerate all 2**units binary vectors. Unit 0 is the lowest bit.
 

@@ -19,9 +19,9 @@ from softspin.experiments.compare import (
     comparable_methods,
     compare_gradients,
     read_gradient_rows,
-    write_gradient_rows,
 )
 from softspin.experiments.estimators import _blocks, _negative_gradients, adapt, exact_blocks, exact_prior, measure
+from softspin.experiments.stored import write_records
 from softspin.methods.reinforce import NVIL
 from softspin.paper import METHODS as PAPER
 from softspin.report.gradients import compose_gradients
@@ -94,7 +94,7 @@ def test_rows_cover_all_cases_and_are_stored(rows: list[GradientRow], tmp_path: 
     assert {row.evaluations for row in rows if row.method == "disarm"} == {2, 3, 10, 15}
     assert all(row.prior.error < 1e-6 for row in rows if row.groups == 1 and row.bound == "elbo")
     path = tmp_path / "new" / "rows.jsonl"
-    write_gradient_rows(path, rows)
+    write_records(path, rows)
     assert read_gradient_rows(path) == rows
     path.write_text(path.read_text() + "{}\n")
     with pytest.raises(
@@ -119,7 +119,7 @@ def test_what_cannot_be_compared() -> None:
 
 def test_the_command(rows: list[GradientRow], tmp_path: Path, call: Call) -> None:
     path, figure = tmp_path / "rows.jsonl", tmp_path / "figure.svg"
-    write_gradient_rows(path, rows)
+    write_records(path, rows)
     ended = call("compare", "gradients", "--stored", "--rows", path, "--figure", figure)
     assert ended.code == 0, ended.err
     assert ended.out.count("disarm") == 8
@@ -129,6 +129,9 @@ def test_the_command(rows: list[GradientRow], tmp_path: Path, call: Call) -> Non
     small = ["--methods", "reinmax", "--draws", 100, "--steps", 1, "--bits", 4]
     ended = call("compare", "gradients", *small, "--rows", new, "--json")
     assert [row.to_json() for row in read_gradient_rows(new)] == ended.json
+    more = call("compare", "gradients", "--methods", "vimco", *small[2:], "--rows", new, "--keep", "--json").json
+    assert more[: len(ended.json)] == ended.json
+    assert {row["method"] for row in more[len(ended.json) :]} == {"vimco"}
     assert call("compare", "gradients", "--figure", tmp_path / "figure.txt").err.strip() == (
         f"error: --figure {tmp_path / 'figure.txt'} has no known format; its name must end in .png or .svg"
     )

@@ -1,18 +1,16 @@
-"""The prior of independent bits, running moments, and fixed statistics."""
+"""The prior of independent bits, and running moments."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from training.runs import bars, engine, small
 
 from softspin.config import Config
 from softspin.errors import ConfigError
 from softspin.model import build
-from softspin.nets.layers import BatchNorm, RunningMoments, fixed_statistics
+from softspin.nets.layers import RunningMoments
 from softspin.samplers import negative_phase
 from softspin.stored_model import restore
 
@@ -71,22 +69,3 @@ def test_running_moments_are_those_of_all_processes() -> None:
     joined = torch.cat([values, values + 1], dim=2).flatten(1)
     torch.testing.assert_close(moments.mean, 0.5 * joined.mean(1))
     torch.testing.assert_close(moments.variance, 0.5 * joined.var(1, correction=0))
-
-
-def test_fixed_statistics_end_with_the_block() -> None:
-    norm, other = BatchNorm(3, 1), nn.BatchNorm1d(3)
-    module = nn.ModuleList([norm, other])
-    x = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
-
-    def run() -> tuple[Tensor, Any]:
-        norm(x[None, None])
-        other(x)
-        return norm.mean.clone(), other.running_mean.clone() if other.running_mean is not None else None
-
-    before = norm.mean.clone(), torch.zeros(3)
-    with fixed_statistics(module):
-        inside = run()
-    assert all(torch.equal(a, b) for a, b in zip(before, inside, strict=True))
-    after = run()
-    assert not any(torch.equal(a, b) for a, b in zip(before, after, strict=True))
-    assert other.momentum == 0.1

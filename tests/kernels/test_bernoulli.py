@@ -71,6 +71,15 @@ def error(found: list[Tensor], exact: list[Tensor]) -> float:
     return float(torch.stack(each).max())
 
 
+def test_constant_weights() -> None:
+    """The gradient of the activations alone, as for a control variate."""
+    case = Case.random(2, 3, 7, 20, 30)
+    hidden = case.hidden.clone().requires_grad_()
+    value = bernoulli.log_prob(case.x, hidden, case.weight, case.bias)
+    (found,) = torch.autograd.grad(value, hidden, case.grad)
+    assert error([value.detach(), found], case.outcome(fused=False)[:2]) < 1e-5
+
+
 @pytest.mark.parametrize(
     ("k", "batch", "hidden", "pixels"),
     [

@@ -1,27 +1,35 @@
-"""`softspin compare`: gradient estimators against the exact gradient."""
+"""`softspin compare`: gradient estimators against the exact gradient, and methods by training."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from softspin.cli.console import say, say_json, show_table
+from softspin.cli.console import say, say_json, show_table, warn
 from softspin.cli.options import Json, Seed
 from softspin.errors import ConfigError
+from softspin.experiments.cells import find_table, read_cells
 from softspin.experiments.compare import (
     BITS,
     DATA,
     GradientRow,
     compare_gradients,
     read_gradient_rows,
-    write_gradient_rows,
 )
+from softspin.experiments.curves import collect_curves, merge_curves, read_curves
+from softspin.experiments.rows import read_rows
+from softspin.experiments.stored import write_records
+from softspin.report.curves import draw_curves
+from softspin.report.estimators import STEPS, Ranking, method_of, rank_methods
 from softspin.report.gradients import draw_gradient_rows
 
+COLUMNS = 2
+"""Rankings that are drawn: the first structure of a table, for two numbers of samples."""
+
 app = typer.Typer(
-    help="Compare gradient estimators with the exact gradient.",
+    help="Compare gradient estimators with the exact gradient, and methods by training.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -29,7 +37,7 @@ app = typer.Typer(
 
 @app.callback()
 def _compare() -> None:
-    """Compare gradient estimators with the exact gradient."""
+    """Compare gradient estimators with the exact gradient, and methods by training."""
 
 
 @app.command()
@@ -54,6 +62,7 @@ def gradients(
     stored: Annotated[
         bool, typer.Option("--stored", help="Measure nothing; show and draw the rows of the file.")
     ] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the rows of other methods that are in the file.")] = False,
     json: Json = False,
 ) -> None:
     """Measure bias and variance of gradient estimators on small models, where the exact gradient is known.
@@ -61,8 +70,7 @@ def gradients(
     Each method is measured with 1 and 2 groups of latent bits and with K = 1 and 5 samples, at initialization and after
     training. The table shows the gradient of the encoder, relative to the exact one.
     """
-    if figure is not None and figure.suffix not in (".png", ".svg"):
-        raise ConfigError(f"--figure {figure} has no known format; its name must end in .png or .svg")
+    _check_figure(figure)
     if stored:
         found = read_gradient_rows(rows)
     else:
@@ -70,7 +78,10 @@ def gradients(
         found = compare_gradients(
             chosen, draws=draws, steps=steps, bits=bits, seed=seed, listener=None if json else _progress
         )
-        write_gradient_rows(rows, found)
+        if keep:
+            new = {row.method for row in found}
+            found = [row for row in read_gradient_rows(rows) if row.method not in new] + found
+        write_records(rows, found)
     if figure is not None:
         draw_gradient_rows(found, figure)
     if json:
@@ -81,6 +92,75 @@ def gradients(
         [_texts(row) for row in found],
     )
     say(f"data: {DATA}" if not found else f"data: {found[0].data}, {found[0].bits} bits; rows: {rows}")
+
+
+@app.command()
+def training(
+    table: Annotated[str, typer.Argument(help="A TOML file of cells, or its name in the folder experiments.")],
+    folder: Annotated[Path, typer.Option(help="Look for run directories here.")] = Path("runs/grid"),
+    rows: Annotated[
+        Path | None,
+        typer.Option(help="Read result rows from this file.", show_default="rows.jsonl next to the TOML file"),
+    ] = None,
+    curves: Annotated[
+        Path | None,
+        typer.Option(
+            help="Keep validation curves in this file; those of new runs are added.",
+            show_default="TABLE_curves.jsonl next to the TOML file",
+        ),
+    ] = None,
+    steps: Annotated[int, typer.Option(help="Compare runs of this many training steps.", min=1)] = STEPS,
+    figure: Annotated[
+        Path | None,
+        typer.Option(help="Draw the curves as PNG or SVG into this file.", show_default="no figure"),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Compare the methods of a table that softspin grid has trained: test NLL, time, and validation during training.
+
+    The validations of finished runs are collected from their directories, so that they can be drawn without them.
+    """
+    _check_figure(figure)
+    path = find_table(table)
+    cells = read_cells(path)
+    rankings = rank_methods(read_rows(rows or path.with_name("rows.jsonl"), warn), cells, steps)
+    stored = curves or path.with_name(f"{path.stem}_curves.jsonl")
+    own = read_curves(stored)
+    if new := collect_curves(cells, folder):
+        write_records(stored, own := merge_curves(own, new))
+    if figure is not None:
+        draw_curves(rankings[:COLUMNS], own, figure, steps)
+    if json:
+        say_json([_ranking_json(ranking) for ranking in rankings])
+        return
+    for ranking in rankings:
+        say(ranking.title)
+        show_table(["method", "seeds", "NLL", "sd", "SE from the best"], _ranking_lines(ranking))
+    say(f"runs of {steps:,} steps; collected curves: {len(new)}, stored: {len(own)} in {stored}")
+
+
+def _check_figure(figure: Path | None) -> None:
+    if figure is not None and figure.suffix not in (".png", ".svg"):
+        raise ConfigError(f"--figure {figure} has no known format; its name must end in .png or .svg")
+
+
+def _ranking_lines(ranking: Ranking) -> list[list[str]]:
+    found = []
+    for one in ranking.groups:
+        spread = "-" if one.std is None else f"{one.std:.2f}"
+        apart = "-" if (z := ranking.apart(one)) is None else f"{z:.1f}"
+        found.append([method_of(one), str(len(one.rows)), f"{one.mean:.2f}", spread, apart])
+    return found
+
+
+def _ranking_json(ranking: Ranking) -> dict[str, Any]:
+    methods = [
+        {"method": method_of(one), "seeds": list(one.seeds), "nll": one.mean, "std": one.std,
+         "standard_errors_from_the_best": ranking.apart(one)}
+        for one in ranking.groups
+    ]  # fmt: skip
+    own = {"data": ranking.data, "structure": ranking.structure, "importance_samples": ranking.samples}
+    return own | {"variant": ranking.variant, "methods": methods}
 
 
 def _progress(row: GradientRow) -> None:

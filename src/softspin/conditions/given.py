@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -82,10 +81,10 @@ class Given:
         """log p(x | z, c)."""
         return self.model.log_likelihood(x, parameters)
 
-    def fixed_statistics(self) -> AbstractContextManager[None]:
-        """Context in which batch norms do not update their running statistics."""
-        return self.model.fixed_statistics()
-
     def reconstruction(self, x: Tensor, bits: Tensor) -> Tensor:
         """log p(x | z, c) of bits."""
         return self.model.reconstruction(x, bits, self.condition)
+
+    def detached_reconstruction(self, x: Tensor, bits: Tensor) -> Tensor:
+        """log p(x | z, c) of bits, with gradients to the bits alone."""
+        return self.model.detached_reconstruction(x, bits, self.condition)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +12,9 @@ from torch import Tensor
 
 from softspin.config import Config
 from softspin.data import Dataset
-from softspin.errors import ConfigError, RecordError, RowsError, TooLargeError, unknown_name
+from softspin.errors import ConfigError, TooLargeError, unknown_name
 from softspin.experiments.estimators import COPIES, Moments, adapt, copies, exact_blocks, measure
-from softspin.files import write_text
+from softspin.experiments.stored import read_records
 from softspin.methods import METHODS
 from softspin.model import DiscreteVAE, build
 from softspin.objectives.exact import LARGEST, exact_bound
@@ -214,21 +213,11 @@ def _for_method(config: Config, method: str, samples: int) -> Config | None:
         return None
 
 
-def write_gradient_rows(path: Path, rows: Iterable[GradientRow]) -> None:
-    """Write rows as JSON, one in each line; the file is replaced.
-
-    Args:
-        path: The file.
-        rows: The rows.
-    """
-    write_text(path, "".join(json.dumps(row.to_json()) + "\n" for row in rows), parents=True)
-
-
 def read_gradient_rows(path: Path) -> list[GradientRow]:
     """Read rows.
 
     Args:
-        path: A file of :func:`write_gradient_rows`.
+        path: A file that `softspin compare gradients` wrote.
 
     Returns:
         The rows.
@@ -236,14 +225,4 @@ def read_gradient_rows(path: Path) -> list[GradientRow]:
     Raises:
         RowsError: The file cannot be read, or a line is not a row.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise RowsError(f"rows {path} cannot be read: {error}") from None
-    found = []
-    for number, line in enumerate(lines, 1):
-        try:
-            found.append(GradientRow.from_json(json.loads(line)))
-        except (ValueError, RecordError) as error:
-            raise RowsError(f"line {number} of {path} {error}; softspin compare gradients writes the file") from None
-    return found
+    return read_records(path, GradientRow, "softspin compare gradients")

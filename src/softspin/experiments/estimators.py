@@ -49,6 +49,11 @@ class CountedModel:
         self.evaluations += bits.shape[1]
         return self._model.reconstruction(x, bits)
 
+    def detached_reconstruction(self, x: Tensor, bits: Tensor) -> Tensor:
+        """log p(x|z), with gradients to the bits alone."""
+        self.evaluations += bits.shape[1]
+        return self._model.detached_reconstruction(x, bits)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 

@@ -65,9 +65,12 @@ class _LogProb(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, Tensor, Tensor]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, Tensor | None, Tensor | None]:
         *saved, hidden = ctx.saved_tensors
         width, pixels = hidden.shape[-1], ctx.pixels
+        if not any(ctx.needs_input_grad[2:]):  # no columns: the kernel computes the first product alone
+            none = [hidden.new_empty(*hidden.shape[:-1], 0, dtype=torch.float16) for _ in range(2)]
+            return None, gradients(saved[:2], saved[2:], none, grad)[0][..., :width], None, None
         # Relative to the largest gradient, all are in the range of float16.
         largest = grad.abs().amax(1)[:, None, None].clamp_min(1e-30)
         relative = grad[..., None] / largest

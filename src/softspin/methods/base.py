@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -131,13 +130,17 @@ class LatentModel(Protocol):
             log p(x|z), `(R, K, batch)`.
         """
 
-    def fixed_statistics(self) -> AbstractContextManager[None]:
-        """Context in which batch norms do not update their running statistics; they still use those of the batch.
+    def detached_reconstruction(self, x: Tensor, bits: Tensor) -> Tensor:
+        """log p(x|z) with gradients to the bits alone; samples are independent, and running statistics do not change.
 
         For passes at values that do not have the distribution of the latent bits, such as a control variate.
 
+        Args:
+            x: Data, `(R, batch, F)`.
+            bits: Bits or soft bits, `(R, K, batch, D)`.
+
         Returns:
-            The context.
+            log p(x|z), `(R, K, batch)`.
         """
 
 
@@ -158,6 +161,8 @@ class Method(Part, nn.Module):
     """Used if no value is published for a data set and structure."""
     importance_weighted: ClassVar[bool] = False
     """Whether the bound of K samples is the importance-weighted L_K; otherwise it is the ELBO, averaged over them."""
+    compiled_by_parts: ClassVar[bool] = False
+    """Whether the objective is not compiled as a whole, but :meth:`compile_parts` compiles functions that it calls."""
     outputs_per_bit: ClassVar[int] = 1
     """Outputs of an encoder net for each bit; the first is the logit."""
 
@@ -207,6 +212,13 @@ class Method(Part, nn.Module):
 
         Returns:
             The loss, the bound and its terms.
+        """
+
+    def compile_parts(self, compiler: Callable[[Any], Any]) -> None:
+        """Compile functions that the objective calls; only for `compiled_by_parts`.
+
+        Args:
+            compiler: torch.compile with the options of the bound.
         """
 
     def begin_training(self) -> None:

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from softspin.distributions import Boltzmann
 from softspin.methods.base import LatentModel, Terms
-from softspin.methods.binary import BinaryMethod, logit_surrogate, run
-from softspin.methods.branches import Branch, value_and_slope
+from softspin.methods.binary import logit_surrogate
+from softspin.methods.branches import Branch, BranchedMethod
 
 MUPROP_PAPER = (
     "S. Gu, S. Levine, I. Sutskever and A. Mnih, MuProp: Unbiased Backpropagation for Stochastic Neural Networks, "
@@ -30,7 +30,7 @@ def mean_field(group: int, logits: Tensor, noise: Tensor) -> Tensor:
     return torch.sigmoid(logits)
 
 
-class MuProp(BinaryMethod):
+class MuProp(BranchedMethod):
     """(f(z) - f(q) - f'(q).(z - q)) (z - q) + f'(q) q (1 - q), for each group given the bits before it.
 
     f(q) is the signal at the probabilities of the group, with all later groups at their mean field. It takes one more
@@ -43,15 +43,14 @@ class MuProp(BinaryMethod):
 
     name = "muprop"
     citation = MUPROP_PAPER
-    compilable = False  # the derivative at the mean field is taken within the objective
 
     def objective(self, model: LatentModel, x: Tensor, noise: Tensor, prior: Boltzmann, kl_weight: Tensor) -> Terms:
-        found = run(model, x, noise, prior)
+        found = self.run(model, x, noise, prior)
         surrogate = torch.zeros_like(prior.log_z)
         for group, (logits, z) in enumerate(zip(found.logits, found.bits, strict=True)):
             branch = Branch(model, x, prior, kl_weight, found, group, noise, mean_field)
             q = torch.sigmoid(logits.detach())
-            value, slope = value_and_slope(branch.signal, q)
+            value, slope = self.value_and_slope(branch, q)
             rest = found.signal(group, kl_weight) - value - (slope * (z - q)).sum(-1)
             surrogate = surrogate + logit_surrogate(logits, rest[..., None] * (z - q) + slope * q * (1 - q))
         return self.terms(found, kl_weight, surrogate)

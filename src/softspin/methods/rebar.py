@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from softspin.distributions import Boltzmann
 from softspin.methods.base import LatentModel, Terms
-from softspin.methods.binary import BinaryMethod, Pass, logit_surrogate, run
-from softspin.methods.branches import Branch, value_and_slope
+from softspin.methods.binary import Pass, logit_surrogate
+from softspin.methods.branches import Branch, BranchedMethod
 from softspin.nets.layers import Linear
 from softspin.numerics import replica_matmul, softplus
 from softspin.parts import PartSetting
@@ -51,7 +51,7 @@ class Relaxed(NamedTuple):
     slope: Tensor
 
 
-class REBAR(BinaryMethod):
+class REBAR(BranchedMethod):
     """c = eta f(zeta), with a scale eta and a temperature lambda for each group, both learned.
 
     eta descends the gradient of the mean square of the estimate, which is its variance up to a constant. The derivative
@@ -66,7 +66,6 @@ class REBAR(BinaryMethod):
 
     name = "rebar"
     citation = REBAR_PAPER
-    compilable = False  # derivatives of the relaxed signal are taken within the objective
     settings: ClassVar[Mapping[str, PartSetting]] = {
         "initial_temperature": PartSetting(
             POSITIVE, 0.5, "Initial temperature of the relaxed bits of REBAR and RELAX."
@@ -98,7 +97,7 @@ class REBAR(BinaryMethod):
 
     def objective(self, model: LatentModel, x: Tensor, noise: Tensor, prior: Boltzmann, kl_weight: Tensor) -> Terms:
         uniforms, given = noise[:, 0], noise[:, 1].split(model.bits_per_group, dim=-1)
-        found = run(model, x, uniforms, prior)
+        found = self.run(model, x, uniforms, prior)
         sign = 1 - 2 * (torch.arange(x.shape[1], device=x.device) % 2).to(x.dtype)
         surrogate = torch.zeros_like(prior.log_z)
         for group, (logits, own) in enumerate(zip(found.logits, uniforms.split(model.bits_per_group, -1), strict=True)):
@@ -119,7 +118,7 @@ class REBAR(BinaryMethod):
         """The gradient with respect to the logits of a group, which depends on the parameters of the method alone."""
         logits, z = found.logits[group].detach(), found.bits[group]
         free, tied = pair
-        value, slope = value_and_slope(branch.signal, torch.cat([free.zeta, tied.zeta], dim=1))
+        value, slope = self.value_and_slope(branch, torch.cat([free.zeta, tied.zeta], dim=1))
         at_free, at_tied = slope.chunk(2, 1)
         scale = self.scale[:, group, None, None]
         control = scale * value.chunk(2, 1)[1]

@@ -50,8 +50,11 @@ class Dropout:
     Training sets them for the duration of a step. It is no module, so that compiled code can set them.
     """
 
-    factors: Sequence[Tensor] = ()
+    factors: Sequence[Tensor]
     """For each hidden layer, factors of its activations `(R, K, batch, units)`; empty outside a training step."""
+
+    def __init__(self) -> None:
+        self.factors = ()  # not of the class: torch.compile would compile again after the first step
 
 
 class Net(Part, nn.Module):

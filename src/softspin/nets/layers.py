@@ -7,13 +7,11 @@ weight and adds the products, so terms that do not depend on the sample are comp
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from softspin.errors import ShapeError
 from softspin.kernels import hidden
@@ -115,14 +113,12 @@ class BatchNorm(nn.Module):
     variance: Tensor
     world = SINGLE
     """Processes that share a batch; training sets it."""
-    tracks = True
-    """Whether training updates the running statistics."""
-    constant_statistics = False
+    constant_statistics: bool
     """Whether the statistics of a batch have no gradient, so that rows are independent of each other."""
 
     def __init__(self, features: int, replicas: int, decay: float = 0.8, epsilon: float = 1e-2) -> None:
         super().__init__()
-        self.decay, self.epsilon = decay, epsilon
+        self.decay, self.epsilon, self.constant_statistics = decay, epsilon, False
         self.scale = nn.Parameter(torch.ones(replicas, features))
         self.shift = nn.Parameter(torch.zeros(replicas, features))
         self.register_buffer("mean", torch.zeros(replicas, features))
@@ -151,34 +147,8 @@ class BatchNorm(nn.Module):
             mean: Mean of each feature, `(R, features)`.
             variance: Variance of each feature, `(R, features)`.
         """
-        if self.tracks:
-            self.mean.lerp_(mean, 1 - self.decay)
-            self.variance.lerp_(variance, 1 - self.decay)
-
-
-@contextlib.contextmanager
-def fixed_statistics(module: nn.Module) -> Iterator[None]:
-    """Let no batch norm of a module update its running statistics; in training mode, they still use those of the batch.
-
-    Args:
-        module: A module with any batch norms, of this package or of torch.
-
-    Yields:
-        None.
-    """
-    own = [one for one in module.modules() if isinstance(one, BatchNorm)]
-    others = [(one, one.momentum) for one in module.modules() if isinstance(one, _BatchNorm)]
-    for norm in own:
-        norm.tracks = False
-    for other, _ in others:
-        other.momentum = 0.0
-    try:
-        yield
-    finally:
-        for norm in own:
-            norm.tracks = True
-        for other, momentum in others:
-            other.momentum = momentum
+        self.mean.lerp_(mean, 1 - self.decay)
+        self.variance.lerp_(variance, 1 - self.decay)
 
 
 class RunningMoments(nn.Module):

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from softspin.nets.base import Affine, Dropout, Net, NetSpec
 from softspin.nets.layers import BatchNorm, Linear, decayed_parameters, hidden_layer
+from softspin.numerics import match_samples
 
 if TYPE_CHECKING:
     from softspin.config import Config
@@ -98,7 +99,7 @@ class MLP(Net):
             assert isinstance(norm, BatchNorm)
             hidden = (self._layer(linear, norm, *hidden, bounded=bounded),)
             if factors:
-                hidden = (hidden[0] * factors[number],)
+                hidden = (hidden[0] * match_samples(factors[number], hidden[0].shape[1]),)
             bounded = True
         return hidden
 

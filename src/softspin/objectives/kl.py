@@ -83,7 +83,7 @@ def discrete_kl(
     return energy + boltzmann.log_z_of(energy.ndim) - entropy
 
 
-def group_kls(boltzmann: Boltzmann, logits: Sequence[Tensor], bits: Sequence[Tensor]) -> list[Tensor]:
+def group_kls(boltzmann: Boltzmann, logits: Sequence[Tensor], bits: Sequence[Tensor], first: int = 0) -> list[Tensor]:
     """Compute the KL of each group given the bits of the groups before it; their sum estimates KL(q(z|x) || p(z)).
 
         KL_g = -H(q_g) - a_g.q_g - q_g.W_gg.q_g / 2 - sum_(h<g) z_h.W_hg.q_g,   plus log Z in the first group.
@@ -93,11 +93,12 @@ def group_kls(boltzmann: Boltzmann, logits: Sequence[Tensor], bits: Sequence[Ten
 
     Args:
         boltzmann: The Boltzmann machine p(z).
-        logits: Logits of each group, `(*replicas, ..., group size)`. Leading dimensions broadcast.
-        bits: Bits or soft bits of each group, `(*replicas, ..., group size)`. Those of the last group are not used.
+        logits: Logits of each group from `first` on, `(*replicas, ..., group size)`. Leading dimensions broadcast.
+        bits: Bits or soft bits of all groups, `(*replicas, ..., group size)`. Those of the last group are not used.
+        first: Index of the first group whose KL is computed.
 
     Returns:
-        KL of each group in nats, `(*replicas, ...)`.
+        KL of each group from `first` on in nats, `(*replicas, ...)`.
 
     Example:
         >>> from softspin.distributions import BipartiteBoltzmann
@@ -106,7 +107,8 @@ def group_kls(boltzmann: Boltzmann, logits: Sequence[Tensor], bits: Sequence[Ten
         [tensor([[0., 0., 0.]])]
     """
     found = []
-    for group, (own, units) in enumerate(zip(logits, _unit_ranges(logits), strict=True)):
+    start = sum(own.shape[-1] for own in bits[:first])
+    for group, (own, units) in enumerate(zip(logits, _unit_ranges(logits, start), strict=True), first):
         q = torch.sigmoid(own)
         field = boltzmann.bias_of(own.ndim)[..., units.start : units.stop]
         inside = boltzmann.field_between(q, units, units)
@@ -117,7 +119,8 @@ def group_kls(boltzmann: Boltzmann, logits: Sequence[Tensor], bits: Sequence[Ten
             outside = boltzmann.field_between(before, range(units.start), units)
             field = field if outside is None else field + outside
         found.append(-(field * q).sum(-1) - binary_entropy(own).sum(-1))
-    found[0] = found[0] + boltzmann.log_z_of(found[0].ndim)
+    if first == 0:
+        found[0] = found[0] + boltzmann.log_z_of(found[0].ndim)
     return found
 
 
@@ -154,7 +157,7 @@ def _mean_energy(
     return energy, later_fields
 
 
-def _unit_ranges(groups: Sequence[Tensor]) -> list[range]:
-    """The units of each group, whose last dimension is its size."""
-    ends = list(itertools.accumulate(int(group.shape[-1]) for group in groups))
-    return [range(end - int(group.shape[-1]), end) for end, group in zip(ends, groups, strict=True)]
+def _unit_ranges(groups: Sequence[Tensor], start: int = 0) -> list[range]:
+    """The units of each group, whose last dimension is its size, from unit `start` on."""
+    ends = list(itertools.accumulate((int(group.shape[-1]) for group in groups), initial=start))
+    return [range(begin, end) for begin, end in itertools.pairwise(ends)]

@@ -8,6 +8,7 @@ so its result does not depend on the other replicas. Processes can share the ima
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
@@ -165,10 +166,16 @@ class Update:
 
     def compiled_stages(self) -> Stages:
         """The stages, compiled by torch.compile."""
+        compiler: Callable[[Any], Any] = functools.partial(torch.compile, options=BOUND_OPTIONS)
+        bound = self.bound
+        if self.model.method.compiled_by_parts:
+            self.model.method.compile_parts(compiler)
+        else:
+            bound = compiler(bound)
         return Stages(
             moments=torch.compile(self.moments),
             next_batch=torch.compile(self.next_batch),
-            bound=torch.compile(self.bound, options=BOUND_OPTIONS),
+            bound=bound,
             descend=torch.compile(self.descend),
         )
 
