@@ -166,18 +166,19 @@ class Update:
 
     def compiled_stages(self) -> Stages:
         """The stages, compiled by torch.compile."""
-        compiler: Callable[[Any], Any] = functools.partial(torch.compile, options=BOUND_OPTIONS)
-        bound = self.bound
-        if self.model.method.compiled_by_parts:
-            self.model.method.compile_parts(compiler)
-        else:
-            bound = compiler(bound)
         return Stages(
             moments=torch.compile(self.moments),
             next_batch=torch.compile(self.next_batch),
-            bound=bound,
+            bound=self._compiled_bound(),
             descend=torch.compile(self.descend),
         )
+
+    def _compiled_bound(self) -> Callable[..., tuple[Tensor, Tensor]]:
+        compiler: Callable[[Any], Any] = functools.partial(torch.compile, options=BOUND_OPTIONS)
+        if not self.model.method.compiled_by_parts:
+            return compiler(self.bound)
+        self.model.method.compile_parts(compiler)
+        return self.bound
 
     def before_capture(self) -> None:
         """End the thread that reads ahead, which allocates pinned memory. The next batch starts it again."""
@@ -200,7 +201,7 @@ class Update:
         with side_stream():
             quality = self.sample()
             moments = stages.moments(self.sampler.samples(self.sampler_state))
-        # First, beside the small operations before the sweeps: beside the sweeps, it takes three times as long.
+        # Now, beside the small operations before the sweeps: beside the sweeps, it would take three times as long.
         binarization_noise, posterior_noise = self.batch_noise(len(self.model.mean))
         regularization = self.regularization.noise(self.rng_state, self.batch_size, len(self.model.mean), self.shards)
         rows, kl_weight, given = stages.next_batch()
