@@ -53,6 +53,26 @@ class Dropout:
     factors: Sequence[Tensor] = ()
     """For each hidden layer, factors of its activations `(R, K, batch, units)`; empty outside a training step."""
 
+    def applied(self, layer: int, hidden: Tensor) -> Tensor:
+        """Multiply the activations of a hidden layer by its factors.
+
+        An estimator may decode n variants of each of the K samples, one after another. All have the factors of their
+        sample: its differences are those of one decoder.
+
+        Args:
+            layer: Number of the layer.
+            hidden: Activations, `(R, n K, batch, units)`, or of the first samples alone.
+
+        Returns:
+            The activations after dropout.
+        """
+        if not self.factors:
+            return hidden
+        own, rows = self.factors[layer], hidden.shape[1]
+        if own.shape[1] > rows:
+            own = own[:, :rows]
+        return hidden * (own if rows == own.shape[1] else own.repeat(1, rows // own.shape[1], 1, 1))
+
 
 class Net(Part, nn.Module):
     """A network from one or more inputs `(R, ..., features)`, as separate arguments, to `(R, ..., outputs)`.

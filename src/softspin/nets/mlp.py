@@ -92,13 +92,10 @@ class MLP(Net):
         """Inputs of the last layer: one tensor, or all inputs of a net without hidden layers."""
         hidden: Sequence[Tensor] = parts
         bounded = parts[-1].shape[1] > 1  # only bits have several samples; data have one
-        factors = self._dropout.factors
         for number, (linear, norm) in enumerate(zip(self.linears, self.norms, strict=False)):
             assert isinstance(linear, Linear)
             assert isinstance(norm, BatchNorm)
-            hidden = (self._layer(linear, norm, *hidden, bounded=bounded),)
-            if factors:
-                hidden = (hidden[0] * factors[number],)
+            hidden = (self._dropout.applied(number, self._layer(linear, norm, *hidden, bounded=bounded)),)
             bounded = True
         return hidden
 
