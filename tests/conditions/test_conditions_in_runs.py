@@ -19,7 +19,7 @@ from training.runs import bars, engine, small
 
 import softspin
 from softspin.data import from_arrays, with_condition
-from softspin.errors import SoftspinError
+from softspin.errors import DataWarning, SoftspinError
 from softspin.stored_model import restore
 from softspin.training.update import Stages
 
@@ -258,6 +258,10 @@ BAD: list[tuple[Any, str]] = [
     (np.zeros((20, 2, 2)), "the condition has shape (20, 2, 2); it must have 20 rows, one for each image"),
     ("labels", "the data set 'arrays' has no labels; give an array with one row for each image"),
     ("nothing.npy", "there is no file nothing.npy"),
+    (
+        np.array([0, 2**63] * 10, dtype=np.uint64),
+        "the condition has the class 9223372036854775808; a class must be below 2^63, number the classes",
+    ),
     ({"x": np.zeros(20)}, "the condition has none of the parts train, valid and test; name them so"),
     (
         np.arange(20),
@@ -316,6 +320,17 @@ def test_a_bad_condition_of_a_query_is_one_line(
 def test_numbers_outside_the_training_range_are_told(trained: dict[str, softspin.Model]) -> None:
     with pytest.warns(UserWarning, match="the condition 900 is outside the range of the training set, 1 to 39"):
         trained["numbers"].sample(1, condition=[3.0, 900.0])
+
+
+def test_numbers_that_float32_cannot_tell_apart_are_told() -> None:
+    """Times in seconds since 1970 are rounded to multiples of 128."""
+    data, times = bars(), 1.7e9 + np.arange(42.0)
+    with pytest.warns(DataWarning, match=r"such as 1700000000, whose differences are lost in float32"):
+        with_condition(data, times)
+    parts = {"train": times[:14], "valid": times[:14] - 1.7e9, "test": times[:14] - 1.7e9}
+    with pytest.warns(DataWarning, match="column 0 of the condition of train has numbers such as 1700000000"):
+        with_condition(data, parts)
+    with_condition(data, times - 1.7e9)  # warnings are errors
 
 
 def test_log_z_of_values_is_estimated_once(trained: dict[str, softspin.Model], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from softspin.errors import ConfigError, RecordError, RunError, SharingError, Un
 from softspin.graphs import checked_edges
 from softspin.provenance import find_device
 from softspin.sharing.sealed import is_intact, pack
+from softspin.trained.arguments import possible_path
 from softspin.training import checkpoint
 
 KEY = "softspin_boltzmann"
@@ -46,7 +47,7 @@ def load_boltzmann(path: str | os.PathLike[str], *, device: str = "auto") -> Bol
         SharingError: The file is damaged or is something else.
         MissingExtraError: An .h5 file needs the package h5py.
     """
-    place = Path(path)
+    place = possible_path(path)
     if place.is_dir():
         model = _from_run(place)
     elif not place.exists():

@@ -16,7 +16,11 @@ from softspin.data.conditions import Conditions
 from softspin.data.dataset import Dataset
 from softspin.data.inputs import as_array
 from softspin.data.keys import PARTS
+from softspin.data.notices import notice
 from softspin.errors import DataError, ShapeError, SupportError
+
+ROUNDING = 1e-3
+"""Rounding error of numbers, relative to their standard deviation, that is too much."""
 
 
 def read_condition(values: Any, count: int | None = None, *, what: str = "the condition") -> Tensor:
@@ -47,11 +51,28 @@ def read_condition(values: Any, count: int | None = None, *, what: str = "the co
             row, column = (int(at) for at in np.argwhere(wrong)[0])
             raise SupportError(f"{what} is {rows[row, column]} in row {row}, column {column}; it must be finite")
         return torch.from_numpy(rows.astype(np.float32))
+    if rows.dtype.kind == "u" and rows.max() > np.iinfo(np.int64).max:
+        raise SupportError(f"{what} has the class {rows.max()}; a class must be below 2^63, number the classes")
     if rows.shape[1] > 1:
         raise ShapeError(
             f"{what} has {rows.shape[1]} columns of integers; give one column for a class, or floats for numbers"
         )
     return torch.from_numpy(rows.astype(np.int64))
+
+
+def _tell_if_rounded(values: Any, what: str = "the condition") -> None:
+    """Warn if float32 cannot tell the numbers of a data set apart, such as times in seconds since 1970."""
+    array = as_array(what, values).array
+    if array.dtype.kind != "f":
+        return
+    rows = array.reshape(len(array), -1).astype(np.float64)
+    error = np.abs(rows.astype(np.float32) - rows).max(0)
+    for column in np.flatnonzero(error > ROUNDING * rows.std(0)):
+        if np.ptp(rows[:, column]):  # equal numbers are another mistake
+            notice(
+                f"column {column} of {what} has numbers such as {rows[0, column]:.12g}, whose differences are lost in "
+                "float32; subtract their mean first"
+            )
 
 
 def split_condition(given: Any, sizes: tuple[int, int, int], places: Tensor | None) -> Conditions:
@@ -76,8 +97,11 @@ def split_condition(given: Any, sizes: tuple[int, int, int], places: Tensor | No
             raise SupportError("the conditions of the splits differ in type or number of columns; convert them first")
         if not parts:
             raise ShapeError("the condition has none of the parts train, valid and test; name them so")
+        for part in parts:
+            _tell_if_rounded(given[part], f"the condition of {part}")
         given = torch.cat(list(parts.values()))
     rows = read_condition(given, sum(sizes))
+    _tell_if_rounded(given)
     train, valid, test = (rows if places is None else rows[places]).split(sizes)
     return Conditions(train, valid, test)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +13,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from softspin.config import Config
+from softspin.config import Config, Count
 from softspin.data import Dataset
-from softspin.errors import ConfigError, RecordError, RowsError, TooLargeError, unknown_name
+from softspin.errors import ConfigError, RecordError, RowsError, TooLargeError, TrainingError, unknown_name
 from softspin.experiments.estimators import COPIES, Moments, adapt, copies, exact_blocks, measure
 from softspin.files import write_text
 from softspin.methods import METHODS
@@ -40,21 +42,21 @@ class GradientRow(Record):
     """Bias and variance of one estimator on one small model. The gradient is that of the mean over all images."""
 
     method: str
-    groups: int
-    samples: int
+    groups: Count
+    samples: Count
     """Importance samples K."""
     stage: Stage
     bound: Literal["elbo", "importance-weighted"]
     """The bound whose gradient is the exact one; with K = 1 both are the same."""
     beta: float | None
-    evaluations: int
+    evaluations: Count
     """Decoder evaluations for each image and gradient."""
     encoder: Moments
     decoder: Moments
     prior: Moments
-    draws: int
+    draws: Count
     data: str
-    bits: int
+    bits: Count
     """Latent bits of all groups."""
     steps: int
     """Training steps of the model; 0 at initialization."""
@@ -115,6 +117,7 @@ def compare_gradients(
         UnknownNameError: There is no method of that name.
         ConfigError: A method cannot be compared.
         TooLargeError: There are too many bits.
+        TrainingError: A gradient is not finite.
     """
     from softspin.data import load
 
@@ -185,6 +188,8 @@ def _rows(
         if stage == "trained":
             adapt(model, x, samples, adapt_steps)
         found, evaluations = measure(model, x, samples, exact[weighted], draws, config.seeds[0])
+        if not all(math.isfinite(number) for one in found.values() for number in dataclasses.astuple(one)):
+            raise TrainingError(f"the gradients of method = {name}, K = {samples}, are not finite; try fewer steps")
         yield GradientRow(
             method=name,
             groups=config.shape.groups,
@@ -244,6 +249,9 @@ def read_gradient_rows(path: Path) -> list[GradientRow]:
     for number, line in enumerate(lines, 1):
         try:
             found.append(GradientRow.from_json(json.loads(line)))
-        except (ValueError, RecordError) as error:
-            raise RowsError(f"line {number} of {path} {error}; softspin compare gradients writes the file") from None
+        except (ValueError, RecordError, RecursionError) as error:
+            what = error if isinstance(error, RecordError) else f"is not JSON: {error}"
+            raise RowsError(f"line {number} of {path} {what}; softspin compare gradients writes the file") from None
+        if not (found[-1].method.isprintable() and found[-1].data.isprintable()):
+            raise RowsError(f"line {number} of {path} has a name with control characters; give another file")
     return found
