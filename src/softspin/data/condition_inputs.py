@@ -16,11 +16,8 @@ from softspin.data.conditions import Conditions
 from softspin.data.dataset import Dataset
 from softspin.data.inputs import as_array
 from softspin.data.keys import PARTS
-from softspin.data.notices import notice
+from softspin.data.values import tell_if_rounded
 from softspin.errors import DataError, ShapeError, SupportError
-
-ROUNDING = 1e-3
-"""Rounding error of numbers, relative to their standard deviation, that is too much."""
 
 
 def read_condition(values: Any, count: int | None = None, *, what: str = "the condition") -> Tensor:
@@ -63,16 +60,8 @@ def read_condition(values: Any, count: int | None = None, *, what: str = "the co
 def _tell_if_rounded(values: Any, what: str = "the condition") -> None:
     """Warn if float32 cannot tell the numbers of a data set apart, such as times in seconds since 1970."""
     array = as_array(what, values).array
-    if array.dtype.kind != "f":
-        return
-    rows = array.reshape(len(array), -1).astype(np.float64)
-    error = np.abs(rows.astype(np.float32) - rows).max(0)
-    for column in np.flatnonzero(error > ROUNDING * rows.std(0)):
-        if np.ptp(rows[:, column]):  # equal numbers are another mistake
-            notice(
-                f"column {column} of {what} has numbers such as {rows[0, column]:.12g}, whose differences are lost in "
-                "float32; subtract their mean first"
-            )
+    if array.dtype.kind == "f":
+        tell_if_rounded(what, array.reshape(len(array), -1))
 
 
 def split_condition(given: Any, sizes: tuple[int, int, int], places: Tensor | None) -> Conditions:
