@@ -276,6 +276,22 @@ def test_parameters_are_kept_without_copies(make: Callable[[], Boltzmann]) -> No
 
 
 @boltzmanns
+def test_fields_between_units_are_blocks_of_the_dense_matrix(make: Callable[[], Boltzmann]) -> None:
+    """All pairs of ranges; None stands for a block of zeros."""
+    boltzmann = make()
+    replicas, units = boltzmann.batch_shape, boltzmann.units
+    z = torch.rand(*replicas, 2, units, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    ranges = [range(a, b) for a in range(0, units, 2) for b in range(a, units + 1, 2)]
+    for source, target in itertools.product(ranges, ranges):
+        exact = z[..., source] @ boltzmann.coupling[..., source, :][..., target]
+        found = boltzmann.field_between(z[..., source], source, target)
+        torch.testing.assert_close(torch.zeros_like(exact) if found is None else found, exact, atol=1e-12, rtol=0)
+    if boltzmann.has_kernels:
+        left = range(boltzmann.couplings.shape[-2])
+        assert boltzmann.field_between(z[..., left], left, left) is None, "no product with zeros"
+
+
+@boltzmanns
 def test_coupling_terms_equal_those_of_the_dense_matrix(make: Callable[[], Boltzmann]) -> None:
     boltzmann = make()
     dense = boltzmann.coupling

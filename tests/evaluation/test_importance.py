@@ -114,6 +114,7 @@ def collapsed(model: DiscreteVAE, monkeypatch: pytest.MonkeyPatch) -> None:
         model.prior_parameters.weight.zero_()
     decode = model.decode
     monkeypatch.setattr(model, "decode", lambda z: 30 * decode(z))
+    monkeypatch.setattr(model, "reconstruction", lambda x, z: model.log_likelihood(x, model.decode(z)))
 
     def sample(x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         return mode.expand_as(noise), noise.new_zeros(noise.shape[:-1])

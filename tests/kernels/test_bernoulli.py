@@ -84,6 +84,18 @@ def test_value_and_gradients(k: int, batch: int, hidden: int, pixels: int) -> No
     assert error(case.outcome(fused=True), case.outcome(fused=False)) < 1e-6
 
 
+@pytest.mark.parametrize("rows", [6, 4200])
+def test_an_evaluation_has_the_same_values(rows: int) -> None:
+    """Without gradients, no residual is stored, and the number of rows is not limited."""
+    case = Case.random(2, 3, rows // 3, 9, 20)
+    x, *given, _ = vars(case).values()
+    with torch.no_grad():
+        assert bernoulli.is_fused(x, *given[:2]) is (DEVICE == "cuda")
+        found = bernoulli.log_prob(x, *given)
+    assert torch.equal(found, bernoulli.log_prob(x, *given))
+    assert error([found], [plain(*(value.double() for value in (x, *given)))]) < 1e-6
+
+
 @pytest.mark.parametrize("scale", [6.0, 50.0, 1e-3])
 def test_large_and_small_logits(scale: float) -> None:
     """Logits of up to 24 and 200, and of about 0. Rounding a logit of 200 to float32 is an error of 8e-6 at most."""

@@ -59,7 +59,8 @@ x, w, g = torch.zeros(2, 100, 200), torch.zeros(2, 200, 784), torch.zeros(2, 100
 gpu_matmul.launch(x, w, gpu_matmul.tile_for(100, 784, 200), False)
 gpu_matmul.launch_two(g, w.mT, x.mT, g, False)
 h, v, s = halves(x), halves(w), halves(torch.zeros(2, 100, 208))
-gpu_bernoulli.launch_forward(h, v, torch.zeros(2, 784), g, False)
+for differentiable in (True, False):
+    gpu_bernoulli.launch_forward(h, v, torch.zeros(2, 784), g, False, differentiable)
 gpu_halves.launch_layer(h, v, g, False)
 gpu_halves.launch_gradients(halves(g), v, s, torch.zeros(2, 100), False)
 row = torch.zeros(2, 200)

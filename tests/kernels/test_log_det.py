@@ -8,7 +8,7 @@ from kernels.test_gpu import DEVICE, INTERPRETED, boltzmann, pytestmark  # noqa:
 from torch import Tensor
 
 from softspin.distributions import BipartiteBoltzmann, GraphBoltzmann
-from softspin.kernels import log_det
+from softspin.kernels import log_det, support
 
 gpu_log_det = pytest.importorskip("softspin.kernels.gpu_log_det", reason="Triton is not installed")
 
@@ -138,3 +138,18 @@ def test_large_matrices_float64_and_the_cpu_use_torch() -> None:
     for n, dtype in ((4, torch.float64), (600, torch.float32)):
         assert not log_det.is_fused(torch.zeros(1, n, n, dtype=dtype, device=DEVICE))
     assert log_det.is_fused(torch.zeros(1, 4, 4, device=DEVICE)) == (DEVICE == "cuda")
+
+
+@pytest.mark.parametrize("bipartite", [True, False])
+def test_beside_other_work(bipartite: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The value and its gradient are those of `log_det`, and the other work is done."""
+    monkeypatch.setattr(support, "DEVICES", {DEVICE})
+    bias, weight = (x.requires_grad_() for x in boltzmann(2, 6, 4))
+    rbm = BipartiteBoltzmann(bias, weight)
+    whole = rbm if bipartite else GraphBoltzmann(bias, rbm.coupling)
+    beta = torch.full((2,), 20.0, device=DEVICE)
+    value, other = whole.log_det_beside(beta, lambda: weight.detach().exp().sum())
+    assert torch.equal(other, weight.detach().exp().sum())
+    alone = whole.log_det(beta)
+    assert torch.equal(value, alone)
+    assert torch.equal(*(torch.autograd.grad(one.sum(), weight)[0] for one in (value, alone)))

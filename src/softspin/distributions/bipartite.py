@@ -8,12 +8,12 @@ from typing import Self, final
 import torch
 from torch import Tensor
 
-from softspin.distributions.boltzmann import Boltzmann, log_det
+from softspin.distributions.boltzmann import Boltzmann
 from softspin.distributions.checks import check_finite, same_type
 from softspin.distributions.on_graph import GraphBoltzmann
 from softspin.errors import ShapeError
-from softspin.kernels.fields import coupling_fields
-from softspin.kernels.matmul import latency_bound, product
+from softspin.kernels.fields import couple
+from softspin.kernels.matmul import product
 from softspin.numerics import align, replica_matmul, spectral_norm
 
 
@@ -95,14 +95,21 @@ class BipartiteBoltzmann(Boltzmann):
         z = self._states(z)
         return torch.cat([self.block_field(1, z), self.block_field(0, z)], dim=-1)
 
-    def field_pair(self, z: Tensor, fixed: Tensor) -> tuple[Tensor, Tensor]:
-        replicas, rows = self.batch_shape.numel(), z.shape[len(self.batch_shape) : -1].numel()
-        weight = self.weight.reshape(replicas, self.left, self.right)
-        free, fixed_rows = (states.reshape(replicas, rows, self.units) for states in (z, fixed))
-        if not latency_bound(free, weight):
-            return super().field_pair(z, fixed)
-        fields = self.bias.reshape(replicas, 1, 1, self.units) + coupling_fields(free, fixed_rows, weight)
-        return fields[:, 0].reshape(z.shape), fields[:, 1].reshape(z.shape)
+    def field_between(self, z: Tensor, source: range, target: range) -> Tensor | None:
+        n = self.left
+        (left, right), (to_left, to_right) = (
+            (range(min(units.start, n), min(units.stop, n)), range(max(units.start, n), max(units.stop, n)))
+            for units in (source, target)
+        )
+        fields = []
+        for units, others, part in ((right, to_left, z[..., len(left) :]), (left, to_right, z[..., : len(left)])):
+            if units and others:
+                rows, columns = (units, others) if units is left else (others, units)
+                block = self.weight[..., rows.start : rows.stop, columns.start - n : columns.stop - n]
+                fields.append(replica_matmul(part, block if units is left else block.mT, couple))
+            elif others:
+                fields.append(z.new_zeros(*z.shape[:-1], len(others)))
+        return torch.cat(fields, dim=-1) if (right and to_left) or (left and to_right) else None
 
     def with_fields(self, extra: Tensor) -> BipartiteBoltzmann:
         extra = self._states(extra)
@@ -147,9 +154,9 @@ class BipartiteBoltzmann(Boltzmann):
         # W = [[0, w], [w', 0]] has the eigenvalues +-(singular values of w).
         return -spectral_norm(self.weight)
 
-    def log_det(self, beta: Tensor) -> Tensor:
+    def determinant(self, beta: Tensor) -> tuple[Tensor, Tensor]:
         # A determinant of the size of the smaller side: det(W + beta I) = beta^D det(I - w'w / beta^2).
         w = self.weight if self.left >= self.right else self.weight.mT
         scaled = w / beta[..., None, None]
         eye = torch.eye(w.shape[-1], dtype=w.dtype, device=w.device)
-        return self.units * torch.log(beta) + log_det(eye - product(scaled.mT, scaled))
+        return self.units * torch.log(beta), eye - product(scaled.mT, scaled)

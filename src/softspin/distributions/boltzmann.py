@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 import torch
@@ -14,7 +15,7 @@ from softspin.distributions.conditional import Clamp, Conditional, condition
 from softspin.distributions.exact import Enumerable
 from softspin.errors import DeviceError, ShapeError, SupportError
 from softspin.kernels import log_det as kernel
-from softspin.numerics import align, real_tensor, sample_size
+from softspin.numerics import align, real_tensor, replica_matmul, sample_size
 
 
 class Boltzmann(Enumerable):
@@ -208,14 +209,14 @@ class Boltzmann(Enumerable):
         """
 
     @abstractmethod
-    def log_det(self, beta: Tensor) -> Tensor:
-        """Compute log det(W + beta I).
+    def determinant(self, beta: Tensor) -> tuple[Tensor, Tensor]:
+        """Reduce det(W + beta I) to the determinant of a symmetric matrix that may be smaller.
 
         Args:
             beta: Values added to the diagonal, `(*replicas,)`.
 
         Returns:
-            Log determinants, `(*replicas,)`; NaN where the matrix is not positive definite.
+            Terms `(*replicas,)`, and matrices whose log determinants are to be added to them.
         """
 
     # Derived methods ---------------------------------------------------------------------------------
@@ -252,17 +253,50 @@ class Boltzmann(Enumerable):
         """
         return align(self.log_z, ndim, event_dims=0)
 
-    def field_pair(self, z: Tensor, fixed: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute :meth:`field` at two sets of states.
+    def field_between(self, z: Tensor, source: range, target: range) -> Tensor | None:
+        """Compute the fields of some units on others, z W[source, target].
 
         Args:
-            z: States, `(*replicas, ..., D)`.
-            fixed: States that get no gradient, of the same shape.
+            z: States or means of the units in `source`, `(*replicas, ..., len(source))`.
+            source: Consecutive units.
+            target: Consecutive units.
 
         Returns:
-            Fields at `z` and at `fixed`, `(*replicas, ..., D)` each.
+            Fields, `(*replicas, ..., len(target))`; None if it is known that there are no couplings.
         """
-        return self.field(z), self.field(fixed)
+        if not source or not target:
+            return None
+        block = self.coupling[..., source.start : source.stop, target.start : target.stop]
+        return replica_matmul(z, block)
+
+    def log_det(self, beta: Tensor) -> Tensor:
+        """Compute log det(W + beta I).
+
+        Args:
+            beta: Values added to the diagonal, `(*replicas,)`.
+
+        Returns:
+            Log determinants, `(*replicas,)`; NaN where the matrix is not positive definite.
+        """
+        term, matrix = self.determinant(beta)
+        return term + log_det(matrix)
+
+    def log_det_beside(self, beta: Tensor, meanwhile: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
+        """Compute `log_det(beta)` and `meanwhile()`, at the same time if there is a kernel.
+
+        Args:
+            beta: Values added to the diagonal, `(*replicas,)`.
+            meanwhile: Other work.
+
+        Returns:
+            Log determinants, `(*replicas,)`, and the result of the other work.
+        """
+        term, matrix = self.determinant(beta)
+        if not kernel.is_fused(matrix):
+            other = meanwhile()
+            return term + log_det(matrix), other
+        value, other = kernel.log_det_beside(matrix, meanwhile)
+        return term + value, other
 
     def with_parameters(self, bias: Tensor, couplings: Tensor) -> Self:
         """Construct a distribution of the same class with other parameters, without checking values.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -12,6 +13,8 @@ from softspin.distributions.boltzmann import Boltzmann
 from softspin.distributions.checks import check_is_boltzmann
 from softspin.distributions.relaxation import Relaxation
 from softspin.errors import NotPositiveDefiniteError, ShapeError, SupportError
+from softspin.kernels.fields import coupling_fields
+from softspin.kernels.support import has_kernels
 from softspin.numerics import align, broadcast_shape, real_tensor, softplus
 from softspin.smoothing import SoftBits
 
@@ -26,6 +29,9 @@ class GaussianIntegralRelaxation(Relaxation):
 
         log p = (log det(W + beta I) - D log 2 pi - (zeta-z).(W + beta I).(zeta-z)) / 2
                 - E(z) + sum_i softplus((1 - 2 z_i) u_i) - log Z.
+
+    With f = a + W zeta, two terms of it are -E(z) - (zeta-z).W.(zeta-z) / 2 = z.f - zeta.(f - a) / 2, so that one
+    product with W is enough. The kernels of a GPU use this form.
 
     Args:
         boltzmann: The Boltzmann machine p(z).
@@ -57,9 +63,8 @@ class GaussianIntegralRelaxation(Relaxation):
         if validate and not bool(torch.isfinite(beta).all()):
             raise SupportError("beta of a Gaussian integral must be finite")
         self.beta = beta.expand(boltzmann.batch_shape)
-        self._log_det = boltzmann.log_det(self.beta)
-        if validate and bool(self._log_det.isnan().any()):
-            at = int(self._log_det.isnan().flatten().nonzero()[0])
+        if validate and bool((log_det := boltzmann.log_det(self.beta)).isnan().any()):
+            at = int(log_det.isnan().flatten().nonzero()[0])
             lower = -boltzmann.lowest_eigenvalue().flatten()[at].item()
             raise NotPositiveDefiniteError(
                 f"beta = {self.beta.flatten()[at].item():g} is too small: W + beta I must be positive definite, "
@@ -71,17 +76,38 @@ class GaussianIntegralRelaxation(Relaxation):
         return [f"beta={beta[0].item():g}" if bool((beta == beta[0]).all()) else f"beta {tuple(self.beta.shape)}"]
 
     def log_unnormalized(self, bits: SoftBits) -> Tensor:
+        return self._with_log_det(self._exponents(bits), self.boltzmann.log_det(self.beta))
+
+    def log_unnormalized_beside(self, bits: SoftBits, meanwhile: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
+        log_det, other = self.boltzmann.log_det_beside(self.beta, meanwhile)
+        return self._with_log_det(self._exponents(bits), log_det), other
+
+    def _with_log_det(self, exponents: Tensor, log_det: Tensor) -> Tensor:
+        return 0.5 * align(log_det, exponents.ndim, event_dims=0) + exponents
+
+    def _exponents(self, bits: SoftBits) -> Tensor:
+        """All terms but the log determinant."""
         zeta = bits.zeta
         beta = align(self.beta, zeta.ndim - 1, event_dims=0)[..., None]
         bias = self.boltzmann.bias_of(zeta.ndim)
         vertex = (zeta > 0.5).to(zeta.dtype)
         away = zeta - vertex
-        field, field_at_vertex = self.boltzmann.field_pair(zeta, vertex)
-        stretched = field - field_at_vertex + beta * away
+        if self.boltzmann.shared.has_kernels and has_kernels(zeta):
+            coupled = self._coupled(zeta)
+            field = bias + coupled
+            quadratic, linear = 0.5 * (zeta * coupled + beta * away.square()), vertex * field
+        else:
+            field, field_at_vertex = self.boltzmann.field(zeta), self.boltzmann.field(vertex)
+            quadratic = 0.5 * away * (field - field_at_vertex + beta * away)
+            linear = 0.5 * vertex * (bias + field_at_vertex)
         other_side = softplus((1 - 2 * vertex) * (field + beta * (zeta - 0.5)))
-        minus_energy = 0.5 * vertex * (bias + field_at_vertex)
-        each = other_side - 0.5 * away * stretched + minus_energy - 0.5 * math.log(2 * math.pi) - bits.log_base
-        return 0.5 * align(self._log_det, zeta.ndim - 1, event_dims=0) + each.sum(-1)
+        return (other_side - quadratic + linear - 0.5 * math.log(2 * math.pi) - bits.log_base).sum(-1)
+
+    def _coupled(self, zeta: Tensor) -> Tensor:
+        """W zeta by the kernels of an RBM."""
+        weight = self.boltzmann.couplings
+        weight = weight.reshape(-1, *weight.shape[-2:])
+        return coupling_fields(zeta.reshape(len(weight), -1, zeta.shape[-1]), weight).reshape(zeta.shape)
 
 
 def safe_beta(boltzmann: Boltzmann, beta: float | Tensor, margin: float = 5.0) -> Tensor:

@@ -120,10 +120,8 @@ class RowBoltzmann(Boltzmann):
         z = self._states(z)
         return self.base.field(z) + self._over(self.fields, z.ndim)
 
-    def field_pair(self, z: Tensor, fixed: Tensor) -> tuple[Tensor, Tensor]:
-        own = self._over(self.fields, z.ndim)
-        first, second = self.base.field_pair(z, fixed)
-        return first + own, second + own
+    def field_between(self, z: Tensor, source: range, target: range) -> Tensor | None:
+        return self.base.field_between(z, source, target)
 
     def with_fields(self, extra: Tensor) -> Boltzmann:
         return self.base.with_fields(extra + self._over(self.fields, extra.ndim))
@@ -152,8 +150,8 @@ class RowBoltzmann(Boltzmann):
     def lowest_eigenvalue(self) -> Tensor:
         return self.base.lowest_eigenvalue()
 
-    def log_det(self, beta: Tensor) -> Tensor:
-        return self.base.log_det(beta)
+    def determinant(self, beta: Tensor) -> tuple[Tensor, Tensor]:
+        return self.base.determinant(beta)
 
     def _size(self) -> str:
         return f"{self.fields.shape[-2]} rows of {self.units} units"

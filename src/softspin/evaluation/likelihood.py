@@ -274,7 +274,7 @@ def _terms(
     net = model.given(given)
     z, log_q = net.sample_posterior(x, uniforms(keys, index, which, model.units, words))
     # The sums over pixels and bits are in the precision of the model, everything after them in float64.
-    log_likelihood = net.log_likelihood(x, net.decode(z)).to(torch.float64)
+    log_likelihood = net.reconstruction(x, z).to(torch.float64)
     if given is not None and model.condition is not None:
         boltzmann = model.condition.rows(boltzmann, given)
     return log_likelihood, log_q.to(torch.float64) + boltzmann.energy(z).to(torch.float64), z

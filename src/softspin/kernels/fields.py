@@ -1,4 +1,4 @@
-"""Fields of RBMs at two sets of states, with the products of both sides in one launch."""
+"""Products of states with the couplings of an RBM, for the rows of a training step on a GPU."""
 
 from __future__ import annotations
 
@@ -8,41 +8,56 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from softspin.kernels.matmul import matmul_pair
+from softspin.kernels import hidden
+from softspin.kernels.matmul import matmul_pair, product
 
 
-def coupling_fields(z: Tensor, fixed: Tensor, weight: Tensor) -> Tensor:
-    """Compute W s for the rows s of z and of `fixed`, as the kernels of :mod:`softspin.kernels.matmul` do it.
+def couple(states: Tensor, weight: Tensor) -> Tensor:
+    """Compute states `(R, rows, n)` @ weight `(R, n, m)` by the fastest kernel for this number of rows.
 
-    A call for each set and each side would be four launches, each too small to fill a GPU.
+    With many rows on a GPU, both must be in the range of float16, up to 65504.
 
     Args:
-        z: States, `(R, rows, n + m)`.
-        fixed: States that get no gradient, of the same shape.
+        states: States or means of units, `(R, rows, n)`.
+        weight: Couplings, `(R, n, m)`.
+
+    Returns:
+        Fields on the other units, `(R, rows, m)`.
+    """
+    return hidden.linear(states, weight) if hidden.is_fused(states) else product(states, weight)
+
+
+def coupling_fields(z: Tensor, weight: Tensor) -> Tensor:
+    """Compute the fields W z of all units of RBMs, without the biases, with the kernels of :func:`couple`.
+
+    Args:
+        z: States, `(R, rows, n + m)`, float32 on a GPU.
         weight: Couplings between the sides, `(R, n, m)`.
 
     Returns:
-        Fields without the bias, `(R, 2, rows, n + m)`.
+        Fields, `(R, rows, n + m)`.
     """
-    return _Fields.apply(z, fixed, weight)
+    n = weight.shape[1]
+    if hidden.is_fused(z):
+        return torch.cat([hidden.linear(z[..., n:], weight.mT), hidden.linear(z[..., :n], weight)], dim=-1)
+    return _Fields.apply(z, weight)
 
 
 class _Fields(torch.autograd.Function):
+    """Both sides in one launch: one for each would be too small to fill a GPU."""
+
     @staticmethod
-    def forward(ctx: Any, z: Tensor, fixed: Tensor, weight: Tensor) -> Tensor:
-        states = torch.cat([z, fixed], dim=1)
-        ctx.save_for_backward(states, weight)
+    def forward(ctx: Any, z: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(z, weight)
         n = weight.shape[1]
-        fields = torch.cat(matmul_pair(states[..., n:], weight.mT, states[..., :n], weight), dim=-1)
-        return fields.unflatten(1, (2, z.shape[1]))
+        return torch.cat(matmul_pair(z[..., n:], weight.mT, z[..., :n], weight), dim=-1)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, Tensor]:
-        states, weight = ctx.saved_tensors
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        z, weight = ctx.saved_tensors
         n = weight.shape[1]
-        left, right = grad[:, 0, :, :n], grad[:, 0, :, n:]
+        left, right = grad[..., :n], grad[..., n:]
         to_z = torch.cat(matmul_pair(right, weight.mT, left, weight), dim=-1)
-        left, right = grad.flatten(1, 2).split([n, weight.shape[2]], dim=-1)
-        one, other = matmul_pair(states[..., :n].mT, right, left.mT, states[..., n:])
-        return to_z, None, one + other
+        one, other = matmul_pair(z[..., :n].mT, right, left.mT, z[..., n:])
+        return to_z, one + other

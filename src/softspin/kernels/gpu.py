@@ -30,7 +30,7 @@ from triton.runtime.errors import OutOfResources
 
 from softspin.errors import TooLargeError
 from softspin.kernels import gpu_narrow, gpu_wide
-from softspin.kernels.gpu_shared import PART, SMALLEST, quantize_weights
+from softspin.kernels.gpu_shared import PART, SMALLEST, by_replica, quantize_weights
 from softspin.numerics import softplus
 
 SIZES = {32: (32,), 64: (64,), 128: (128,), 160: (128, 32), 192: (128, 64), 224: (128, 64, 32)}
@@ -84,11 +84,8 @@ def _waves(replicas: int, chains: int, processors: int) -> list[LaunchPlan]:
 
 def quantum(weight: Tensor) -> Tensor:
     """Compute the step of the 16-bit grid to which W is rounded, max(abs(W)) / 32512, `(R,)`."""
-    return _largest(weight).clamp(min=SMALLEST.value) * PART.value
-
-
-def _largest(weight: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(weight, ord=torch.inf, dim=(-2, -1))
+    largest = torch.linalg.vector_norm(weight, ord=torch.inf, dim=(-2, -1))
+    return largest.clamp(min=SMALLEST.value) * PART.value
 
 
 def gibbs_sweeps(
@@ -164,14 +161,15 @@ def _launch(
     starts = tuple(sum(tiles[:i]) for i in range(len(tiles)))
     plans = plan(size, replicas, chains, _processors(weight.device), tempered=base is not None)
     wide = plans[0].wide
-    largest = _largest(weight)
+    (weight, weight_lead), (bias, bias_lead) = by_replica(weight), by_replica(bias if wide else bias.contiguous())
+    largest = weight.new_empty(replicas)
     parts = torch.empty(replicas, 2, 2, size, size, dtype=torch.int8, device=weight.device)
     fields = bias.new_empty(replicas, 2, size) if wide else None
     out, after = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (z, rng_state))
-    z, bias, weight, rng_state = z.contiguous(), bias.contiguous(), weight.contiguous(), rng_state.contiguous()
+    z, rng_state = z.contiguous(), rng_state.contiguous()
     quantize_weights[(replicas, 2, size // ROWS)](
-        weight, bias, largest, parts, fields, n, m,
-        SIZE=size, ROWS=ROWS, COLUMNS=triton.next_power_of_2(size), WIDE=wide,
+        weight, bias, largest, parts, fields, n, m, weight_lead, bias_lead,
+        SIZE=size, ROWS=ROWS, COLUMNS=triton.next_power_of_2(size), WIDE=wide, CHUNK=4096, num_warps=8,
     )  # fmt: skip
     first = 0
     for cut in plans:

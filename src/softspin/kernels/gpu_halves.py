@@ -7,6 +7,7 @@ enough.
 
 from __future__ import annotations
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -142,6 +143,25 @@ def gradients(
         inside = (row < joint)[:, None] & (column < columns)[None, :]
         parts += (part * tl.num_programs(1) + replica) * joint * columns
         tl.store(parts + row[:, None] * columns + column[None, :], total, mask=inside)
+
+
+@triton.jit
+def split(x, high, low, size, BLOCK: tl.constexpr):
+    """Compute the halves of x."""
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = place < size
+    value = tl.load(x + place, mask=inside, other=0.0)
+    rounded = value.to(tl.float16)
+    tl.store(high + place, rounded, mask=inside)
+    tl.store(low + place, ((value - rounded.to(tl.float32)) * LOW).to(tl.float16), mask=inside)
+
+
+def launch_split(x: Tensor) -> list[Tensor]:
+    """Compute the halves of a tensor."""
+    x = x.contiguous()
+    high, low = (torch.empty_like(x, dtype=torch.float16) for _ in range(2))
+    split[(triton.cdiv(x.numel(), 1024),)](x, high, low, x.numel(), BLOCK=1024)
+    return [high, low]
 
 
 def column_tiles(columns: int) -> int:

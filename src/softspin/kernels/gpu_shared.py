@@ -18,21 +18,36 @@ NEVER = tl.constexpr(-80.0)  # the bias of padding units, which are never on
 @triton.jit
 def step_of(largest):
     """Compute the step of the 16-bit grid, as in :func:`softspin.kernels.gpu.quantum`."""
-    return tl.maximum(tl.load(largest), SMALLEST) * PART
+    return step_from(tl.load(largest))
+
+
+@triton.jit
+def step_from(size):
+    return tl.maximum(size, SMALLEST) * PART
 
 
 @triton.jit
 def quantize_weights(
-    weight, bias, largest, parts, fields, n, m,
-    SIZE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDE: tl.constexpr,
+    weight, bias, largest, parts, fields, n, m, weight_lead, bias_lead,
+    SIZE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDE: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
     """Convert some rows of one orientation: weight (R, n, m) to parts (R, 2 sides, 2 parts, SIZE, SIZE), zero-padded.
 
-    With WIDE, columns are in the order of `unit_of`, and biases are written as fields (R, 2 sides, SIZE).
+    Every program computes the largest abs(W) (R,), and the first stores it; a kernel of its own would take longer.
+    With WIDE, columns are in the order of `unit_of`, and biases are written as fields (R, 2 sides, SIZE). `lead` is the
+    stride between replicas.
     """
-    replica, side = tl.program_id(0), tl.program_id(1)
+    replica, side = tl.program_id(0).to(tl.int64), tl.program_id(1)
     row, column = tl.program_id(2) * ROWS + tl.arange(0, ROWS), tl.arange(0, COLUMNS)
-    step = step_of(largest + replica)
+    weight += replica * weight_lead
+    sizes = tl.zeros((CHUNK,), tl.float32)
+    for start in range(0, n * m, CHUNK):
+        place = start + tl.arange(0, CHUNK)
+        sizes = tl.maximum(sizes, tl.abs(tl.load(weight + place, mask=place < n * m, other=0.0)))
+    top = tl.max(sizes, axis=0)
+    if tl.program_id(1) + tl.program_id(2) == 0:
+        tl.store(largest + replica, top)
+    step = step_from(top)
     if side == 0:
         rows, columns, across, along, first = m, n, 1, m, n
     else:
@@ -40,13 +55,13 @@ def quantize_weights(
     unit = column
     if WIDE:
         unit = unit_of(column)
-        own = tl.load(bias + replica * (n + m) + first + row, mask=row < rows, other=NEVER)
+        own = tl.load(bias + replica * bias_lead + first + row, mask=row < rows, other=NEVER)
         tl.store(fields + (replica * 2 + side) * SIZE + row, own * TO_Y)
     inside = (row < rows)[:, None] & (unit < columns)[None, :]
-    value = tl.load(weight + replica * n * m + row[:, None] * across + unit[None, :] * along, mask=inside, other=0.0)
+    value = tl.load(weight + row[:, None] * across + unit[None, :] * along, mask=inside, other=0.0)
     whole = tl.floor(tl.div_rn(value, step) + 0.5)
     high = tl.floor((whole + 128.0) / 256.0)
-    out = parts + (replica.to(tl.int64) * 4 + side * 2) * SIZE * SIZE + row[:, None] * SIZE + column[None, :]
+    out = parts + (replica * 4 + side * 2) * SIZE * SIZE + row[:, None] * SIZE + column[None, :]
     tl.store(out, high.to(tl.int8), mask=(column < SIZE)[None, :])
     tl.store(out + SIZE * SIZE, (whole - 256.0 * high).to(tl.int8), mask=(column < SIZE)[None, :])
 

@@ -11,6 +11,7 @@ from torch import Tensor, library
 from torch.nn.functional import pad
 
 from softspin.kernels.matmul import tf32_allowed
+from softspin.kernels.support import has_kernels
 
 LOW, UNIT = 2048.0, 8
 """Factor of the low halves, and the number of float16 numbers in a load of 16 bytes."""
@@ -18,6 +19,10 @@ LOW, UNIT = 2048.0, 8
 
 def halves(x: Tensor) -> list[Tensor]:
     """Split float32 numbers into two of float16: x = high + low / LOW, with an error of 2^-22."""
+    if has_kernels(x) and not torch.compiler.is_compiling():
+        from softspin.kernels import gpu_halves
+
+        return gpu_halves.launch_split(x)
     # This is x.half().float(), which torch.compile would replace by x. Below 2^-14, float16 has a fixed step of 2^-24.
     bits = x.view(torch.int32)
     high = ((bits + 0xFFF + (bits >> 13 & 1)) & -0x2000).view(torch.float32)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from softspin.distributions import Boltzmann
+from softspin.distributions import Boltzmann, SmoothedBernoulli
 from softspin.methods.base import LatentModel, Terms
 from softspin.methods.smoothed import SmoothedMethod
 from softspin.objectives import discrete_kl, elbo
@@ -23,7 +23,11 @@ class DiscreteKL(SmoothedMethod):
     def objective(self, model: LatentModel, x: Tensor, noise: Tensor, prior: Boltzmann, kl_weight: Tensor) -> Terms:
         inferred = self.infer(model, x, noise)
         likelihood = model.reconstruction(x, inferred.joined.zeta)
-        kl = discrete_kl(prior, inferred.posterior, inferred.soft_bits)
+        posterior = inferred.posterior
+        if len(posterior) == 1:  # its logits are the same for all samples, and so is the KL
+            (only,) = posterior
+            posterior = [SmoothedBernoulli(only.logits[:, :1], only.smoothing, validate_args=False)]
+        kl = discrete_kl(prior, posterior, inferred.soft_bits).expand(likelihood.shape)
         bound = elbo(likelihood - kl_weight * kl).mean(-1)
         return Terms(-bound, bound, likelihood.detach().mean((-2, -1)), kl.detach().mean((-2, -1)))
 

@@ -74,7 +74,7 @@ class Linear(nn.Module):
         """
         out = align(self.bias if trained_bias else self.bias.detach(), parts[0].ndim)
         for part, rows in zip(parts, self.weights_of(*parts), strict=True):
-            fused = bounded and self.training and hidden.is_fused(part)
+            fused = bounded and hidden.is_fused(part)
             out = out + replica_matmul(part, rows, hidden.linear if fused else product)
         return out
 
@@ -238,7 +238,7 @@ def hidden_layer(linear: Linear, norm: BatchNorm, *parts: Tensor, bounded: bool 
     trained_bias = not (norm.training and has_kernels(last))
     fused = bounded and norm.training and norm.world.size == 1 and hidden.is_fused(last)
     if not fused or any(part.shape[1] != 1 for part in others):
-        return torch.tanh(norm(linear(*parts, trained_bias=trained_bias)))
+        return torch.tanh(norm(linear(*parts, trained_bias=trained_bias, bounded=bounded and not norm.training)))
     *weights, weight = linear.weights_of(*parts)
     bias = align(linear.bias.detach(), last.ndim)
     for part, rows in zip(others, weights, strict=True):

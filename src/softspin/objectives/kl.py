@@ -14,6 +14,7 @@ in DVAE (Rolfe, 2016).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import torch
@@ -22,7 +23,7 @@ from torch import Tensor
 from softspin.distributions import Boltzmann, SmoothedBernoulli
 from softspin.distributions.checks import check_is_boltzmann
 from softspin.errors import ShapeError
-from softspin.numerics import binary_entropy, broadcast_shape, carry_gradient, replica_matmul
+from softspin.numerics import binary_entropy, broadcast_shape, carry_gradient
 from softspin.smoothing import SoftBits
 
 
@@ -71,7 +72,7 @@ def discrete_kl(
     seen = [torch.sigmoid(own + b.log_odds) for own, b in zip(logits, bits, strict=True)]
     energy, later_fields = _mean_energy(boltzmann, logits, seen)
     for group, (own, z, field) in enumerate(zip(logits, seen, later_fields, strict=True)):
-        if posterior[group].smoothing.has_spike:
+        if posterior[group].smoothing.has_spike and field is not None:
             # When q_i grows, the point where z_i jumps from 0 to 1 (zeta_i = 0) moves, and E[E] changes by the jump
             # (minus the field of the later groups) times dq_i. The jump is averaged over the draws at zeta_i = 0, a
             # fraction 1 - q_i of all, so each has weight 1/(1 - q_i). As dq = q (1 - q) d logit, the weight of each in
@@ -104,19 +105,18 @@ def group_kls(boltzmann: Boltzmann, logits: Sequence[Tensor], bits: Sequence[Ten
         >>> group_kls(boltzmann, [torch.zeros(1, 3, 2)], [torch.zeros(1, 3, 2)])  # uniform prior and posterior
         [tensor([[0., 0., 0.]])]
     """
-    coupling = boltzmann.coupling
     found = []
-    start = 0
-    for group, own in enumerate(logits):
-        end = start + own.shape[-1]
+    for group, (own, units) in enumerate(zip(logits, _unit_ranges(logits), strict=True)):
         q = torch.sigmoid(own)
-        field = boltzmann.bias_of(own.ndim)[..., start:end]
-        field = field + 0.5 * replica_matmul(q, coupling[..., start:end, start:end])
+        field = boltzmann.bias_of(own.ndim)[..., units.start : units.stop]
+        inside = boltzmann.field_between(q, units, units)
+        if inside is not None:
+            field = field + 0.5 * inside
         if group:
             before = torch.cat(list(bits[:group]), dim=-1)
-            field = field + replica_matmul(before, coupling[..., :start, start:end])
+            outside = boltzmann.field_between(before, range(units.start), units)
+            field = field if outside is None else field + outside
         found.append(-(field * q).sum(-1) - binary_entropy(own).sum(-1))
-        start = end
     found[0] = found[0] + boltzmann.log_z_of(found[0].ndim)
     return found
 
@@ -136,18 +136,25 @@ def _aligned(logits: Sequence[Tensor], boltzmann: Boltzmann) -> list[Tensor]:
     return [own.expand(*lead, own.shape[-1]) for own in padded]
 
 
-def _mean_energy(boltzmann: Boltzmann, logits: Sequence[Tensor], seen: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-    """Compute E[E(z)] by the formula above, and for each group the field of all later groups on it."""
-    coupling = boltzmann.coupling
+def _mean_energy(
+    boltzmann: Boltzmann, logits: Sequence[Tensor], seen: Sequence[Tensor]
+) -> tuple[Tensor, list[Tensor | None]]:
+    """Compute E[E(z)] by the formula above, and for each group the field of all later groups on it; None is zero."""
     q = torch.cat([torch.sigmoid(own) for own in logits], dim=-1)
     energy = -(boltzmann.bias_of(q.ndim) * q).sum(-1)
     later_fields = []
-    start = 0
-    for evidence in seen:
-        end = start + evidence.shape[-1]
-        own, later = slice(start, end), slice(end, None)
-        inside = replica_matmul(q[..., own], coupling[..., own, own])
-        later_fields.append(replica_matmul(q[..., later], coupling[..., later, own]))
-        energy = energy - 0.5 * (q[..., own] * inside).sum(-1) - (evidence * later_fields[-1]).sum(-1)
-        start = end
+    for own, evidence in zip(_unit_ranges(logits), seen, strict=True):
+        later, means = range(own.stop, q.shape[-1]), q[..., own.start : own.stop]
+        inside = boltzmann.field_between(means, own, own)
+        if inside is not None:
+            energy = energy - 0.5 * (means * inside).sum(-1)
+        later_fields.append(boltzmann.field_between(q[..., own.stop :], later, own))
+        if later_fields[-1] is not None:
+            energy = energy - (evidence * later_fields[-1]).sum(-1)
     return energy, later_fields
+
+
+def _unit_ranges(groups: Sequence[Tensor]) -> list[range]:
+    """The units of each group, whose last dimension is its size."""
+    ends = list(itertools.accumulate(int(group.shape[-1]) for group in groups))
+    return [range(end - int(group.shape[-1]), end) for end, group in zip(ends, groups, strict=True)]

@@ -113,7 +113,8 @@ class Runner:
     def __init__(self, update: Runnable, plan: CapturePlan) -> None:
         self.update = update
         self.stages = update.compiled_stages() if plan.compiled else update.stages
-        self._side_stream = torch.cuda.Stream(update.device) if plan.captured else None
+        # The sweeps leave parts of the GPU idle, so they should begin early; everything else fits beside them.
+        self._side_stream = torch.cuda.Stream(update.device, priority=-1) if plan.captured else None
         self._graph: torch.cuda.CUDAGraph | None = None
         self._reusing = reusing_compiled_code if plan.compiled else contextlib.nullcontext
         self._eager_updates = 0

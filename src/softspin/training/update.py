@@ -46,6 +46,8 @@ BOUND_OPTIONS: dict[str, Any] = {
     "comprehensive_padding": False,
     # The mean field must start before the decoder, beside which it runs.
     "reorder_for_peak_memory": False,
+    # Where it does not apply, torch warns.
+    "online_softmax": False,
 }
 """Options of torch.compile for the bound."""
 
@@ -157,12 +159,12 @@ class Update:
             side_stream: Context in which the sampler runs.
             join: Waits for the side stream.
         """
-        # Before the sampler, with the GPU to itself: beside it, drawing the noise takes three times as long.
-        binarization_noise, posterior_noise = self.batch_noise(len(self.model.mean))
-        regularization = self.regularization.noise(self.rng_state, self.batch_size, len(self.model.mean), self.shards)
         with side_stream():
             quality = self.sample()
             moments = stages.moments(self.sampler.samples(self.sampler_state))
+        # First, beside the small operations before the sweeps: beside the sweeps, it takes three times as long.
+        binarization_noise, posterior_noise = self.batch_noise(len(self.model.mean))
+        regularization = self.regularization.noise(self.rng_state, self.batch_size, len(self.model.mean), self.shards)
         rows, kl_weight, given = stages.next_batch()
         with tf32(self.config.tf32):
             loss, terms = stages.bound(rows, binarization_noise, posterior_noise, kl_weight, regularization, given)
