@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import sys
@@ -20,6 +21,8 @@ from training.runs import bars, engine, small
 import softspin
 from softspin.data import from_arrays, with_condition
 from softspin.errors import DataWarning, SoftspinError
+from softspin.evaluation.stored import check_stored
+from softspin.samplers import LogZWarning
 from softspin.stored_model import restore
 from softspin.training.update import Stages
 
@@ -347,6 +350,29 @@ def test_log_z_of_values_is_estimated_once(trained: dict[str, softspin.Model], m
     for condition in (1, 1, [1, 2, 2, 1], 0):
         model.nll(X[:4], condition=condition, samples=2)
     assert asked == [[1], [2], [0]]
+
+
+@pytest.mark.parametrize(
+    "values", ["right", None, {}, {"value": [0, 1], "images": [0, 0]}, {"value": "x", "images": []}]
+)
+def test_a_stored_log_z_below_the_bound_is_corrected(trained: dict[str, softspin.Model], values: Any) -> None:
+    """All states of 6 bits are found. Without the shares of the values the bound is that of the smallest log Z(c)."""
+    model = trained["class"]
+    assert model.result is not None
+    (right,) = model.result
+    assert right.log_z is not None
+    assert right.log_z_of_values is not None
+    low = dict.fromkeys(("log_z", "log_z_low", "log_z_high"), right.log_z - 5)
+    forged = dataclasses.replace(right, **low, log_z_of_values=right.log_z_of_values if values == "right" else values)
+    with pytest.warns(LogZWarning, match="the stored log Z is at most"):
+        (found,) = check_stored(model.net, [forged])
+    assert (found.log_z_high, found.nll_high) == (None, None)
+    every = model.net.prior(validate=False)
+    assert model.net.condition is not None
+    smallest = float(model.net.condition.spread(every).exact_log_z().min())
+    assert found.log_z == pytest.approx(right.log_z if values == "right" else smallest, abs=1e-4)
+    (same,) = check_stored(model.net, [right])
+    assert same == right
 
 
 @pytest.mark.parametrize("name", ["values", "scale", "weight", "classes"])

@@ -13,6 +13,7 @@ from torch import Tensor
 from softspin.conditions import Condition
 from softspin.data.condition_inputs import read_condition
 from softspin.distributions import Boltzmann
+from softspin.errors import SoftspinError
 from softspin.model import DiscreteVAE
 from softspin.random import KeyDomain
 from softspin.records import ResultRow
@@ -90,7 +91,7 @@ def _shares(condition: Condition, found: Mapping[str, Any]) -> Tensor | None:
             return None
         shares = torch.zeros(condition.count, dtype=torch.float64)
         return shares.index_add_(0, condition.nearest(given.to(condition.values)).cpu(), images / images.sum())
-    except (LookupError, TypeError, ValueError, RuntimeError, OverflowError):
+    except (SoftspinError, LookupError, TypeError, ValueError, RuntimeError, OverflowError):
         return None
 
 
