@@ -111,7 +111,10 @@ def test_kernels_compile_and_fit(
         ("gpu_draw", "draw"), ("gpu_draw", "draw_backward"),
         ("gpu_log_det", "invert"), ("gpu_shared", "quantize_weights"), ("gpu_narrow", "sweep"),
     }  # fmt: skip
-    assert all(shared <= SHARED_MEMORY[capability] for *_, shared in needs), needs
+    # The mean field has two block sizes, of which one must fit.
+    fewest = {tuple(kernel): min(one[-1] for one in needs if one[:-1] == kernel) for *kernel, _ in needs}
+    most = [shared for *kernel, shared in needs if kernel[1] != "settle"]
+    assert max(*most, *fewest.values()) <= SHARED_MEMORY[capability], needs
     if capability == 90:
         widest = max(shared for *_, shared in needs)
         assert ("gpu_wide", "sweep") in {(module, name) for module, name, *_ in needs}

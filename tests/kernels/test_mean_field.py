@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -10,10 +10,12 @@ from kernels.test_gpu import DEVICE, INTERPRETED, boltzmann, pytestmark  # noqa:
 from torch import Tensor
 
 from softspin.distributions import BipartiteBoltzmann, OverlapRelaxation, overlap
+from softspin.errors import TooLargeError
 from softspin.kernels import mean_field
 from softspin.smoothing import Power, SoftBits
 
-pytest.importorskip("softspin.kernels.gpu_mean_field", reason="Triton is not installed")
+gpu_mean_field = pytest.importorskip("softspin.kernels.gpu_mean_field", reason="Triton is not installed")
+OutOfResources = pytest.importorskip("triton.runtime.errors").OutOfResources
 
 Result = Sequence[Tensor]
 
@@ -143,6 +145,33 @@ def test_parameters_are_rows_of_one_table() -> None:
     table[:, 3:19], table[:, 20:80] = bias, weight.flatten(1)
     apart = mean_field.mean_field(odds, table[:, 3:19], table[:, 20:80].view(2, 6, 10), 3)
     assert all(torch.equal(x, y) for x, y in zip(apart, mean_field.mean_field(odds, bias, weight, 3), strict=True))
+
+
+def test_blocks_that_do_not_fit_on_a_chip(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two block sizes, the one that fits is used; if none does, the error says so."""
+    (bias, weight), odds = boltzmann(2, 6, 10), log_odds(2, 5, 16)
+    right, settle, tried = mean_field.mean_field(odds, bias, weight, 3), gpu_mean_field.settle, []
+
+    class Small:
+        failures = 0
+
+        def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., object]:
+            def launch(*given: object, ROWS: int, **options: object) -> object:
+                tried.append(ROWS)
+                if len(tried) <= self.failures:
+                    raise OutOfResources(131072, 101376, "shared memory")
+                return settle[grid](*given, ROWS=ROWS, **options)
+
+            return launch
+
+    monkeypatch.setattr(gpu_mean_field, "settle", Small())
+    Small.failures = 1
+    found = mean_field.mean_field(odds, bias, weight, 3)
+    assert tried == [64, 128]
+    assert all(torch.allclose(x, y, atol=1e-5) for x, y in zip(found, right, strict=True))
+    Small.failures = 9
+    with pytest.raises(TooLargeError, match="6 x 10 units do not fit"):
+        mean_field.mean_field(odds, bias, weight, 3)
 
 
 @pytest.mark.parametrize("compiled", [False, True])

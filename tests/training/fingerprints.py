@@ -1,7 +1,8 @@
 """Fingerprints of 30 training steps, bit for bit: all eight methods, one and two groups, both samplers, two seeds each.
 
-`fingerprints.json` holds a digest of the state of each of these runs, computed by commit 7cc1184. Changes of the code
-that should not change numbers leave them unchanged. Run as a script, by `reproducible.run_pinned`, this prints
+`fingerprints.json` holds a digest of the state of each of these runs, computed by commit 7cc1184; those of methods with
+a discrete KL and one group are newer, since it is computed once for all samples, which changes rounding. Changes of the
+code that should not change numbers leave them unchanged. Run as a script, by `reproducible.run_pinned`, this prints
 them as JSON. After a change that should change numbers, store the new ones and give the reason in the commit:
 
     ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE OMP_NUM_THREADS=1 OMP_PROC_BIND=false PYTHONPATH=tests \\

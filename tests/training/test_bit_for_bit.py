@@ -1,4 +1,4 @@
-"""Training gives the same bits as at commit 7cc1184; see `fingerprints.py`."""
+"""Training gives the same bits as at commit 7cc1184, with the exceptions that `fingerprints.py` names."""
 
 from __future__ import annotations
 

@@ -96,20 +96,20 @@ class BipartiteBoltzmann(Boltzmann):
         return torch.cat([self.block_field(1, z), self.block_field(0, z)], dim=-1)
 
     def field_between(self, z: Tensor, source: range, target: range) -> Tensor | None:
+        (left, right), (to_left, to_right) = self._sides(source), self._sides(target)
+        if not (right and to_left) and not (left and to_right):
+            return None
+        on_left = _driven(z[..., len(left) :], self._block(to_left, right).mT)
+        on_right = _driven(z[..., : len(left)], self._block(left, to_right))
+        return torch.cat([on_left, on_right], dim=-1)
+
+    def _sides(self, units: range) -> tuple[range, range]:
+        """The numbers of these units on the left side, and on the right."""
         n = self.left
-        (left, right), (to_left, to_right) = (
-            (range(min(units.start, n), min(units.stop, n)), range(max(units.start, n), max(units.stop, n)))
-            for units in (source, target)
-        )
-        fields = []
-        for units, others, part in ((right, to_left, z[..., len(left) :]), (left, to_right, z[..., : len(left)])):
-            if units and others:
-                rows, columns = (units, others) if units is left else (others, units)
-                block = self.weight[..., rows.start : rows.stop, columns.start - n : columns.stop - n]
-                fields.append(replica_matmul(part, block if units is left else block.mT, couple))
-            elif others:
-                fields.append(z.new_zeros(*z.shape[:-1], len(others)))
-        return torch.cat(fields, dim=-1) if (right and to_left) or (left and to_right) else None
+        return range(min(units.start, n), min(units.stop, n)), range(max(units.start - n, 0), max(units.stop - n, 0))
+
+    def _block(self, left: range, right: range) -> Tensor:
+        return self.weight[..., left.start : left.stop, right.start : right.stop]
 
     def with_fields(self, extra: Tensor) -> BipartiteBoltzmann:
         extra = self._states(extra)
@@ -160,3 +160,8 @@ class BipartiteBoltzmann(Boltzmann):
         scaled = w / beta[..., None, None]
         eye = torch.eye(w.shape[-1], dtype=w.dtype, device=w.device)
         return self.units * torch.log(beta), eye - product(scaled.mT, scaled)
+
+
+def _driven(z: Tensor, weight: Tensor) -> Tensor:
+    """Fields z @ weight, which are zero if there are no units or no couplings."""
+    return replica_matmul(z, weight, couple) if weight.numel() else z.new_zeros(*z.shape[:-1], weight.shape[-1])

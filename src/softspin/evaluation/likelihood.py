@@ -10,7 +10,7 @@ import contextlib
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Generic, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 import torch
 from torch import Tensor
@@ -309,7 +309,8 @@ def _add(
 @functools.cache
 def _compiled_add() -> Callable[..., _Sums]:
     """:func:`_add` by torch.compile, for fixed shapes; sums as in `Update.compiled_stages` of training."""
-    return torch.compile(_add, dynamic=False, options={"triton.persistent_reductions": False})
+    options: dict[str, Any] = {"triton.persistent_reductions": False, "online_softmax": False}
+    return torch.compile(_add, dynamic=False, options=options)
 
 
 class _LogZOfImages:

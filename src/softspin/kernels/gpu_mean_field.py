@@ -14,7 +14,9 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.runtime.errors import OutOfResources
 
+from softspin.errors import TooLargeError
 from softspin.kernels.gpu_shared import by_replica, zeros
 
 WIDEST = 128  # units of a tile
@@ -258,10 +260,14 @@ def launch(odds: Tensor, bias: Tensor, weight: Tensor, steps: int, tf32: bool) -
         odds = odds.clone()
     bound, means, slopes = odds.new_empty(replicas, rows), torch.empty_like(odds), torch.empty_like(odds)
     (left, left_at), (right, right_at) = tiles(n), tiles(m)
-    block = 64 if tf32 or rows <= 256 else 128
-    settle[(triton.cdiv(rows, block), replicas)](
-        odds, bias, weight, bound, means, slopes, rows, bias_lead, weight_lead, STEPS=steps, N=n, M=m,
-        LEFT=left, LEFT_AT=left_at, RIGHT=right, RIGHT_AT=right_at,
-        ROWS=block, COLUMNS=64, TF32=tf32, num_warps=block // 16, num_stages=1,
-    )  # fmt: skip
-    return bound, means, slopes
+    for block in (64, 128) if tf32 or rows <= 256 else (128, 64):
+        try:
+            settle[(triton.cdiv(rows, block), replicas)](
+                odds, bias, weight, bound, means, slopes, rows, bias_lead, weight_lead, STEPS=steps, N=n, M=m,
+                LEFT=left, LEFT_AT=left_at, RIGHT=right, RIGHT_AT=right_at,
+                ROWS=block, COLUMNS=64, TF32=tf32, num_warps=block // 16, num_stages=1,
+            )  # fmt: skip
+            return bound, means, slopes
+        except OutOfResources:  # of shared memory, on GPUs with little of it; the other block may need less
+            continue
+    raise TooLargeError(f"{n} x {m} units do not fit on this chip")
