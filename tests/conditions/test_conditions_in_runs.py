@@ -362,7 +362,7 @@ def test_a_stored_log_z_below_the_bound_is_corrected(trained: dict[str, softspin
     (right,) = model.result
     assert right.log_z is not None
     assert right.log_z_of_values is not None
-    low = dict.fromkeys(("log_z", "log_z_low", "log_z_high"), right.log_z - 5)
+    low: dict[str, Any] = dict.fromkeys(("log_z", "log_z_low", "log_z_high"), right.log_z - 5)
     forged = dataclasses.replace(right, **low, log_z_of_values=right.log_z_of_values if values == "right" else values)
     with pytest.warns(LogZWarning, match="the stored log Z is at most"):
         (found,) = check_stored(model.net, [forged])
