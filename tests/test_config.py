@@ -64,6 +64,9 @@ OTHER: dict[str, Any] = {
     "sampler": "pcd",
     "chains": 10,
     "sweeps": 1,
+    "late_importance_samples": (0.5, 30),
+    "late_chains": (0.25, 20),
+    "late_sampler": (0.75, "pa"),
     "seeds": (3, 1),
     "report_every": 1,
     "checkpoint_every": 2,
@@ -188,10 +191,11 @@ def test_every_field_survives_serialization(tmp_path: Path) -> None:
     several = [config, Config(**OTHER | OTHER_SAMPLER), Config(**{**OTHER, **OTHER_METHOD, "clamp": 0.0})]
     for one, others in zip(several, (OTHER, OTHER_SAMPLER, OTHER_METHOD), strict=True):
         assert [n for n in others if getattr(one, n) == getattr(default, n)] == (["betas"] if others is OTHER else [])
-    for one in (*several, default, Config(betas=(20, 30), seeds=range_of(5))):
+    lists = Config(betas=(20, 20), decoder_dropout=(0.0, 0.1), scale_decay=(None, 0.1), seeds=range_of(5))
+    for one in (*several, default, Config(betas=(20, 30), seeds=range_of(5)), lists):
         assert one.to_dict() == {"version": VERSION, **one.settings()}
         assert Config.from_dict(json.loads(json.dumps(one.to_dict(), allow_nan=False))) == one
-        assert default.with_settings(f"{name}={text(value)}" for name, value in one.settings().items()) == one
+        assert default.with_settings(f"{name}={text(name, value)}" for name, value in one.settings().items()) == one
         assert one.replace() == one
     (tmp_path / "run.toml").write_text("".join(f"{n} = {json.dumps(v)}\n" for n, v in config.to_dict().items()))
     assert Config.from_toml(tmp_path / "run.toml") == config
@@ -207,8 +211,10 @@ def range_of(n: int) -> tuple[int, ...]:
     return tuple(range(n))
 
 
-def text(value: Any) -> str:
+def text(name: str, value: Any) -> str:
     if isinstance(value, list):
+        if name.startswith("late_"):
+            return ":".join(map(str, value))
         return ",".join(":".join(map(str, one)) if isinstance(one, list) else str(one) for one in value)
     return str(value)
 
@@ -263,6 +269,15 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"beta": math.inf}, "beta = inf is not possible; it must be a finite number above 0"),
     ({"beta": 1}, "beta = 1.0 is not possible; the power smoothing of 'dvae#-power' needs more than 1"),
     ({"betas": [30, 0.5]}, "betas = [30.0, 0.5] is not possible; the power smoothing of 'dvae#-power' needs more"),
+    (
+        {"decoder_dropout": [0.1, 0.2], "learning_rate": [1, 2, 3]},
+        "decoder_dropout = [0.1, 0.2] has 2 values, learning_rate = [1.0, 2.0, 3.0] has 3; lists go together",
+    ),
+    ({"learning_rate": [1, 1]}, "the variant learning_rate = 1.0 is there twice; replicas of a seed must differ"),
+    ({"input_flips": [0.1, 0.6]}, "input_flips = [0.1, 0.6] is not possible; it must be a number from 0 to 0.5"),
+    ({"late_chains": 4000}, "late_chains = 4000 is not possible; it must be a share of the steps and an integer"),
+    ({"late_sampler": [0.5, "pd"]}, "unknown sampler 'pd'"),
+    ({"late_chains": [0.5, 1]}, "chains = 1 is not possible; population annealing (sampler = pa) needs at least 2"),
     ({"betas": [30, 30]}, "betas = [30, 30] is not possible; it must be different finite numbers above 0"),
     ({"betas": 30}, "betas = 30 is not possible; it must be different finite numbers above 0, as in 20,30,40"),
     ({"beta": 30, "betas": [20]}, "beta = 30 and betas = [20.0] exclude each other"),

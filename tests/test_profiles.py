@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from softspin.config import PROFILES, Config, default_profile
+from softspin.config import PROFILE_SETTINGS, PROFILES, Config, default_profile
 from softspin.config.values import SYNONYMS, setting_hints
 from softspin.errors import UnknownNameError, unknown_name
 from softspin.parts import METHODS
@@ -27,9 +27,23 @@ def test_a_config_without_a_profile_is_the_recipe() -> None:
 def test_explicit_settings_override_a_profile(name: str) -> None:
     chosen = Config(profile=name, chains=7, warmup=0.1)
     assert (chosen.chains, chosen.warmup, chosen.chosen_profile) == (7, 0.1, name)
-    expected = QUICK if name == "quick" else {one: getattr(Config(), one) for one in QUICK}
+    expected = {one: getattr(Config(), one) for one in PROFILE_SETTINGS} | dict(PROFILES[name])
     for one, value in expected.items():
         assert getattr(chosen, one) == (7 if one == "chains" else value), one
+
+
+def test_the_recipe_softspin_1_is_fixed_by_its_number() -> None:
+    """Another recipe gets another number. Every other profile has the defaults of its settings."""
+    recipe = PROFILES["softspin-1"]
+    assert recipe == {
+        "steps": 2_000_000, "importance_samples": 25, "late_importance_samples": (0.85, 100), "gradient": "dreg",
+        "decoder_dropout": 0.1, "decoder_decay": 1e-3, "scale_decay": 1e-3, "input_flips": 0.02, "cosine_tail": 0.4,
+        "ema_decay": 0.9999, "late_chains": (0.6, 4000),
+    }  # fmt: skip
+    config = Config(data="mnist", profile="softspin-1", decoder_dropout=0.2)
+    assert {name: getattr(config, name) for name in recipe} == {**recipe, "decoder_dropout": 0.2}
+    assert config.replace(profile="paper") == Config(data="mnist", decoder_dropout=0.2)
+    assert Config(profile="quick").gradient == "plain"
 
 
 def test_a_profile_chosen_later_is_the_same(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ TREE: dict[str, list[str]] = {
         "conditional",
         "boltzmann-machine",
         "scikit-learn",
+        "tune",
         "choose-beta",
         "choose-estimator",
         "diagnostics",

@@ -71,13 +71,14 @@ def settings_table() -> str:
     )
 
 
-def profile_table() -> str:
-    """The settings of the profile `quick`, next to those of the recipe."""
+def profile_table(profile: str = "quick") -> str:
+    """The settings of a profile, next to those of the recipe."""
     recipe = Config()
     rows = [
-        f"| `{name}` | {_value(value)} | {_value(getattr(recipe, name))} |" for name, value in PROFILES["quick"].items()
+        f"| `{name}` | {_value((value,) if isinstance(value, tuple) else value)} | {_value(getattr(recipe, name))} |"
+        for name, value in PROFILES[profile].items()
     ]
-    return "\n".join(["| setting | `quick` | `paper` |", "|---|---|---|", *rows])
+    return "\n".join([f"| setting | `{profile}` | `paper` |", "|---|---|---|", *rows])
 
 
 def _part_settings() -> list[str]:

@@ -90,11 +90,12 @@ class TrainingError(SoftspinError, ArithmeticError):
     Args:
         message: The error message.
         seed: Seed of the replica, if known.
+        replica: Number of the replica in its run, if known.
     """
 
-    def __init__(self, message: str, seed: int | None = None) -> None:
+    def __init__(self, message: str, seed: int | None = None, replica: int | None = None) -> None:
         super().__init__(message)
-        self.seed = seed
+        self.seed, self.replica = seed, replica
 
 
 class OutOfTimeError(SoftspinError):

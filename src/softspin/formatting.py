@@ -24,7 +24,7 @@ class Trained(Protocol):
 
 
 def replica_name(replica: Trained) -> str:
-    """Name a replica by its seed and beta.
+    """Name a replica by its seed, beta, and the other settings in which replicas differ.
 
     Args:
         replica: A row, or a `Replica` of a config.
@@ -37,16 +37,18 @@ def replica_name(replica: Trained) -> str:
         >>> replica_name(Replica(seed=3, beta=30.0))
         'seed 3, beta 30'
     """
-    return f"seed {replica.seed}" + ("" if replica.beta is None else f", beta {replica.beta:g}")
+    settings: Sequence[tuple[str, Any]] = getattr(replica, "settings", ())
+    others = "".join(f", {name} {'none' if value is None else f'{value:g}'}" for name, value in settings)
+    return f"seed {replica.seed}" + ("" if replica.beta is None else f", beta {replica.beta:g}") + others
 
 
-def mark_best(valid_nll: Sequence[float | None], betas: Sequence[float], number: int) -> str:
-    """A remark for the best replica of a grid of beta.
+def mark_best(valid_nll: Sequence[float | None], variants: Sequence[object], number: int) -> str:
+    """A remark for the best replica of a grid of beta, or of other variants.
 
     >>> mark_best([84.2, 83.9], (20.0, 30.0), 1), mark_best([84.2, 83.9], (20.0, 30.0), 0)
     (' (lowest validation NLL)', '')
     """
-    return " (lowest validation NLL)" if len(betas) > 1 and number == best_replica(valid_nll) else ""
+    return " (lowest validation NLL)" if len(variants) > 1 and number == best_replica(valid_nll) else ""
 
 
 def result_line(row: ResultRow, part: str = "test") -> str:
@@ -65,6 +67,8 @@ def result_line(row: ResultRow, part: str = "test") -> str:
         >>> result_line(row)
         'test NLL 84.20 +- 0.05, log Z in [29.90, 30.10]; independent pixels: 206.10'
     """
+    if row.status == "validated":
+        return f"validation NLL {number(row.valid_nll)} at step {row.best_step or 0:,}"
     nll = f"{number(row.nll)} +- {error_text(row)}{unit_text(row)}"
     found = f"{part} NLL {nll}, {log_z_text(row)}; {baseline_name(row)}: {number(row.baseline_nll)}"
     return found if row.warning is None else f"{found}; WARNING: {row.warning}"

@@ -63,7 +63,8 @@ class ResultRow(Record):
     they were not computed; bounds of intervals are also None if they are infinite.
     """
 
-    status: Literal["ok", "failed"]
+    status: Literal["ok", "failed", "validated"]
+    """`validated`: the run is finished, but only its validation NLL is known, as while settings are tuned."""
     cell: str | None = None
     """Cell of a table: data/structure/kK/method/sampler."""
     seed: Natural
@@ -199,14 +200,15 @@ class ResultRow(Record):
 
     @property
     def ok(self) -> bool:
-        """Whether the row has a result."""
-        return self.status == "ok"
+        """Whether the run was finished without a failure."""
+        return self.status != "failed"
 
     @property
     def test_nll(self) -> float:
         """The NLL; raises RecordError if the run failed."""
         if self.nll is None:
-            raise RecordError(f"the row of {self.cell}, seed {self.seed} has no NLL: {self.error}")
+            why = self.error or "the run was not evaluated on the test set"
+            raise RecordError(f"the row of {self.cell}, seed {self.seed} has no NLL: {why}")
         return self.nll
 
     @property

@@ -9,15 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from softspin.config import CUSTOM, PROFILES, Config, default_profile
+from softspin.config import CUSTOM, PROFILE_SETTINGS, Config, default_profile
 from softspin.data import Dataset
 from softspin.errors import ConfigError, RunError
 from softspin.training.results import RUN, read_run
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-PROFILE_SETTINGS = tuple(dict.fromkeys(name for profile in PROFILES.values() for name in profile))
-"""Settings that some profile sets."""
 
 
 class Profiled(NamedTuple):

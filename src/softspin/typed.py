@@ -1,7 +1,7 @@
 """Convert text and plain data to the types of fields, with errors that describe the expected value.
 
-A hint is one of bool, int, float, str, `Literal[...]`, `T | None`, `tuple[T, ...]`, `tuple[S, T]`, or one of these
-with a rule, `Annotated[T, Rule(...)]`.
+A hint is one of bool, int, float, str, `Literal[...]`, `T | None`, `tuple[T, ...]`, `tuple[S, T]`, one value or several
+of them, `T | tuple[T, ...]`, or one of these with a rule, `Annotated[T, Rule(...)]`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,12 @@ def convert(hint: Any, value: object) -> Any:
             raise ValueError(rule.description)
         return converted
     if origin in (Union, types.UnionType):
-        return None if value is None else convert(args[0], value)
+        if value is None and type(None) in args:
+            return None
+        if isinstance(value, (list, tuple)) and value and (several := _several(args)) is not None:
+            converted = convert(several, value)
+            return converted[0] if len(converted) == 1 else converted
+        return convert(args[0], value)
     if origin is tuple and isinstance(value, (list, tuple)):
         items = (args[0],) * len(value) if args[-1] is ... else args
         if len(items) == len(value):
@@ -69,6 +74,11 @@ def convert(hint: Any, value: object) -> Any:
     if (scalar := _scalar(hint, value)) is not None:
         return scalar
     raise ValueError(describe(hint))
+
+
+def _several(args: tuple[Any, ...]) -> Any:
+    """The list among the alternatives of a union; None if there is none."""
+    return next((one for one in args[1:] if get_origin(one) is tuple), None)
 
 
 def _scalar(hint: Any, value: object) -> bool | int | float | str | None:
@@ -108,7 +118,8 @@ def describe(hint: Any) -> str:
     if origin is tuple:
         return f"a list, each {describe(args[0])}" if args[-1] is ... else f"a pair, each {describe(args[0])}"
     if origin in (Union, types.UnionType):
-        return f"{describe(args[0])}, or none"
+        many = "" if _several(args) is None else ", or a list of them"
+        return describe(args[0]) + (", or none" if type(None) in args else "") + many
     return {int: "an integer", float: "a finite number", bool: "true or false", str: "text"}[hint]
 
 
@@ -138,7 +149,8 @@ def parse(hint: Any, text: str) -> Any:
     if origin is Annotated:
         return parse(args[0], text)
     if origin in (Union, types.UnionType):
-        return None if text.lower() == "none" else parse(args[0], text)
+        several = _several(args) if "," in text else None
+        return None if text.lower() == "none" and type(None) in args else parse(several or args[0], text)
     if origin is tuple and args[-1] is ...:
         return [value for part in text.split(",") if part.strip() for value in _items(args[0], part)]
     if origin is tuple:

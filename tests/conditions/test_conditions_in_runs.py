@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from cli.command import Call, caller
-from gpu import with_torch_warnings
+from gpu import needs_gpu, with_torch_warnings
 from likelihoods.cases import CASES
 from torch import nn
 from training.runs import bars, engine, small
@@ -192,7 +192,19 @@ def test_conditions_follow_a_split(tmp_path: Path) -> None:
         assert data.condition is not None
         for part in ("train", "valid", "test"):
             assert getattr(data, part).argmax(1).tolist() == getattr(data.condition, part)[:, 0].tolist()
+    # Conditions by part: of the parts of the data, or of the three splits.
+    two = softspin.data.from_mapping({"train": x[:15], "test": x[15:]})
+    found = with_condition(two, {"train": np.arange(15.0), "test": np.arange(15.0, 20)}).condition
+    assert found is not None
+    assert torch.cat(list(found))[:, 0].tolist() == torch.cat([two.train, two.valid, two.test]).argmax(1).tolist()
     plain = from_arrays(x)
+    each = with_condition(plain, {"train": np.zeros(16), "valid": np.ones(2), "test": np.full(2, 2.0)}).condition
+    assert each is not None
+    assert torch.cat(list(each))[:, 0].tolist() == [0.0] * 16 + [1.0] * 2 + [2.0] * 2
+    np.savez(tmp_path / "three.npz", x=x[:3], condition=np.arange(3))  # as many rows as there are splits
+    whole = softspin.data.load(tmp_path / "three.npz", split=False).condition
+    assert whole is not None
+    assert [one[:, 0].tolist() for one in whole] == [[0, 1, 2]] * 3
     assert data.fingerprint != plain.fingerprint == with_condition(data, None).fingerprint
     assert data.fingerprint != with_condition(plain, np.arange(20.0)[::-1].copy()).fingerprint
 
@@ -226,6 +238,24 @@ def test_each_stage_is_one_graph_without_reading_the_device(method: str) -> None
     state, other = plain.state(), made.state()
     for name, value in state.items():
         torch.testing.assert_close(other[name], value, rtol=1e-5, atol=1e-6, msg=name)
+
+
+@needs_gpu
+@pytest.mark.parametrize("kind", ["class", "binned"])
+def test_training_on_a_gpu(kind: str, tmp_path: Path) -> None:
+    """Captured steps; NLL and log Z(c) on a CPU are the same. tests/training/test_parts_on_gpu.py compiles them."""
+    likelihood = "zero-inflated-lognormal"
+    options: dict[str, Any] = {"steps": 20, "seeds": (0, 3), "importance_samples": 2, "condition_values": 6}
+    config = small(likelihood=likelihood, sampler="pcd", **options, device="cuda", compile="off")
+    x, given = data_of(likelihood, "mlp"), CONDITIONS[kind]
+    model = softspin.fit(config, x, tmp_path / "run", condition=given, **QUIET)
+    twin = softspin.load(tmp_path / "run", device="cpu")
+    one, other = (each.nll(x, condition=given, samples=2000) for each in (model, twin))
+    torch.testing.assert_close(one.nll.cpu(), other.nll, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(one.log_z.value.cpu(), other.log_z.value, rtol=1e-5, atol=1e-5)
+    drawn = model.sample(5, condition=given[:5], draw=True).flatten(1)
+    assert drawn.shape == (5, 5)
+    model.net.likelihood.check_data(drawn)
 
 
 def test_custom_networks_get_the_condition(tmp_path: Path) -> None:
@@ -265,7 +295,19 @@ BAD: list[tuple[Any, str]] = [
         np.array([0, 2**63] * 10, dtype=np.uint64),
         "the condition has the class 9223372036854775808; a class must be below 2^63, number the classes",
     ),
+    (
+        {"train": np.arange(15.0), "valid": np.arange(3.0), "test": np.arange(2.0)},
+        "the condition of train has 15 rows; it must have 16, one for each image",
+    ),
+    (
+        {"train": np.arange(18.0), "test": np.arange(2.0)},
+        "the data have no part test of their own; give the condition as one array, or for train, valid and test",
+    ),
     ({"x": np.zeros(20)}, "the condition has none of the parts train, valid and test; name them so"),
+    (
+        {"train": np.arange(16) % 2, "valid": np.arange(2), "test": np.array([0, 7])},
+        "the condition of test: class 7 did not occur in training; use one of 0, 1",
+    ),
     (
         np.arange(20),
         "the condition has 16 classes, and condition_values = 5; raise it, or give floats if the condition is a number",

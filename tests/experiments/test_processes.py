@@ -102,18 +102,18 @@ def test_rows_equal_those_of_one_process_also_if_a_worker_is_killed(
     cells: list[Cell], serial: list[ResultRow], tmp_path: Path
 ) -> None:
     launcher = Processes(2, device="cpu")
-    killed: list[int] = []
-    resumed: list[int] = []
+    killed: list[RunSpec] = []
+    resumed: list[tuple[Path, int]] = []
 
     def kill_one(event: object) -> None:
         progress = getattr(event, "progress", None)
         # A run also has a checkpoint of step 0; a slow worker may not be further.
         if isinstance(progress, Progress) and not killed and progress.spec._replace(resume=True).step:
             worker = next(one for one, spec in launcher._busy.items() if spec == progress.spec)
-            killed.append(worker.process.pid)
+            killed.append(progress.spec)
             os.kill(worker.process.pid, signal.SIGKILL)
         if type(event).__name__ == "RunResumed":
-            resumed.append(event.spec.step)  # type: ignore[attr-defined]
+            resumed.append((event.spec.folder, event.spec.step))  # type: ignore[attr-defined]
 
     options = {"seeds": [0, 1], "steps": STEPS, "settings": LONG, "folder": tmp_path / "runs"}
     rows = tmp_path / "rows.jsonl"
@@ -123,9 +123,11 @@ def test_rows_equal_those_of_one_process_also_if_a_worker_is_killed(
     assert warning in {f"{cell.id}: {WARNING}" for cell in cells}, "shown once, though several workers have sent it"
     assert in_order(rows) == serial
     assert [row.ok for row in serial] == [row.cell != BROKEN for row in serial]
-    assert len(killed) == 1
-    assert len(resumed) == 1
-    assert 0 < resumed[0] <= STEPS, "it resumed from its checkpoint, at the latest that of the last step"
+    (spec,), ((folder, step),) = killed, resumed
+    if folder == spec.folder:
+        assert 0 < step <= STEPS, "it resumed from its checkpoint, at the latest that of the last step"
+    else:
+        assert step == 0, "it had finished its run, and was killed before the first step of the next"
     assert children(os.getpid()) == []
 
 

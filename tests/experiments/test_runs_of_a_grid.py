@@ -210,7 +210,7 @@ def test_any_other_failure_is_a_row_for_each_seed_and_can_be_resumed(
     cells: dict[str, Cell], data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class NoMemory(Trainer):
-        def _finish(self) -> list[ResultRow]:
+        def _finish(self, test: bool) -> list[ResultRow]:
             raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate")
 
     spec = only(needed(cells[POWER], tmp_path).runs)

@@ -17,20 +17,27 @@ def table(replicas: int, count: int, seed: int) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    ("replicas", "count", "own_epsilons"),
-    [(1, 1, False), (3, 1023, False), (2, 1028, False), (2, 2050, False), (3, 1023, True), (2, 2052, True)],
-)
-def test_the_kernel_equals_the_formula(replicas: int, count: int, own_epsilons: bool) -> None:
+    ("replicas", "count", "own_epsilons", "by_replica"),
+    [
+        (1, 1, False, False), (3, 1023, False, False), (2, 1028, False, False), (2, 2050, False, False),
+        (3, 1023, True, False), (2, 2052, True, False), (3, 1023, False, True), (2, 2052, True, True),
+    ],
+)  # fmt: skip
+def test_the_kernel_equals_the_formula(replicas: int, count: int, own_epsilons: bool, by_replica: bool) -> None:
     value, first, gradient = (table(replicas, count, seed) for seed in range(3))
     second = table(replicas, count, 3).square()
     decay = torch.linspace(0, 0.1, count, device=DEVICE)
     sizes = torch.tensor([0.3, 1.7], device=DEVICE)
+    if by_replica:
+        decay = table(replicas, count, 4).square()
+        sizes = torch.tensor([[0.3 + i, 1.7 * i + 1] for i in range(replicas)], device=DEVICE)
+    s, r = (one.double()[..., None] for one in sizes.unbind(-1))
     squares = torch.full((replicas, -(-count // gpu_adam.BLOCK)), torch.nan, device=DEVICE)
     g = gradient.double() + decay.double() * value.double()
     m = 0.9 * first.double() + 0.1 * g
     v = 0.999 * second.double() + 0.001 * g.square()
     epsilons = torch.linspace(0.01, 1, count, device=DEVICE) if own_epsilons else None
-    want = value.double() - 0.3 * m / (1.7 * v.sqrt() + (0.01 if epsilons is None else epsilons.double()))
+    want = value.double() - s * m / (r * v.sqrt() + (0.01 if epsilons is None else epsilons.double()))
     gpu_adam.launch(value, first, second, gradient, decay, sizes, squares, 0.9, 0.999, 0.01, epsilons)
     for got, expected in ((value, want), (first, m), (second, v)):
         torch.testing.assert_close(got.double(), expected, rtol=1e-5, atol=1e-6)

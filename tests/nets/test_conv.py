@@ -16,7 +16,7 @@ from softspin.data.dataset import DataSpec
 from softspin.errors import ConfigError, ShapeError
 from softspin.evaluation.likelihood import _sizes
 from softspin.model import build
-from softspin.nets import MLP, BatchNorm, Conv, Conv1d, Convolution, Grid, Net, NetSpec, ResNet
+from softspin.nets import MLP, BatchNorm, Conv, Conv1d, Convolution, Grid, Net, NetSpec, ResNet, convolutions
 from softspin.nets.convolutions import transpose_blocks
 from softspin.parts import NETS
 from softspin.playground.export import export
@@ -128,8 +128,15 @@ def alone(net: Conv, kind: str, r: int, parts: tuple[Tensor, ...], adjacent: boo
 
 @shapes
 @roles
-@pytest.mark.parametrize(("training", "adjacent"), [(True, False), (False, False), (True, True)])
-def test_replicas_equal_torch_for_each_of_them(kind: str, role: str, training: bool, adjacent: bool) -> None:
+@pytest.mark.parametrize(
+    ("training", "adjacent", "one_by_one"),
+    [(True, False, False), (False, False, False), (True, True, False), (True, True, True)],
+)
+def test_replicas_equal_torch_for_each_of_them(
+    kind: str, role: str, training: bool, adjacent: bool, one_by_one: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one grouped convolution, as on a CPU, and as one convolution for each replica, as on a GPU."""
+    monkeypatch.setattr(convolutions, "one_by_one", lambda maps: one_by_one)
     net = made(kind, role, 2, adjacent)
     parts = inputs_of(net, kind, 2)
     net(*parts)  # running statistics of one batch
@@ -212,15 +219,17 @@ def test_the_bound_and_its_gradient_read_no_values(net: str, method: str) -> Non
 
 
 @nets
-def test_nets_compile_as_one_graph(net: str) -> None:
+def test_nets_compile_as_one_graph(net: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = build(small(net=net, seeds=(0, 1)), data_spec((3, 5))).double().train()
     x, noise = normal(2, 4, 15), torch.rand(2, 3, 4, 6, dtype=torch.float64, generator=generators(0)[0])
 
     def outputs(x: Tensor, noise: Tensor) -> Tensor:
         return model.decode(model.sample_posterior(x, noise)[0])
 
+    expected = outputs(x, noise)
+    monkeypatch.setattr(convolutions, "one_by_one", lambda maps: True)
     compiled = torch.compile(outputs, backend="aot_eager", fullgraph=True)
-    torch.testing.assert_close(compiled(x, noise), outputs(x, noise))
+    torch.testing.assert_close(compiled(x, noise), expected)
 
 
 def test_weights_and_scales_have_weight_decay() -> None:

@@ -7,6 +7,7 @@ import itertools
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -148,6 +149,15 @@ def test_a_variant_is_compared_with_rows_of_equally_valid_code() -> None:
     found = [report.against_recipe(report.results.others[0]) for report in (both, mixed, wrong)]
     assert [one and round(one.value, 6) for one in found] == [0.5, None, 0.5]
     assert [report.summary["outdated"] for report in (both, mixed, wrong)] == [0, 0, 1]
+
+
+def test_densities_are_shown_with_their_unit_and_not_compared_with_probabilities() -> None:
+    other: dict[str, Any] = {"settings": ["likelihood=gaussian"], "unit": "nats of a density"}
+    report = gather(TABLES, [*rows(POWER, 89.0), *rows(POWER, -5.0, **other)], NOWHERE)
+    (group,) = report.results.others
+    assert report.against_recipe(group) is None
+    assert "-5.00 ± 0.05 nats of a density" in page(report)
+    assert "-5.00 ± 0.05 nats of a density" in markdown(report, Path("docs"), Path("docs/figures"))
 
 
 def test_nothing_in_a_row_becomes_markup(some: list[ResultRow], shown: Page) -> None:

@@ -80,6 +80,7 @@ def test_training_with_it_is_resumed_bit_for_bit(tmp_path: Path) -> None:
 
 @with_torch_warnings
 def test_the_compiler_traces_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.compiler.reset()  # torch limits how often one function is compiled
     compile_ = torch.compile
     monkeypatch.setattr(torch, "compile", lambda part, **_: compile_(part, backend="eager", fullgraph=True))
     changes: dict[str, Any] = {"centred": True, "ema_decay": 0.9, "cosine_tail": 0.5, "prior_epsilon": 1e-5}

@@ -257,6 +257,7 @@ def test_evaluation_has_no_dropout_and_no_flips(tmp_path: Path) -> None:
 
 @with_torch_warnings
 def test_the_compiler_traces_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.compiler.reset()  # torch limits how often one function is compiled
     compile_ = torch.compile
     monkeypatch.setattr(torch, "compile", lambda part, **_: compile_(part, backend="eager", fullgraph=True))
     made = [engine(small(compile=how, sampler="pcd", seeds=(0, 1), **ALL)) for how in ("off", "on")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 import warnings
+from collections.abc import Callable
 
 import typer
 
@@ -28,6 +29,7 @@ from softspin.cli.sample import sample
 from softspin.cli.slurm import slurm_task
 from softspin.cli.sweep import sweep
 from softspin.cli.train import train
+from softspin.cli.tune import tune
 from softspin.errors import OutOfTimeError, RunError, SoftspinError
 from softspin.parallel import world
 
@@ -41,12 +43,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for title, commands in {
-    "Train": (demo, train, sweep),
+PANELS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Train": (demo, train, sweep, tune),
     "Inspect a run": (runs, info, evaluate, logz),
     "Use a run": (sample, reconstruct, encode, playground, export),
     "Reproduce the paper": (grid, figure, report),
-}.items():
+}
+"""Commands by the group in which the help lists them."""
+for title, commands in PANELS.items():
     for command in commands:
         app.command(rich_help_panel=title, help=paragraphs(command))(command)
 app.command(hidden=True, help=paragraphs(slurm_task))(slurm_task)

@@ -57,7 +57,9 @@ def evaluate(
     valid = () if model.metadata is None else model.metadata.valid_nll
     is_named = len(rows) > 1 or replicas != "all"
     for number, row in enumerate(rows):
-        name = f"{replica_name(row)}{mark_best(valid, config.betas, number)}: " if is_named else ""
+        name = (
+            f"{replica_name(config.replicas[number])}{mark_best(valid, config.variants, number)}: " if is_named else ""
+        )
         say(name + result_line(row, split))
         if not exact:
             for line in detail_lines(row):

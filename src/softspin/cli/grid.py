@@ -117,7 +117,7 @@ def grid(
         existing_rows = outcomes.without_retried(existing_rows)
     plans = [plan_cell(*pair, existing_rows, folder, retry=retry) for pair in zip(cells, configs, strict=True)]
     by_id = {cell.id: cell for cell in cells}
-    done = [(row, by_id[key.cell]) for key, row in existing_rows.items() if row.ok and key.cell in by_id]
+    done = [(row, by_id[key.cell]) for key, row in existing_rows.items() if row.status == "ok" and key.cell in by_id]
     done = [(row, cell) for row, cell in done if not row.outdated]
     if rejected := sum(rejection_reason(row, cell) is not None for row, cell in done):
         warn(

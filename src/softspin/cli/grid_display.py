@@ -31,7 +31,7 @@ from softspin.experiments.scheduler import (
     RunResumed,
     RunStarted,
 )
-from softspin.formatting import duration, result_line
+from softspin.formatting import duration, overrides_text, result_line
 
 MIN_SECONDS_PER_LINE = 2.0
 """Seconds between lines about validations, except for the last one of a run."""
@@ -128,13 +128,15 @@ class GridDisplay:
         row = event.row
         text = result_line(row) if row.ok else f"failed: {row.error}"
         run = f"[{self.numbers[event.spec.folder]}]" if self.several else " "
-        self._say(event, f"{run} seed {row.seed}: {text}", {"kind": "row", **row.to_json()})
+        varied = {name: (row.config or {}).get(name) for name in event.spec.config.variants[0]}
+        name = f"seed {row.seed}" + (f", {overrides_text(varied)}" if varied else "")
+        self._say(event, f"{run} {name}: {text}", {"kind": "row", **row.to_json()})
 
     @_show.register
     def _(self, event: RerunQueued) -> None:
-        seeds = event.spec.config.seeds
+        seeds, failed = event.spec.config.seeds, "seed" if len(event.spec.config.variants) == 1 else "settings"
         self.remaining.add(event.spec)
-        self._say(event, f"  rerun without the failed seed: {_name(seeds)}", {"kind": "again", "seeds": seeds})
+        self._say(event, f"  rerun without the failed {failed}: {_name(seeds)}", {"kind": "again", "seeds": seeds})
 
     @_show.register
     def _(self, event: GridStopped) -> None:

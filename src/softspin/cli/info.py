@@ -70,7 +70,7 @@ class Info:
             "provenance": record["provenance"],
             "config": self.config.to_dict(),
             "config_overrides": config_overrides(self.config),
-            "replicas": [replica._asdict() for replica in self.config.replicas],
+            "replicas": [replica.to_json() for replica in self.config.replicas],
             "steps": self.config.steps,
             **more,
             "best": self.best,
@@ -205,7 +205,7 @@ def _training(found: Info) -> list[tuple[str, str]]:
     for number, (replica, best) in enumerate(zip(config.replicas, found.best or [], strict=False)):
         if best is not None:
             text = f"{replica_name(replica)}: validation NLL {best['nll']:.2f} at step {best['step']:,}"
-            lines.append(("best", text + mark_best(valid, config.betas, number)))
+            lines.append(("best", text + mark_best(valid, config.variants, number)))
     for line, key, name in ((found.last_train, "bound", "training bound"), (found.last_valid, "nll", "validation NLL")):
         if line is not None and not found.result:
             values = [value for value in line[key] if value is not None]

@@ -67,7 +67,7 @@ def logz(
     valid = () if model.metadata is None else model.metadata.valid_nll
     is_named = len(rows) > 1 or replicas != "all"
     for number, (row, replica) in enumerate(zip(rows, config.replicas, strict=True)):
-        name = f"{replica_name(replica)}{mark_best(valid, config.betas, number)}: " if is_named else ""
+        name = f"{replica_name(replica)}{mark_best(valid, config.variants, number)}: " if is_named else ""
         interval = log_z_interval(row["log_z"], row["log_z_low"], row["log_z_high"])
         exact = "exact" in interval
         error = math.nan if row["standard_error"] is None else row["standard_error"]

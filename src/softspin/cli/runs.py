@@ -94,7 +94,7 @@ def choose_replica(model: api.Model, wanted: str | None) -> int:
         number = model.choose_replica(int(wanted))
     else:
         raise ConfigError(f"--replica {wanted} is not possible; it must be a number from 0, or best")
-    if wanted is None and number == model.best_replica and len(model.config.betas) > 1:
+    if wanted is None and number == model.best_replica and len(model.config.variants) > 1:
         name = replica_name(model.config.replicas[number])
         warn(
             f"using replica {number} ({name}): it has the lowest validation NLL of {model.net.replicas}; "

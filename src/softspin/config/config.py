@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from softspin.config.fields import Pairs
 from softspin.config.migrations import RENAMED_SETTINGS, VERSION, added_since, migrate
+from softspin.config.phases import LATE, Phase, phases_of
 from softspin.config.profiles import profile_values
+from softspin.config.replicas import Replica, Variant, replicas_of, variants_of
 from softspin.config.settings import Settings
 from softspin.config.toml import read_toml
 from softspin.config.values import (
@@ -36,17 +39,8 @@ from softspin.parts import LIKELIHOODS, METHODS, NETS, PRIORS, SAMPLERS, Part
 from softspin.structures import STRUCTURES, Shape
 from softspin.typed import convert
 
-MOST_REPLICAS = 10_000
 CUSTOM = "custom"
 """Name of a sampler that is passed to `softspin.fit` as an object."""
-
-
-class Replica(NamedTuple):
-    """Seed and beta of one of the models that a run trains in parallel."""
-
-    seed: int
-    beta: float | None
-    """None for methods without a relaxation."""
 
 
 class Intervals(NamedTuple):
@@ -62,9 +56,9 @@ class Config(Settings):
     """The configuration of a run. Defaults are the published recipe.
 
     Fields are those of :class:`softspin.config.settings.Settings`. `beta` is resolved at construction: the published
-    value for this data set, structure and method, or else the method's default. `profile="quick"` or `"paper"` replaces
-    the defaults of settings that are not given. Without it, :func:`softspin.fit` and `softspin train` choose a profile
-    by the data.
+    value for this data set, structure and method, or else the method's default. `profile="quick"`, `"paper"` or
+    `"softspin-1"` replaces the defaults of settings that are not given. Without it, :func:`softspin.fit` and
+    `softspin train` choose a profile by the data.
 
     Raises:
         ConfigError: A value is outside its limits, or two settings contradict each other.
@@ -108,14 +102,14 @@ class Config(Settings):
             object.__setattr__(self, "graph", self._edges(self.graph))
         self._resolve_beta()
         self._check_method_settings()
-        if len(self.seeds) * max(1, len(self.betas)) > MOST_REPLICAS:
-            count = f"{len(self.seeds):,} seeds x {len(self.betas):,} betas"
-            raise ConfigError(f"{count} are too many replicas for one run; at most {MOST_REPLICAS:,} are possible")
+        variants_of(self)  # raises if lists do not go together
         self._check_parts(parts)
-        if self.input_flips and not LIKELIHOODS.get(self.likelihood).binary:
+        for phase in self.phases[1:]:
+            self.in_phase(phase)  # raises if a part does not accept its settings
+        if any(self.of_replicas("input_flips")) and not LIKELIHOODS.get(self.likelihood).binary:
             raise ConfigError(
-                f"input_flips = {self.input_flips:g} is not possible with likelihood = {self.likelihood}, whose data "
-                "are not bits; set it to 0"
+                f"input_flips = {plain(self.input_flips)} is not possible with likelihood = {self.likelihood}, whose "
+                "data are not bits; set it to 0"
             )
 
     def _check_parts(self, parts: Mapping[str, type[Part]]) -> None:
@@ -138,7 +132,11 @@ class Config(Settings):
             "likelihood": LIKELIHOODS.get(self.likelihood),
             "prior": PRIORS.get(self.prior or "rbm"),
         }
-        return found if self.sampler == CUSTOM else found | {"sampler": SAMPLERS.get(self.sampler)}
+        if self.sampler != CUSTOM:
+            found["sampler"] = SAMPLERS.get(self.sampler)
+        if self.late_sampler is not None and self.late_sampler[1] != self.sampler:
+            found["late sampler"] = SAMPLERS.get(self.late_sampler[1])
+        return found
 
     def _resolve_beta(self) -> None:
         method = METHODS.get(self.method)
@@ -224,8 +222,91 @@ class Config(Settings):
 
     @property
     def replicas(self) -> tuple[Replica, ...]:
-        """All pairs of a seed and a beta, ordered by seed."""
-        return tuple(Replica(seed, beta) for seed in self.seeds for beta in self.betas or (self.beta,))
+        """All pairs of a seed and a variant, ordered by seed. Without lists of other settings, a variant is a beta."""
+        return replicas_of(self)
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """Values of the settings that are lists, for each replica of a seed; one without values if there is no list."""
+        return variants_of(self)
+
+    def of_replicas(self, name: str) -> list[Any]:
+        """The values of a setting for all replicas.
+
+        >>> Config(seeds=(0, 1), learning_rate=(0.1, 0.2)).of_replicas("learning_rate")
+        [0.1, 0.2, 0.1, 0.2]
+
+        Args:
+            name: Name of a setting that can be a list.
+
+        Returns:
+            A value for each replica.
+        """
+        value = getattr(self, name)
+        each = value if isinstance(value, tuple) else (value,) * len(self.variants)
+        return [*each] * len(self.seeds)
+
+    def with_variant(self, variant: Mapping[str, Any]) -> Config:
+        """The config of the replicas of one variant.
+
+        Args:
+            variant: One of :attr:`variants`.
+
+        Returns:
+            The config without lists, with the same seeds.
+        """
+        return self.replace(**{**variant, **({"betas": ()} if "beta" in variant else {})})
+
+    def with_variants(self, variants: Sequence[Mapping[str, Any]]) -> Config:
+        """The config of a run with one replica for each of these variants and each seed.
+
+        >>> both = Config().with_variants([{"beta": 20, "learning_rate": 1e-3}, {"beta": 30, "learning_rate": 1e-3}])
+        >>> both.betas, both.learning_rate
+        ((20.0, 30.0), 0.001)
+
+        Args:
+            variants: Values of the same settings for each, by name; settings that can be lists, or `beta`.
+
+        Returns:
+            The config; a setting that is the same in all of them is no list.
+        """
+        changes: dict[str, Any] = {}
+        for name in variants[0]:
+            values = tuple(one[name] for one in variants)
+            is_list = len(dict.fromkeys(values)) > 1
+            if name == "beta":
+                changes |= {"beta": None if is_list else values[0], "betas": values if is_list else ()}
+            else:
+                changes[name] = values if is_list else values[0]
+        return self.replace(**changes)
+
+    def of_replica(self, number: int) -> Config:
+        """The config of one replica alone.
+
+        Args:
+            number: Number of the replica.
+
+        Returns:
+            The config with its seed and without lists.
+        """
+        variant = self.variants[number % len(self.variants)]
+        return self.with_variant(variant).replace(seeds=(self.replicas[number].seed,))
+
+    @cached_property
+    def phases(self) -> tuple[Phase, ...]:
+        """Settings that change late in training, with their first steps; one phase if nothing changes."""
+        return phases_of(self)
+
+    def in_phase(self, phase: Phase) -> Config:
+        """The config of a run that has the settings of a phase from its first step to its last.
+
+        Args:
+            phase: One of :attr:`phases`.
+
+        Returns:
+            The config, whose only phase is this one.
+        """
+        return self.replace(**{name: getattr(phase, name) for name in LATE}, **dict.fromkeys(LATE.values()))
 
     @property
     def intervals(self) -> Intervals:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar
 
 from softspin.typed import Rule
 
@@ -25,8 +25,16 @@ Seeds = Annotated[
         lambda v: 0 < len(v) == len(set(v)),
     ),
 ]
-Betas = Annotated[
-    tuple[Positive, ...], Rule("different finite numbers above 0, as in 20,30,40", lambda v: len(v) == len(set(v)))
+Betas = Annotated[tuple[Positive, ...], Rule("different finite numbers above 0, as in 20,30,40", lambda v: True)]
+T = TypeVar("T")
+PerReplica: TypeAlias = T | tuple[T, ...]
+"""One value for all replicas, or a list with one value for each variant."""
+LateCount = Annotated[
+    tuple[Share, Count],
+    Rule("a share of the steps and an integer from 1, as in 0.85:100", lambda v: True),
+]
+LateName = Annotated[
+    tuple[Share, str], Rule("a share of the steps and the name of a sampler, as in 0.6:pt", lambda v: True)
 ]
 Schedule = Annotated[
     tuple[tuple[NotNegative, NotNegative], ...],

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from softspin.errors import ConfigError
 from softspin.paper import published_beta
 
-VERSION = 5
+VERSION = 6
 
 Settings = dict[str, Any]
 T = TypeVar("T")
@@ -219,10 +219,22 @@ def _config_4_to_5(settings: Settings) -> Settings:
     return dict(settings)
 
 
+# Version 5 to 6: settings that change late in training; lists of settings, one value for each replica. -------------
+
+
+def _config_5_to_6(settings: Settings) -> Settings:
+    """Their defaults are what earlier runs did."""
+    return dict(settings)
+
+
+_ADDED_IN_6 = frozenset({"late_importance_samples", "late_chains", "late_sampler"})
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(_config_1_to_2, lambda name: name, _tensor_1_to_2),
     Migration(_config_2_to_3, _setting_2_to_3, _tensor_2_to_3),
     Migration(_config_3_to_4, lambda name: name, lambda name, settings: name, adds=frozenset({"patience"})),
     Migration(_config_4_to_5, lambda name: name, lambda name, settings: name, adds=_ADDED_IN_5),
+    Migration(_config_5_to_6, lambda name: name, lambda name, settings: name, adds=_ADDED_IN_6),
 )
 """The first takes version 1 to 2, and so on."""

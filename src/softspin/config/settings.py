@@ -16,9 +16,12 @@ from softspin.config.fields import (
     Device,
     Filled,
     Inside,
+    LateCount,
+    LateName,
     Natural,
     NotNegative,
     Pairs,
+    PerReplica,
     Positive,
     Schedule,
     Seeds,
@@ -126,7 +129,8 @@ class Settings:
     )
     betas: Betas = setting(
         (),
-        "Train one replica for each of these inverse temperatures, instead of one beta.",
+        "Train one replica for each of these inverse temperatures, instead of one beta. Lists of other settings go with"
+        " it: the first values belong together, and so on.",
         section="relaxation",
         in_grid="a cell has one; set beta",
     )
@@ -152,6 +156,11 @@ class Settings:
         in_grid="choose cells with --only",
         option="1",
     )
+    late_importance_samples: LateCount | None = setting(
+        None,
+        "Draw another number K of samples from a share of the steps on: 0.85:100 draws 100 in the last 15% of them.",
+        section="objective",
+    )
     gradient: Literal["plain", "dreg"] = setting(
         "plain",
         "Choose the gradient of the encoder in dvae#: plain, or dreg, which has the same mean and less noise (doubly"
@@ -162,24 +171,24 @@ class Settings:
     warmup: Share = setting(
         0.3, "Increase the weight of the KL linearly from 0 to 1 over this share of the steps.", section="objective"
     )
-    weight_decay: NotNegative = setting(
+    weight_decay: PerReplica[NotNegative] = setting(
         1e-4,
         "Add this factor times sum(w^2) / 2 over weights, batch-norm scales and couplings to the loss.",
         section="objective",
     )
 
-    decoder_dropout: BelowOne = setting(
+    decoder_dropout: PerReplica[BelowOne] = setting(
         0.0,
         "Drop each hidden activation of the decoder with this probability in training, and rescale the others.",
         section="regularization",
     )
-    decoder_decay: NotNegative | None = setting(
+    decoder_decay: PerReplica[NotNegative | None] = setting(
         None, "Use this weight decay for the weights of the decoder's last layer.", section="regularization"
     )
-    scale_decay: NotNegative | None = setting(
+    scale_decay: PerReplica[NotNegative | None] = setting(
         None, "Use this weight decay for the scales of batch norm.", section="regularization"
     )
-    input_flips: UpToHalf = setting(
+    input_flips: PerReplica[UpToHalf] = setting(
         0.0,
         "Flip each bit of the encoder's input with this probability in training, the same for all importance samples.",
         section="regularization",
@@ -193,7 +202,9 @@ class Settings:
         option="2000; 1000000 in the profile paper",
     )
     batch_size: Count = setting(100, "Set the number of data points in a batch.", section="optimizer")
-    learning_rate: Positive = setting(3e-3, "Set Adam's learning rate, before the schedule.", section="optimizer")
+    learning_rate: PerReplica[Positive] = setting(
+        3e-3, "Set Adam's learning rate, before the schedule.", section="optimizer"
+    )
     learning_rate_schedule: Schedule = setting(
         LEARNING_RATE_SCHEDULE,
         "Multiply the learning rate by a factor in each phase of training: pairs (end of the phase as a share of "
@@ -240,10 +251,19 @@ class Settings:
     )
     chains: Count = setting(1000, "Set the number of Markov chains or particles of the sampler.", section="sampler")
     sweeps: Count = setting(40, "Run this many Gibbs sweeps in each training step.", section="sampler")
+    late_chains: LateCount | None = setting(
+        None, "Use another number of chains from a share of the steps on, as in 0.6:4000.", section="sampler"
+    )
+    late_sampler: LateName | None = setting(
+        None,
+        "Use another sampler from a share of the steps on, as in 0.6:pt. Its chains continue those of the first.",
+        section="sampler",
+    )
 
     seeds: Seeds = setting(
         (0,),
-        "Train one model for each seed, as in 0-4, all at once. Replicas are all pairs of a seed and a beta.",
+        "Train one model for each seed, as in 0-4, all at once. Replicas are all pairs of a seed and a value of the"
+        " settings that are lists, such as betas.",
         section="replicas",
         in_grid="use --seeds",
         option="0",

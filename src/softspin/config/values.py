@@ -107,7 +107,9 @@ def declared_settings(values: Mapping[str, Any]) -> dict[str, PartSetting]:
         name = str(values.get(kind)).strip()
         if name in registry:
             found |= registry.get(name).settings
-    return found
+    late = values.get("late_sampler")
+    name = str(late[-1] if isinstance(late, list | tuple) and late else late).rpartition(":")[2].strip()
+    return found | SAMPLERS.get(name).settings if name in SAMPLERS else found
 
 
 def complete_part_settings(given: Any, parts: Mapping[str, type[Part]]) -> PartSettings:

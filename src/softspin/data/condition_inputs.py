@@ -68,8 +68,8 @@ def split_condition(given: Any, sizes: tuple[int, int, int], places: Tensor | No
     """Conditions of the three splits of a data set.
 
     Args:
-        given: Conditions of all images in the order of the user's file, or train, valid, test; or a mapping of those of
-            each part.
+        given: Conditions of all images in the order of the user's file, or train, valid, test; or a mapping: those of
+            all three splits, or of the parts of the user's data if these have fewer.
         sizes: Numbers of training, validation and test images.
         places: Index in the user's file of each image, in the order train, valid, test; None if the order is the same.
 
@@ -88,11 +88,35 @@ def split_condition(given: Any, sizes: tuple[int, int, int], places: Tensor | No
             raise ShapeError("the condition has none of the parts train, valid and test; name them so")
         for part in parts:
             _tell_if_rounded(given[part], f"the condition of {part}")
-        given = torch.cat(list(parts.values()))
+        _check_parts(parts, dict(zip(PARTS, sizes, strict=True)), places)
+        given, places = torch.cat(list(parts.values())), None if len(parts) == len(PARTS) else places
     rows = read_condition(given, sum(sizes))
     _tell_if_rounded(given)
     train, valid, test = (rows if places is None else rows[places]).split(sizes)
     return Conditions(train, valid, test)
+
+
+def _check_parts(parts: Mapping[str, Tensor], sizes: Mapping[str, int], places: Tensor | None) -> None:
+    """Raise ShapeError unless the parts are the three splits, or those of the user's data.
+
+    Splits that the user's data do not have were taken from their training images.
+    """
+    taken = sum(size for part, size in sizes.items() if part not in parts)
+    start = 0
+    for part, rows in parts.items():
+        size = sizes[part] + taken * (part == "train")
+        if len(rows) != size:
+            raise ShapeError(
+                f"the condition of {part} has {len(rows):,} rows; it must have {size:,}, one for each image"
+            )
+        if places is not None and taken and part != "train":
+            own = places.split(list(sizes.values()))[PARTS.index(part)]
+            if not torch.equal(own, torch.arange(start, start + size)):
+                raise ShapeError(
+                    f"the data have no part {part} of their own; give the condition as one array, or for train, valid "
+                    "and test"
+                )
+        start += size
 
 
 def with_condition(data: Dataset, condition: Any) -> Dataset:
@@ -124,7 +148,7 @@ def with_condition(data: Dataset, condition: Any) -> Dataset:
             why = "has no labels" if condition == "labels" else f"has no condition '{condition}'"
             raise DataError(f"the data set '{data.name}' {why}; give an array with one row for each image")
         condition, places = torch.cat(data.labels[:3]), None
-    elif data.valid is data.test and len(condition) == len(data.test) == len(data.train):
+    elif not isinstance(condition, Mapping) and data.valid is data.test and len(condition) == len(data.train):
         condition = dict.fromkeys(PARTS, condition)  # all images are each of the three splits
     return dataclasses.replace(data, condition=split_condition(condition, sizes, places))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from softspin.config import Config, differing_setting
-from softspin.errors import RunError
+from softspin.errors import ConfigError, RunError
 from softspin.experiments.cells import Cell
 from softspin.experiments.rows import Key, make_key
 from softspin.experiments.runs import RunSpec, cell_folder, new_run
@@ -56,8 +56,13 @@ def plan_cell(
         The plan.
 
     Raises:
+        ConfigError: A setting is a list.
         RunError: A run folder holds a run with other settings, or one whose results are outdated.
     """
+    if len(config.variants) > 1 and not config.betas:
+        listed = next(iter(config.variants[0]))
+        values = ",".join("none" if one[listed] is None else f"{one[listed]:g}" for one in config.variants)
+        raise ConfigError(f"{listed} = {values} is not possible in a cell, which has one value; tune it, or sweep it")
     variant = cell.variant(config)
     keys = {seed: make_key(cell.id, seed, config.steps, variant) for seed in config.seeds}
     rows = {seed: existing_rows.get(key) for seed, key in keys.items()}

@@ -10,6 +10,7 @@ import dataclasses
 import datetime
 import gc
 import hashlib
+import json
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,8 +19,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from softspin.config import RENAMED_SETTINGS, Config
+from softspin.config import RENAMED_SETTINGS, Config, is_neutral
 from softspin.data import Dataset, same_version
+from softspin.data.withheld import without_test
 from softspin.errors import (
     CheckpointError,
     DamagedError,
@@ -31,6 +33,7 @@ from softspin.errors import (
     TrainingError,
 )
 from softspin.experiments.cells import Cell
+from softspin.experiments.rows import key_of, make_key
 from softspin.provenance import find_device, provenance
 from softspin.records import FULL_STEPS, ResultRow
 from softspin.training import checkpoint
@@ -52,6 +55,8 @@ class RunSpec(NamedTuple):
     folder: Path
     resume: bool = False
     """Whether the folder already holds this run."""
+    tested: bool = True
+    """Whether it is evaluated on the test set; otherwise the test images are withheld from it."""
 
     @property
     def step(self) -> int:
@@ -68,13 +73,15 @@ class RunSpec(NamedTuple):
             "config": self.config.to_dict(),
             "folder": str(self.folder),
             "resume": self.resume,
+            "tested": self.tested,
         }
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> RunSpec:
         """The run of plain data, see `to_json`."""
         config = Config.from_dict(values["config"])
-        return cls(Cell(**values["cell"]), config, Path(values["folder"]), bool(values["resume"]))
+        flags = bool(values["resume"]), bool(values.get("tested", True))
+        return cls(Cell(**values["cell"]), config, Path(values["folder"]), *flags)
 
 
 def refresh(spec: RunSpec) -> RunSpec:
@@ -85,6 +92,19 @@ def refresh(spec: RunSpec) -> RunSpec:
 def new_run(cell: Cell, config: Config, seeds: Sequence[int], place: Path) -> RunSpec:
     """A new run of these seeds."""
     return RunSpec(cell, config.replace(seeds=tuple(seeds)), place / f"seeds-{seeds_text(seeds)}")
+
+
+def variants_run(cell: Cell, config: Config, place: Path, *, tested: bool) -> RunSpec:
+    """A run of several variants of the settings, in a folder that is named by them."""
+    text = json.dumps({name: value for name, value in config.settings().items() if not is_neutral(name)})
+    folder = place / f"variants-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    return refresh(RunSpec(cell, config, folder, tested=tested))
+
+
+def replica_config(config: Config, number: int) -> Config:
+    """The config of the row of a replica: that of the run, with one value of the settings that are lists."""
+    several = len(config.variants)
+    return config if several == 1 else config.with_variant(config.variants[number % several])
 
 
 def cell_folder(cell: Cell, config: Config, folder: Path, *, old_names: bool = False) -> Path:
@@ -122,8 +142,9 @@ def train_run(
 ) -> list[ResultRow]:
     """Train or resume a run.
 
-    After non-finite numbers there is one row, for the seed that had them; the folder is renamed, and the other seeds
-    have no row, see `remaining`. Any other failure gives a failed row for each seed, and the folder is unchanged.
+    After non-finite numbers there is one row, for the seed that had them, or one for each seed of the variant that had
+    them; the folder is renamed, and the others have no row, see `remaining`. Any other failure gives a failed row for
+    each replica, and the folder is unchanged.
 
     Args:
         spec: The run.
@@ -139,11 +160,10 @@ def train_run(
     """
     _free_memory()
     try:
-        return [_finished(spec, row) for row in _results(spec, data, callback, deadline)]
+        return [_finished(spec, row, i) for i, row in enumerate(_results(spec, data, callback, deadline))]
     except TrainingError as error:
         set_aside(spec.folder)
-        seeds = spec.config.seeds if error.seed is None else (error.seed,)
-        return [_failed(spec, seed, error) for seed in seeds]
+        return [_failed(spec, number, error) for number in _broken(spec.config, error)]
     except Exception as error:
         if isinstance(error, NOT_THE_CELLS_FAULT) and not isinstance(error, DamagedError):
             raise
@@ -153,19 +173,40 @@ def train_run(
 def finished_rows(spec: RunSpec) -> list[ResultRow] | None:
     """A row for each seed of a run that is finished; None if it is not."""
     rows = read_result(spec.folder) if spec.resume else None
-    return None if rows is None else [_finished(spec, row) for row in _with_start(spec, rows)]
+    return None if rows is None else [_finished(spec, row, i) for i, row in enumerate(_with_start(spec, rows))]
 
 
 def failed_rows(spec: RunSpec, error: Exception) -> list[ResultRow]:
-    """A failed row for each seed of a run."""
-    return [_failed(spec, seed, error) for seed in spec.config.seeds]
+    """A failed row for each replica of a run."""
+    return [_failed(spec, number, error) for number in range(len(spec.config.replicas))]
 
 
 def remaining(spec: RunSpec, rows: Iterable[ResultRow]) -> RunSpec | None:
-    """A new run of the seeds that have no row, after another seed had non-finite numbers; None if there are none."""
-    have = {row.seed for row in rows}
-    seeds = [seed for seed in spec.config.seeds if seed not in have]
-    return new_run(spec.cell, spec.config, seeds, spec.folder.parent) if seeds else None
+    """A new run of the replicas that have no row, after another had non-finite numbers; None if there are none."""
+    config, variants = spec.config, spec.config.variants
+    if len(variants) == 1:
+        have = {row.seed for row in rows}
+        seeds = [seed for seed in config.seeds if seed not in have]
+        return new_run(spec.cell, config, seeds, spec.folder.parent)._replace(tested=spec.tested) if seeds else None
+    done = {key_of(row).variant for row in rows}
+    left = [
+        one for number, one in enumerate(variants)
+        if make_key("", 0, 0, spec.cell.variant(replica_config(config, number))).variant not in done
+    ]  # fmt: skip
+    if not left:
+        return None
+    return variants_run(spec.cell, config.with_variants(left), spec.folder.parent, tested=spec.tested)
+
+
+def _broken(config: Config, error: TrainingError) -> list[int]:
+    """Replicas that are given up: the one with non-finite numbers, and those of the same variant, if there are several.
+
+    Replicas are all pairs of a seed and a variant, so a single one of several variants cannot be left out.
+    """
+    every, several = range(len(config.replicas)), len(config.variants)
+    if several == 1 or error.replica is None:
+        return [number for number in every if error.seed in (None, config.replicas[number].seed)]
+    return [number for number in every if number % several == error.replica % several]
 
 
 def check_device(name: str) -> None:
@@ -179,15 +220,17 @@ def check_device(name: str) -> None:
 
 def _results(spec: RunSpec, data: Dataset, callback: Callback | None, deadline: float | None) -> list[ResultRow]:
     """Result of the run, from its folder or by training."""
-    rows = read_result(spec.folder) if spec.resume else None  # exists if the grid was killed before it added the rows
+    rows = (
+        read_result(spec.folder) if spec.resume and spec.tested else None
+    )  # exists if the grid was killed before it added the rows
     if spec.resume:
         data = same_version(data, read_run(spec.folder).data.fingerprint)
         check_same(spec.config, data, spec.folder)
     if rows is None:
-        trainer = Trainer(spec.config, data, spec.folder, callback=callback)
+        trainer = Trainer(spec.config, data if spec.tested else without_test(data), spec.folder, callback=callback)
         if deadline is not None:
             trainer.deadline = deadline
-        rows = trainer.train(resume=spec.resume)
+        rows = trainer.train(resume=spec.resume, test=spec.tested)
     return _with_start(spec, rows)
 
 
@@ -197,20 +240,22 @@ def _with_start(spec: RunSpec, rows: Iterable[ResultRow]) -> list[ResultRow]:
     return [dataclasses.replace(row, start_commit=start_commit) for row in rows]
 
 
-def _finished(spec: RunSpec, row: ResultRow) -> ResultRow:
+def _finished(spec: RunSpec, row: ResultRow, number: int = 0) -> ResultRow:
     """A row of `result.json` as a row of the grid."""
+    config = replica_config(spec.config, number)
     return dataclasses.replace(
         row,
         cell=spec.cell.id,
         steps=spec.config.steps,
         short=spec.config.steps != FULL_STEPS or row.steps != spec.config.steps,  # or stopped early
-        variant=spec.cell.variant(spec.config),
-        config=spec.config.to_dict(),
-        date=_now(),
+        variant=spec.cell.variant(config),
+        config=config.to_dict(),
+        date=now(),
     )
 
 
-def _failed(spec: RunSpec, seed: int, error: Exception) -> ResultRow:
+def _failed(spec: RunSpec, number: int, error: Exception) -> ResultRow:
+    config, replica = replica_config(spec.config, number), spec.config.replicas[number]
     try:
         origin = provenance(find_device(spec.config.device))
     except DeviceError:  # the driver of a cluster may have no GPU
@@ -218,19 +263,20 @@ def _failed(spec: RunSpec, seed: int, error: Exception) -> ResultRow:
     return ResultRow(
         status="failed",
         cell=spec.cell.id,
-        seed=seed,
-        steps=spec.config.steps,
-        short=spec.config.steps != FULL_STEPS,
-        variant=spec.cell.variant(spec.config),
+        seed=replica.seed,
+        steps=config.steps,
+        short=config.steps != FULL_STEPS,
+        variant=spec.cell.variant(config),
         provenance=origin,
         start_commit=origin.commit,
-        config=spec.config.to_dict(),
-        date=_now(),
+        config=config.to_dict(),
+        date=now(),
         error=_line(error),
     )
 
 
-def _now() -> str:
+def now() -> str:
+    """The time, for a row."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 

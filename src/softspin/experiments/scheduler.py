@@ -19,7 +19,7 @@ from softspin.errors import TerminatedError, WorkerError
 from softspin.experiments.cells import Cell
 from softspin.experiments.launchers import Ended, Launcher, Progress
 from softspin.experiments.planning import CellPlan
-from softspin.experiments.rows import Key, append_rows, make_key
+from softspin.experiments.rows import Key, append_rows, key_of, make_key
 from softspin.experiments.runs import RunSpec, failed_rows, refresh, remaining
 from softspin.records import ResultRow
 from softspin.training.process import termination_raises
@@ -262,7 +262,7 @@ class Scheduler:
         self.append(self.rows, rows)
         self._emit(RunEnded(self.counts, spec))
         for row in rows:
-            key = _key(spec.cell, spec.config, row.seed)
+            key = key_of(row)
             self._missing.discard(key)
             if not row.ok:
                 self._failed.add(key)

@@ -89,19 +89,21 @@ def plan(config: Config, values: Sequence[str], folder: Path, *, retry: bool = F
     Raises:
         ConfigError: A setting is invalid, or listed twice.
     """
-    if config.betas:
-        text = ",".join(f"{beta:g}" for beta in config.betas)
-        raise ConfigError(f"betas = {text} is a grid of its own; sweep it: beta={text}")
+    if len(config.variants) > 1:
+        name = next(iter(config.variants[0]))
+        text = ",".join("none" if one[name] is None else f"{one[name]:g}" for one in config.variants)
+        own = "betas" if name == "beta" else name
+        raise ConfigError(f"{own} = {text} is a grid of its own; sweep it: {name}={text}")
     if is_path(config.data):  # found from any directory
         config = config.replace(data=str(Path(config.data).expanduser().resolve()))
     existing_rows = latest(read_rows(folder / ROWS))
     plans: dict[str, CellPlan] = {}
     for settings in combinations(values):
         one = with_profile(config.with_settings(settings), None, config.data, None).config
-        if (digest := _digest_of(one)) not in plans:  # the same value may be written in two ways
+        if (digest := digest_of(one)) not in plans:  # the same value may be written in two ways
             name = re.sub(r"[^A-Za-z0-9._=,-]+", "_", ",".join(settings))[:MAX_FOLDER_NAME]
             place = folder / f"{name}-{digest}"  # other settings or data have another folder
-            plans[digest] = plan_cell(_cell(one), one, existing_rows, folder, retry=retry, place=place)
+            plans[digest] = plan_cell(cell_of(one), one, existing_rows, folder, retry=retry, place=place)
     return list(plans.values())
 
 
@@ -141,18 +143,26 @@ def combinations(values: Sequence[str]) -> list[tuple[str, ...]]:
     return list(itertools.product(*listed.values()))
 
 
-def _digest_of(config: Config) -> str:
-    """Digest of the data and of all settings that change the result, except the seeds."""
+def digest_of(config: Config, without: Sequence[str] = ()) -> str:
+    """Digest of the data and of all settings that change the result, except the seeds.
+
+    Args:
+        config: The config.
+        without: Other settings that are left out.
+
+    Returns:
+        Six digits.
+    """
     whole = {key: value for key, value in config.settings().items() if key == "data" or not is_neutral(key)}
-    whole.pop("seeds")
-    return _digest(json.dumps(whole, sort_keys=True))
+    kept = {key: value for key, value in whole.items() if key not in ("seeds", *without)}
+    return _digest(json.dumps(kept, sort_keys=True))
 
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:6]
 
 
-def _cell(config: Config) -> Cell:
+def cell_of(config: Config) -> Cell:
     """The name of a combination in result rows; what the name does not say is its variant of the published recipe."""
     data = f"{Path(config.data).stem}-{_digest(config.data)}" if is_path(config.data) else config.data
     return Cell(data, config.structure, config.importance_samples, config.method, config.sampler)

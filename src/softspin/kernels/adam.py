@@ -24,8 +24,8 @@ def adam_step(
     """Update the parameters `(R, P)` and both moments in place.
 
     The step is value -= s m / (r sqrt(v) + epsilon), with sizes = (s, r) and the gradient plus `decay` `(P,)` times the
-    value. `epsilons` `(P,)` replaces `epsilon`, if given. The reference implementation is
-    :meth:`softspin.training.adam.Adam.step`.
+    value. `decay` `(R, P)` and sizes `(R, 2)` are those of each replica. `epsilons` `(P,)` replaces `epsilon`.
+    The reference implementation is :meth:`softspin.training.adam.Adam.step`.
 
     Returns:
         Partial sums of squares of the gradient, `(R, blocks)`.

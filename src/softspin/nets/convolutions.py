@@ -6,6 +6,7 @@ convolution connects no two groups. Sizes are one number (sequences) or two (ima
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -143,12 +144,30 @@ class Convolution(nn.Module):
 
     def forward(self, maps: Tensor) -> Tensor:
         """Map `(N, R inputs, *sizes)` to `(N, R outputs, *sizes)`."""
-        axes, options = len(self.sizes), {"stride": 2, "padding": KERNEL // 2, "groups": len(self.weight)}
-        weight = self.weight.flatten(0, 1)
-        if not self.transposed:
-            return CONVOLVE[axes](maps, weight, **options)
-        rest = [size - (2 * before - 1) for size, before in zip(self.sizes, maps.shape[2:], strict=True)]
-        return TRANSPOSE[axes](maps, weight, output_padding=rest, **options)
+        axes, replicas = len(self.sizes), len(self.weight)
+        convolve = functools.partial(CONVOLVE[axes], stride=2, padding=KERNEL // 2)
+        if self.transposed:
+            rest = [size - (2 * before - 1) for size, before in zip(self.sizes, maps.shape[2:], strict=True)]
+            convolve = functools.partial(TRANSPOSE[axes], stride=2, padding=KERNEL // 2, output_padding=rest)
+        if not one_by_one(maps):
+            return convolve(maps, self.weight.flatten(0, 1), groups=replicas)
+        each = zip(maps.chunk(replicas, dim=1), self.weight, strict=True)
+        return torch.cat([convolve(own, weight) for own, weight in each], dim=1)
+
+
+def one_by_one(maps: Tensor) -> bool:
+    """Whether each replica has a convolution of its own. So far never: on a GPU, only grouped ones have been run.
+
+    Training with grouped convolutions is reported to be slower there than with separate ones (pytorch issues 70954 and
+    73764); `benchmarks/gpu_conv.py` compares them.
+
+    Args:
+        maps: Maps of all replicas.
+
+    Returns:
+        Whether the replicas are convolved one by one.
+    """
+    return False
 
 
 def activations(norm: BatchNorm, maps: Tensor) -> Tensor:

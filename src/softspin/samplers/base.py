@@ -129,6 +129,25 @@ class Sampler(Part):
         """
         return state
 
+    def restart(self, boltzmann: Boltzmann, z: Tensor, rng_state: Tensor, log_z: Tensor) -> State:
+        """Create a state that continues the chains of another sampler, or another number of chains.
+
+        Training needs it for `late_chains` and `late_sampler`.
+
+        Args:
+            boltzmann: Distribution at the current parameters.
+            z: Samples of it, one for each chain, `(*replicas, chains, D)`.
+            rng_state: State of the random numbers, `(*replicas, 2)`, which is continued.
+            log_z: Estimate of log Z, `(*replicas,)`.
+
+        Returns:
+            The state.
+
+        Raises:
+            NotImplementedError: The sampler cannot continue other chains; training says so before its first step.
+        """
+        raise NotImplementedError(f"{type(self).__name__} cannot continue other chains")
+
     def init_replicas(self, boltzmanns: Sequence[Boltzmann], chains: int, seeds: Sequence[int]) -> State:
         """Create one state for all replicas. The draws of a replica do not depend on the other replicas.
 

@@ -164,5 +164,8 @@ class Gibbs(Sampler):
     def init(self, boltzmann: Boltzmann, chains: int, seed: int) -> GibbsState:
         return init(boltzmann, chains, seed)
 
+    def restart(self, boltzmann: Boltzmann, z: Tensor, rng_state: Tensor, log_z: Tensor) -> GibbsState:
+        return GibbsState(z.clone(), rng_state.clone())
+
     def step(self, state: GibbsState, boltzmann: Boltzmann, sweeps: int) -> tuple[GibbsState, GibbsInfo]:
         return step(state, boltzmann, sweeps, compiled=self.compiled, first_chain=self.first_chain)

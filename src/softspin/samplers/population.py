@@ -308,6 +308,11 @@ class PopulationAnnealing(Sampler):
     def init(self, boltzmann: Boltzmann, chains: int, seed: int) -> PopulationState:
         return init(boltzmann, chains, seed)
 
+    def restart(self, boltzmann: Boltzmann, z: Tensor, rng_state: Tensor, log_z: Tensor) -> PopulationState:
+        parameters = boltzmann.bias.detach().clone(), boltzmann.couplings.detach().clone()
+        log_z = log_z.to(torch.float64, copy=True)
+        return PopulationState(z.clone(), *parameters, log_z, _labels(z), rng_state.clone())
+
     def step(self, state: PopulationState, boltzmann: Boltzmann, sweeps: int) -> tuple[PopulationState, PopulationInfo]:
         return step(state, boltzmann, sweeps, single_step=True, compiled=self.compiled)
 

@@ -284,6 +284,16 @@ class ParallelTempering(Sampler):
     def init(self, boltzmann: Boltzmann, chains: int, seed: int) -> TemperingState:
         return init(boltzmann, chains, seed, self.temperatures)
 
+    def restart(self, boltzmann: Boltzmann, z: Tensor, rng_state: Tensor, log_z: Tensor) -> TemperingState:
+        """All chains of a ladder start at its sample; the hot ones forget it in a few sweeps."""
+        ladder = linear_schedule(self.temperatures).to(boltzmann.bias)
+        rungs = z[..., None, :].expand(*z.shape[:-1], len(ladder), z.shape[-1]).clone()
+        ends = torch.full(rungs.shape[:-1], _NEITHER_END, dtype=torch.int8, device=z.device)
+        trips = torch.zeros(z.shape[:-1], dtype=torch.int64, device=z.device)
+        temperatures = ladder.expand(*boltzmann.batch_shape, -1).clone()
+        biases = base_biases(boltzmann, "centred").clone()
+        return TemperingState(rungs, temperatures, biases, ends, trips, rng_state.clone())
+
     def step(self, state: TemperingState, boltzmann: Boltzmann, sweeps: int) -> tuple[TemperingState, TemperingInfo]:
         return step(state, boltzmann, sweeps, first_chain=self.first_chain)
 

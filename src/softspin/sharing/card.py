@@ -111,8 +111,8 @@ def _result(record: ModelRecord, config: Config) -> str:
         ]
         return "\n\n".join([*parts, "Not evaluated on test images.", *(["\n".join(valid)] if valid else [])])
     lines, unit = [], record.result[0].unit
-    for row in record.result:
-        lines.append(f"- {replica_name(row)}: {result_line(row)}")
+    for row, replica in zip(record.result, config.replicas, strict=True):
+        lines.append(f"- {replica_name(replica)}: {result_line(row)}")
         lines += [f"    - {line}" for line in detail_lines(row)]
     note = (
         f"NLL: negative log-likelihood of the discrete model in {unit or 'nats'}, by importance sampling; lower is "

@@ -36,9 +36,7 @@ def one_replica(
         number, why = best, "the one with the lowest validation NLL"
     else:
         number, why = replica, "selected by its number"
-    seed, beta = config.replicas[number]
-    grid = bool(config.betas)
-    alone = config.replace(seeds=(seed,), betas=(), beta=beta if grid else config.beta)
+    alone = config.of_replica(number)
     own = dataclasses.replace(
         record,
         config=alone.to_dict(),

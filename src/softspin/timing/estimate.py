@@ -95,9 +95,15 @@ class Estimator:
         left, every = config.steps - step, config.intervals
         reports = (left - 1) // every.report + 1 if every.report >= AIS_REPORT_INTERVAL else 0
         validations = (left - 1) // every.evaluate + 1 if left else 0
+        ends = [*(phase.start for phase in config.phases[1:]), config.steps]
+        phases = [
+            (config.in_phase(phase), end - max(step, phase.start))
+            for phase, end in zip(config.phases, ends, strict=True)
+            if end > step
+        ]  # each is compiled and captured
         seconds = (
-            self._model.time(start_work(config))
-            + left * self._model.step(step_work(config, data))
+            sum(self._model.time(start_work(one)) for one, _ in phases or [(config, 0)])
+            + sum(count * self._model.step(step_work(one, data)) for one, count in phases)
             + reports * self._log_z(config, **REPORT_AIS)
             + validations * self._log_z(config, config.validation_temperatures, config.validation_chains)
             + validations * OUTPUT

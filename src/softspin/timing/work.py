@@ -74,10 +74,10 @@ def is_modelled(config: Config, device: str) -> bool:
     """Whether the time model covers the parts of a config on a device (`"cuda"` or `"cpu"`)."""
     return (
         (config.net, config.likelihood, config.prior) == ("mlp", "bernoulli", "rbm")
-        and config.sampler in ("pa", "pcd")
+        and all(phase.sampler in ("pa", "pcd") for phase in config.phases)
         and issubclass(METHODS.get(config.method), DiscreteKL | GaussianIntegral | Overlap)
         and config.gradient == "plain"  # the cost of this and the next two has not been measured
-        and config.decoder_dropout == config.input_flips == 0
+        and not any(config.of_replicas("decoder_dropout") + config.of_replicas("input_flips"))
         and config.compile in ("auto", "on" if device == "cuda" else "off")
     )
 

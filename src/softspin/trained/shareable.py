@@ -106,8 +106,8 @@ class Shareable(nn.Module):
 
     @property
     def _has_grid(self) -> bool:
-        """Whether the replicas are a grid of beta with a validation NLL, so that one of them is selected."""
-        return len(self.config.betas) > 1 and self.net.replicas > 1 and self.best_replica is not None
+        """Whether replicas differ in beta or other settings and have a validation NLL, so that one is selected."""
+        return len(self.config.variants) > 1 and self.net.replicas > 1 and self.best_replica is not None
 
     def choose_replica(self, replica: ReplicaChoice) -> int:
         """The number of a replica.

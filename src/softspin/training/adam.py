@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ class Adam:
     parameters there are. The parameters of a single replica may have any shape, as in ordinary modules.
 
     Args:
-        parameters: Parameters, each with its weight decay.
+        parameters: Parameters, each with its weight decay, or with one for each replica.
         replicas: Number of replicas R.
         epsilons: Values in place of `epsilon` for some parameters.
         beta1: Decay rate of the first moment.
@@ -33,7 +33,7 @@ class Adam:
 
     def __init__(
         self,
-        parameters: Iterable[tuple[nn.Parameter, float]],
+        parameters: Iterable[tuple[nn.Parameter, float | Sequence[float]]],
         replicas: int = 1,
         *,
         epsilons: Mapping[nn.Parameter, float] | None = None,
@@ -48,9 +48,8 @@ class Adam:
         with torch.no_grad():
             self.value = torch.cat([parameter.reshape(replicas, -1) for parameter in self.parameters], dim=1)
             sizes = [parameter.numel() // replicas for parameter in self.parameters]
-            self.decay = torch.cat(
-                [self.value.new_full((size,), decay) for size, (_, decay) in zip(sizes, pairs, strict=True)]
-            )
+            self.decay = self._decays([decay for _, decay in pairs], sizes)
+            """Weight decay of each parameter `(P,)`; `(R, P)` if replicas differ."""
             self.epsilons: Tensor | None = None
             """Epsilon of each parameter `(P,)`; None if it is the same for all."""
             if epsilons:
@@ -61,6 +60,13 @@ class Adam:
         self.first = torch.zeros_like(self.value)
         self.second = torch.zeros_like(self.value)
         self._zero = self.value.new_zeros(())
+
+    def _decays(self, decays: Sequence[float | Sequence[float]], sizes: Sequence[int]) -> Tensor:
+        each = [decay if isinstance(decay, Sequence) else [decay] * len(self.value) for decay in decays]
+        if all(len(set(values)) == 1 for values in each):
+            return torch.cat([self.value.new_full((n,), one[0]) for n, one in zip(sizes, each, strict=True)])
+        rows = [self.value.new_tensor(values)[:, None].expand(-1, n) for n, values in zip(sizes, each, strict=True)]
+        return torch.cat(rows, dim=1)
 
     def gradients(self) -> list[Tensor]:
         """Take the gradients of all parameters, and clear them.
@@ -78,7 +84,7 @@ class Adam:
 
         Args:
             gradient: Gradient `(R, P)`, without weight decay.
-            rate: Learning rate, a scalar.
+            rate: Learning rate, a scalar; `(R, 1)` if replicas differ.
             number: Number of the step, counted from 1.
 
         Returns:
@@ -89,7 +95,8 @@ class Adam:
         root = (1 - self.beta2**number).sqrt().to(rate.dtype)
         size = rate / (1 - self.beta1**number).to(rate.dtype)
         if has_kernels(self.value):
-            sizes = torch.stack([size, 1 / root] if self.corrected else [size * root, torch.ones_like(root)])
+            factors = [size, (1 / root).expand_as(size)] if self.corrected else [size * root, torch.ones_like(size)]
+            sizes = torch.stack(factors) if size.ndim == 0 else torch.cat(factors, dim=-1)
             table = self.value, self.first, self.second
             squares = adam_step(
                 *table, gradient, self.decay, sizes, self.beta1, self.beta2, self.epsilon, self.epsilons

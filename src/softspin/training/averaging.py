@@ -110,7 +110,7 @@ def estimate_statistics(update: Update) -> None:
 
 def _batch(update: Update, rng_state: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     """Random training images `(R, batch, features)`, with replacement, uniforms for their posterior, and conditions."""
-    model, samples, size = update.model, update.config.importance_samples, update.batch_size
+    model, samples, size = update.model, update.phase.importance_samples, update.batch_size
     images = len(update.train_images)
     index = (noise(rng_state, (size,), DrawDomain.SHUFFLE).double() * images).long().clamp_max(images - 1)
     rows = update.train_images[index.to(update.train_images.device)].to(update.device)

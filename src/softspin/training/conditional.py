@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from softspin.conditions import Condition
 from softspin.data import Dataset
 from softspin.distributions import Boltzmann
-from softspin.errors import ConfigError
+from softspin.errors import ConfigError, SupportError
 from softspin.model import DiscreteVAE
 from softspin.parallel import World
 from softspin.samplers import NegativePhase
@@ -28,11 +28,19 @@ class ConditionedUpdate:
         condition: Condition of the model.
         data: Data set with conditions.
         device: Device of training.
+
+    Raises:
+        SupportError: A class of the validation or test images did not occur in training.
     """
 
     def __init__(self, condition: Condition, data: Dataset, device: torch.device) -> None:
         assert data.condition is not None
         self.condition = condition
+        for part in ("valid", "test"):  # now, and not after hours of training
+            try:
+                condition.table.encode(getattr(data.condition, part))
+            except SupportError as error:
+                raise SupportError(f"the condition of {part}: {error}") from None
         self.train = condition.table.encode(data.condition.train).to(device)
         """Encoded conditions of the training images, `(N, C)`."""
         self.shares = condition.shares(self.train)

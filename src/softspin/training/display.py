@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from softspin.training.bar import Bar
 
 
+NOTES = {
+    "paper": "the published settings",
+    "softspin-1": "provisional: not yet measured at full length; profile paper has the published settings",
+}
+"""Remarks about profiles."""
+
+
 class Display:
     """A callback that shows a run: a bar on a terminal or in a notebook, else lines of text.
 
@@ -37,7 +44,7 @@ class Display:
         self._steps: Bar | Lines | None = None
         self._first: FirstSteps | None = None
         self._folder, self._last = Path(), 0
-        self._betas: Sequence[float] = ()
+        self._config: Config | None = None
 
     def start(self, run: RunStart) -> None:
         """Write what is trained, and how long it will take."""
@@ -46,7 +53,7 @@ class Display:
         from softspin.training.bar import Bar, shows_bars
 
         self._folder, self._last = run.folder, run.config.steps
-        self._betas = run.config.betas
+        self._config = run.config
         if shows_bars(self._console):
             self._steps = Bar(self._console, self._last)
         else:
@@ -82,7 +89,10 @@ class Display:
         self.close()
         valid = [row.valid_nll for row in rows]
         for number, row in enumerate(rows):
-            name = f"{replica_name(row)}{mark_best(valid, self._betas, number)}: " if len(rows) > 1 else ""
+            name = ""
+            if len(rows) > 1 and self._config is not None:
+                one = replica_name(self._config.replicas[number])
+                name = f"{one}{mark_best(valid, self._config.variants, number)}: "
             self._write(name + result_line(row))
             if row.condition is not None:
                 self._write(f"  given c: {row.condition}; {values_text(row)}")
@@ -109,12 +119,16 @@ def start_lines(run: RunStart) -> list[str]:
         f"model   {config.method}, {structure_text(config)}{prior}{parts}; {names}",
         f"run     {config.steps:,} steps, K = {config.importance_samples}, {config.sampler} with "
         f"{config.chains:,} chains x {config.sweeps} sweeps, on {run.device}",
+        *(
+            f"late    from step {one.start:,}: K = {one.importance_samples}, {one.sampler} with {one.chains:,} chains"
+            for one in config.phases[1:]
+        ),
     ]
     if config.batch_size > len(data.train):
         lines.append(f"batch   all {len(data.train):,} training images; batch_size = {config.batch_size} is larger")
     if run.profile is not None:
         settings = " ".join(f"{name}={value}" for name, value in run.profile_settings.items())
-        other = "profile paper has the published settings" if run.profile == "quick" else "the published settings"
+        other = NOTES.get(run.profile, "profile paper has the published settings")
         lines.append(
             f"profile {run.profile}, {config.steps:,} steps" + (f": {settings}" if settings else "") + f" ({other})"
         )

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from softspin.config import CUSTOM, Config
+from softspin.config import CUSTOM, Config, Phase, phase_at
 from softspin.data import Dataset
 from softspin.errors import CheckpointError, ConfigError
 from softspin.model import DiscreteVAE
 from softspin.parallel import SINGLE, World
 from softspin.parts import SAMPLERS
 from softspin.samplers import Sampler
-from softspin.training.capture import Runner, plan_capture
+from softspin.training.capture import CapturePlan, Runner, plan_capture
 from softspin.training.update import Update
 
 
@@ -50,15 +50,32 @@ class Engine:
         if sampler is not None and not isinstance(sampler, Sampler):
             what = f"the class {sampler.__name__}" if isinstance(sampler, type) else f"a {type(sampler).__name__}"
             raise ConfigError(f"sampler = {what} is not an instance of a subclass of softspin.samplers.Sampler")
-        kind: type[Sampler] | Sampler = SAMPLERS.get(config.sampler) if sampler is None else sampler
-        plan = plan_capture(config, model, kind, device, world)
-        chosen = kind if isinstance(kind, Sampler) else kind.build(config, compiled=plan.compiled)
+        self._config, self._custom, self._world = config, sampler, world
+        chosen, plan = self._sampler_of(config.phases[0], model, device)
         self.update = Update(config, model, data, device, chosen, world)
+        check_phases(config, chosen, world.size)
         self.record = self.update.record
         self.model = self.update.model
         self._run = Runner(self.update, plan)
         self.compiled = plan.compiled
         self.steps = 0
+
+    def _sampler_of(self, phase: Phase, model: DiscreteVAE, device: torch.device) -> tuple[Sampler, CapturePlan]:
+        """The sampler of a phase, and how its updates are run."""
+        config = self._config.in_phase(phase)
+        kind = self._custom if self._custom is not None and phase.sampler == CUSTOM else SAMPLERS.get(phase.sampler)
+        plan = plan_capture(config, model, kind, device, self._world)
+        return kind if isinstance(kind, Sampler) else kind.build(config, compiled=plan.compiled), plan
+
+    def _enter(self, phase: Phase) -> None:
+        """Continue with the settings of another phase. Shapes change, so code is compiled and captured again."""
+        sampler, plan = self._sampler_of(phase, self.model, self.update.device)
+        self.update.enter(phase, sampler)
+        if self.compiled:
+            # Otherwise torch compiles for any number of samples and chains, which is slower.
+            torch.compiler.reset()
+        self._run = Runner(self.update, plan)
+        self.compiled = plan.compiled
 
     def step(self) -> None:
         """Make one update of all replicas.
@@ -66,6 +83,8 @@ class Engine:
         Raises:
             DataError: The next images of a table on disk cannot be read. The state has not changed.
         """
+        if (phase := phase_at(self._config.phases, self.steps)) != self.update.phase:
+            self._enter(phase)
         if self.steps % self.update.steps_per_epoch == 0:
             self._shuffle()
         self.update.read_streamed_rows()
@@ -133,12 +152,43 @@ class Engine:
         Raises:
             CheckpointError: Names or shapes are not those of this run.
         """
+        if "step_counter" in state:
+            # A state has the shapes of the step that made it; the next step may begin another phase.
+            made = phase_at(self._config.phases, max(int(state["step_counter"]) - 1, 0))
+            if made != self.update.phase:
+                self._enter(made)
         state = self.update.shards.own(state)
         copy_state(state, self.update.state())
         self.record.load(state)
         self.steps = int(self.update.step_counter)
         if self.steps % self.update.steps_per_epoch:
             self._shuffle()
+
+
+def check_phases(config: Config, sampler: Sampler, processes: int) -> None:
+    """Raise unless the sampler of the prior can change during training as a config says.
+
+    Args:
+        config: Settings of the run.
+        sampler: Sampler of the first phase.
+        processes: Number of processes that share an update.
+
+    Raises:
+        ConfigError: Processes share the chains, or a sampler cannot continue other chains.
+    """
+    first, *later = config.phases
+    changed = [phase for phase in later if phase[2:] != first[2:]]
+    if changed and processes > 1:
+        raise ConfigError(
+            f"late_chains and late_sampler are not possible with {processes} processes; set them to none, or train in "
+            "one process"
+        )
+    for phase in changed:
+        kind = type(sampler) if phase.sampler == first.sampler else SAMPLERS.get(phase.sampler)
+        if kind.restart is Sampler.restart:
+            raise ConfigError(
+                f"the sampler '{kind.name}' cannot continue other chains; set late_chains and late_sampler to none"
+            )
 
 
 @torch.no_grad()

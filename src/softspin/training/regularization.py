@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from softspin.config import Config
+from softspin.config import Config, plain
 from softspin.errors import ConfigError
 from softspin.kernels.noise import noise
 from softspin.model import DiscreteVAE
@@ -45,17 +45,18 @@ class Regularization:
 
     def __init__(self, config: Config, model: DiscreteVAE, device: torch.device) -> None:
         self.model, self.samples = model, config.importance_samples
-        self.units = list(model.decoder.hidden_units) if config.decoder_dropout else []
-        if config.decoder_dropout and not self.units:
+        dropout, flips = config.of_replicas("decoder_dropout"), config.of_replicas("input_flips")
+        self.units = list(model.decoder.hidden_units) if any(dropout) else []
+        if any(dropout) and not self.units:
             raise ConfigError(
-                f"decoder_dropout = {config.decoder_dropout:g} is not possible: the decoder, net = "
+                f"decoder_dropout = {plain(config.decoder_dropout)} is not possible: the decoder, net = "
                 f"{model.decoder.name}, has no hidden layers with dropout; use net = mlp or resnet with layers, or set "
                 "it to 0"
             )
         # Tensors, so that compiled code does not depend on the values.
-        self.dropout = torch.tensor(config.decoder_dropout, dtype=torch.float32, device=device)
-        self.probability = torch.tensor(config.input_flips, dtype=torch.float32, device=device)
-        self.flips_bits = config.input_flips > 0
+        self.dropout = _probabilities(dropout, 4, device)
+        self.probability = _probabilities(flips, 3, device)
+        self.flips_bits = any(flips)
 
     def noise(self, rng_state: Tensor, batch: int, features: int, shards: Shards) -> RegularizationNoise:
         """Draw the uniforms of a step.
@@ -101,32 +102,47 @@ class Regularization:
                 dropout.factors = ()
 
 
-def weight_decays(config: Config, model: DiscreteVAE) -> list[tuple[nn.Parameter, float]]:
-    """All trained parameters with their weight decay, in the order of the model.
+def _probabilities(values: list[float], dims: int, device: torch.device) -> Tensor:
+    """A scalar, or values of each replica `(R, 1, ...)` if they differ."""
+    found = torch.tensor(values, dtype=torch.float32, device=device)
+    return found[0] if len(set(values)) == 1 else found.reshape(-1, *[1] * (dims - 1))
+
+
+def weight_decays(config: Config, model: DiscreteVAE) -> list[tuple[nn.Parameter, list[float]]]:
+    """All trained parameters with their weight decays, in the order of the model.
 
     Args:
         config: Settings of the run.
         model: The model.
 
     Returns:
-        Pairs of a parameter and its weight decay.
+        Pairs of a parameter and its weight decay in each replica.
 
     Raises:
         ConfigError: The last layer of the decoder is not known.
     """
-    own = {id(parameter): config.weight_decay for parameter in model.decayed()}
-    if config.scale_decay is not None:
+    decay, scale_decay, decoder_decay = (
+        config.of_replicas(name) for name in ("weight_decay", "scale_decay", "decoder_decay")
+    )
+
+    def own(values: list[float | None]) -> list[float]:
+        """Values, with the general weight decay where there is none."""
+        return [usual if value is None else value for value, usual in zip(values, decay, strict=True)]
+
+    decays = {id(parameter): decay for parameter in model.decayed()}
+    if any(value is not None for value in scale_decay):
         for net in model.nets:
             for module in net.modules():
                 if isinstance(module, BatchNorm | _BatchNorm):
                     scale = module.scale if isinstance(module, BatchNorm) else module.weight
-                    own[id(scale)] = config.scale_decay
-    if config.decoder_decay is not None:
+                    decays[id(scale)] = own(scale_decay)
+    if any(value is not None for value in decoder_decay):
         kernel = model.decoder.last_kernel()
         if kernel is None:
             raise ConfigError(
-                f"decoder_decay = {config.decoder_decay:g} is not possible: the last layer of the decoder, net = "
+                f"decoder_decay = {plain(config.decoder_decay)} is not possible: the last layer of the decoder, net = "
                 f"{model.decoder.name}, is not known; set it to none"
             )
-        own[id(kernel)] = config.decoder_decay
-    return [(one, own.get(id(one), 0.0)) for one in model.parameters() if one.requires_grad]
+        decays[id(kernel)] = own(decoder_decay)
+    none = [0.0] * model.replicas
+    return [(one, decays.get(id(one), none)) for one in model.parameters() if one.requires_grad]

@@ -30,7 +30,7 @@ from softspin.evaluation import (
 from softspin.evaluation.conditional import condition_text, conditions_text, encoded_conditions, values_json
 from softspin.evaluation.partition import mean_log_z, method_text
 from softspin.model import DiscreteVAE
-from softspin.provenance import provenance
+from softspin.provenance import find_device, provenance
 from softspin.records import FULL_STEPS, DataRecord, ResultRow, RunRecord
 from softspin.samplers import LogZ
 from softspin.seals import KEY, is_intact, sealed
@@ -174,6 +174,27 @@ def _rows(
         )
         for i, replica in enumerate(config.replicas)
     ]
+
+
+def validated_rows(config: Config, data: Dataset) -> list[ResultRow]:
+    """Rows of a run without a test: they say what was trained, and get its validation NLL from the trainer.
+
+    Args:
+        config: Settings of the run.
+        data: Data set, whose test images are not read.
+
+    Returns:
+        A row for each replica.
+    """
+    return [
+        ResultRow(
+            status="validated", seed=replica.seed, beta=replica.beta, steps=config.steps,
+            short=config.steps != FULL_STEPS, variant={}, data=data.name, method=config.method,
+            structure=config.structure_name, importance_samples=config.importance_samples, sampler=config.sampler,
+            source=data.source, fingerprint=data.fingerprint, provenance=provenance(find_device(config.device)),
+        )
+        for replica in config.replicas
+    ]  # fmt: skip
 
 
 def check_result(rows: Sequence[ResultRow]) -> None:

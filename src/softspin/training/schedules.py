@@ -22,9 +22,10 @@ class Schedules:
         ends, factors = zip(*config.learning_rate_schedule, strict=True)
         # A step belongs to the first interval whose end it has not reached; step counts are exact in float64.
         self.ends = torch.tensor([end * config.steps for end in ends[:-1]], dtype=torch.float64, device=device)
-        self.rates = torch.tensor(
-            [config.learning_rate * factor for factor in factors], dtype=torch.float32, device=device
-        )
+        # The rates of each interval, of all replicas or, if they differ, of each.
+        rates = config.of_replicas("learning_rate") if isinstance(config.learning_rate, tuple) else None
+        each = [[rate * factor for factor in factors] for rate in rates or [config.learning_rate]]
+        self.rates = torch.tensor(each if rates else each[0], dtype=torch.float32, device=device)
         # Start and length of the tail, in steps.
         self.tail = torch.tensor(
             [(1 - config.cosine_tail) * config.steps, config.cosine_tail * config.steps],
@@ -43,10 +44,13 @@ class Schedules:
             step: Number of the step, counted from 0, a scalar int64 tensor.
 
         Returns:
-            A scalar, float32.
+            A scalar, float32; `(R, 1)` if replicas differ.
         """
         piece = (step >= self.ends).sum().reshape(1)
-        rate = self.rates.gather(0, piece).squeeze(0)
+        if self.rates.ndim == 1:
+            rate = self.rates.gather(0, piece).squeeze(0)
+        else:
+            rate = self.rates.gather(1, piece.expand(len(self.rates), 1))
         if not self.falls:
             return rate
         start, length = self.tail

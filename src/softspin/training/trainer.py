@@ -28,6 +28,7 @@ from softspin.data.notices import notice
 from softspin.deprecation import renamed_arguments, renamed_members
 from softspin.errors import CheckpointError, DataError, OutOfTimeError, RunError, SupportError, TrainingError
 from softspin.evaluation import Likelihood, Progress, evaluate, log_z_for
+from softspin.formatting import replica_name
 from softspin.model import DiscreteVAE, build
 from softspin.parallel import world
 from softspin.provenance import find_device, provenance
@@ -52,6 +53,7 @@ from softspin.training.results import (
     read_result,
     read_run,
     result_rows,
+    validated_rows,
     write_result,
     write_run,
 )
@@ -118,14 +120,15 @@ class Trainer:
 
     # The run ------------------------------------------------------------------------------------------
 
-    def train(self, *, resume: bool = False) -> list[ResultRow]:
+    def train(self, *, resume: bool = False, test: bool = True) -> list[ResultRow]:
         """Train to the end, and evaluate the best parameters on the test set.
 
         Args:
             resume: Resume the run in the folder from its last checkpoint. A finished run keeps its result.
+            test: Whether to evaluate. Without it the test images are not read, and there is no `result.json`.
 
         Returns:
-            A row for each replica: its test NLL with error bars.
+            A row for each replica: its test NLL with error bars, or only its validation NLL.
 
         Raises:
             RunError: The folder already holds a run and `resume` is false, or holds none that can be resumed.
@@ -140,7 +143,7 @@ class Trainer:
         with self.world.quiet(), termination_raises(), self.world.guard(), contextlib.ExitStack() as held:
             check_same_run(self.world, self.config, self.data)
             self._load(self.world.call(lambda: self._open(resume, held)))
-            if resume and (rows := self.world.call(self._existing_result)) is not None:
+            if test and resume and (rows := self.world.call(self._existing_result)) is not None:
                 self.engine.model.load_state_dict(self.best.tensors)
                 return rows
             if self.init_from is not None and not resume:  # the prior is not uniform, so its log Z is not known
@@ -155,7 +158,7 @@ class Trainer:
                     journal = files.enter_context(Journal.open(self.folder, step, self.loggers))
                     files.enter_context(self._writer)
                 self._loop(journal)
-            return self._finish()
+            return self._finish(test)
 
     def _open(self, resume: bool, held: contextlib.ExitStack) -> Saved | None:
         """Lock the folder, and write `run.json` or read the last checkpoint."""
@@ -282,19 +285,25 @@ class Trainer:
             return
         at = torch.where(broken < 0, torch.iinfo(torch.int64).max, broken)
         replica, term = divmod(int(at.argmin()), len(TERMS))
-        raise self.world.shared(self._broke(int(at.min()) + 1, f"'{TERMS[term]}'", self.seeds[replica]))
+        raise self.world.shared(self._broke(int(at.min()) + 1, f"'{TERMS[term]}'", replica))
 
-    def _broke(self, step: int, what: str, seed: int) -> TrainingError:
+    def _broke(self, step: int, what: str, replica: int) -> TrainingError:
         where = "there is no checkpoint yet"
         with contextlib.suppress(CheckpointError):
             self._writer.wait()
         with contextlib.suppress(CheckpointError):
             where = f"the last good checkpoint is at step {checkpoint.load_meta(self.folder, 'last')['step']}"
         return TrainingError(
-            f"training broke at step {step}: {what} of the replica with seed {seed} is not finite; {where}. "
+            f"training broke at step {step}: {what} of the replica with {self._name(replica)} is not finite; {where}. "
             "A smaller learning_rate or beta may help",
-            seed,
+            self.seeds[replica],
+            replica,
         )
+
+    def _name(self, replica: int) -> str:
+        """The seed of a replica, and the settings in which replicas of a seed differ, unless beta alone does."""
+        one = self.config.replicas[replica]
+        return replica_name(one) if one.settings else f"seed {one.seed}"
 
     @property
     def _log_z_set(self) -> int:
@@ -321,9 +330,9 @@ class Trainer:
         found = self.world.call(self._evaluate)
         log_z, nll = found.log_z, found.nll.tolist()
         self.engine.correct_log_z((found.log_z_of_values or log_z).value, self._log_z_set)
-        for seed, value in zip(self.seeds, nll, strict=True):
+        for replica, value in enumerate(nll):
             if not math.isfinite(value):
-                raise self.world.shared(self._broke(self.engine.steps, "the validation NLL", seed))
+                raise self.world.shared(self._broke(self.engine.steps, "the validation NLL", replica))
         self.best.update(self.engine.model, self.engine.steps, nll)
         average = {} if self.engine.update.average is None else {"averaged_nll": self._validate_average()}
         stopped = {}
@@ -346,9 +355,9 @@ class Trainer:
         """Validation NLL of the averaged parameters, which are kept where they are the best of a replica."""
         with averaged(self.engine.update):
             nll: list[float] = self._evaluate().nll.tolist()
-            for seed, value in zip(self.seeds, nll, strict=True):
+            for replica, value in enumerate(nll):
                 if not math.isfinite(value):
-                    raise self._broke(self.engine.steps, "the validation NLL of the averaged parameters", seed)
+                    raise self._broke(self.engine.steps, "the validation NLL of the averaged parameters", replica)
             self.best.update(self.engine.model, self.engine.steps, nll, averaged=True)
         return nll
 
@@ -364,20 +373,30 @@ class Trainer:
         with compile_errors("the validation"):
             return evaluate(model, self.data.valid, log_z=log_z, seed=self.seeds, progress=count, **options)
 
-    def _finish(self) -> list[ResultRow]:
-        """Evaluate the best model on the test set and write `result.json`."""
+    def _finish(self, test: bool) -> list[ResultRow]:
+        """Evaluate the best model on the test set and write `result.json`; without test, its validation NLL."""
         self.engine.model.load_state_dict(self.best.tensors)
-        return self.world.call(self._test)
+        return self.world.call(self._test if test else lambda: self._finished(validated_rows(self.config, self.data)))
 
     def _test(self) -> list[ResultRow]:
-        config, model = self.config, self.engine.model
-        start_commit, rows, steps = read_run(self.folder).provenance.commit, [], self.engine.steps
+        config, model, steps = self.config, self.engine.model, self.engine.steps
         evaluated = result_rows(model, self.data, config, self._progress("test"))
-        for row, best in zip(evaluated, self.best.found, strict=True):
+        for replica, row in enumerate(evaluated):
             for name in EVALUATED:
                 if (value := getattr(row, name)) is None or not math.isfinite(value):
-                    raise self._broke(config.steps, f"'{name}' on the test set", row.seed)
-            found = dataclasses.replace(
+                    raise self._broke(config.steps, f"'{name}' on the test set", replica)
+        rows = self._finished(evaluated)
+        write_result(self.folder, rows)
+        tested = [{name: getattr(row, name) for name in ("nll", "standard_error", "log_z")} for row in rows]
+        for logger in self.loggers:
+            logger.log(scalars(plain({"test": tested})), steps)
+        return rows
+
+    def _finished(self, rows: Sequence[ResultRow]) -> list[ResultRow]:
+        """Rows of all replicas, with what is known of their training."""
+        start_commit, steps = read_run(self.folder).provenance.commit, self.engine.steps
+        return [
+            dataclasses.replace(
                 row,
                 steps=steps,
                 short=steps != FULL_STEPS,
@@ -386,12 +405,8 @@ class Trainer:
                 training_seconds=round(self.seconds, 3),
                 start_commit=start_commit,
             )
-            rows.append(found)
-        write_result(self.folder, rows)
-        tested = [{name: getattr(row, name) for name in ("nll", "standard_error", "log_z")} for row in rows]
-        for logger in self.loggers:
-            logger.log(scalars(plain({"test": tested})), steps)
-        return rows
+            for row, best in zip(rows, self.best.found, strict=True)
+        ]
 
     # Checkpoints --------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from softspin.config import Config
+from softspin.config import Config, Phase
 from softspin.data import Dataset
 from softspin.data.mapped import MappedTable, Table
 from softspin.distributions import Boltzmann
@@ -83,10 +83,12 @@ class Update:
         world: World = SINGLE,
     ) -> None:
         self.config, self.device, self.sampler = config, device, sampler
+        self.phase = config.phases[0]
+        """Settings of the next update that may change late in training."""
         check_replica_dimension(model)
         self.model = model.to(device).train()
         if self.model.method.repeats_encoder:
-            check_pathwise(self.model, config.importance_samples)
+            check_pathwise(self.model, max(phase.importance_samples for phase in config.phases))
         self.model.method.begin_training()
         self.conditions = conditions_of(self.model, data, device)
         self.train_images: Table = table_for(data.train, device)
@@ -109,7 +111,7 @@ class Update:
         replicas = self.model.replicas
         seeds = [replica.seed for replica in config.replicas]
         self.batch_size = min(config.batch_size, len(self.train_images))
-        chains = config.chains if self.conditions is None else self.conditions.chains(config.chains)
+        chains = self._chains()
         self.shards = Shards(world, self.model, sampler, self.batch_size, chains)
         self.steps_per_epoch = len(self.train_images) // self.batch_size
         self.rng_state = torch.cat([init_rng_state(seed, 1, domain=KeyDomain.TRAINING) for seed in seeds]).to(device)
@@ -126,6 +128,35 @@ class Update:
         seeds = seeds if self.conditions is None else self.conditions.seeds(seeds)
         started = sampler.init_replicas(split_replicas(self.sampled_prior()), chains, seeds)
         self.sampler_state = self.shards.own_chains(started)
+
+    def _chains(self) -> int:
+        """Number of chains in this phase; of a conditional model, for each value of the condition."""
+        return self.phase.chains if self.conditions is None else self.conditions.chains(self.phase.chains)
+
+    @torch.no_grad()
+    def enter(self, phase: Phase, sampler: Sampler) -> None:
+        """Continue with the settings of another phase.
+
+        If the sampler or the number of chains changes, the new chains start at the samples of the old ones, each used
+        as often as the others; they have different random numbers from there on.
+
+        Args:
+            phase: The phase.
+            sampler: Its sampler.
+        """
+        is_new = phase[2:] != self.phase[2:]
+        self.phase, self.regularization.samples = phase, phase.importance_samples
+        if not is_new:
+            return
+        samples, seeds = self.sampler.samples(self.sampler_state), [one.seed for one in self.config.replicas]
+        chains, prior = self._chains(), self.sampled_prior()
+        z = samples[:, torch.arange(chains, device=samples.device) % samples.shape[1]]
+        rng_state = getattr(self.sampler_state, "rng_state", None)
+        if rng_state is None:  # a custom sampler, with random numbers of its own
+            seeds = seeds if self.conditions is None else self.conditions.seeds(seeds)
+            rng_state = torch.cat([init_rng_state(seed, 1, domain=KeyDomain.POPULATION) for seed in seeds]).to(z.device)
+        self.sampler = sampler
+        self.sampler_state = sampler.restart(prior, z, rng_state, self.log_z.flatten())
 
     @property
     def stages(self) -> Stages:
@@ -181,7 +212,7 @@ class Update:
 
     def batch_noise(self, features: int) -> tuple[Tensor | None, Tensor]:
         """Uniforms that binarize the images `(R, batch, features)`, if they are gray, and those of the posterior."""
-        samples, units, method = self.config.importance_samples, self.model.units, self.model.method
+        samples, units, method = self.phase.importance_samples, self.model.units, self.model.method
         binarization = None
         if self.binarizes:
             whole = noise(self.rng_state, (self.batch_size, features), DrawDomain.BINARIZATION)

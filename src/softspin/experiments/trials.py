@@ -1,0 +1,214 @@
+"""The trials of a tuning: combinations of settings, rung by rung, with their validation NLLs and missing runs.
+
+Nothing is stored but rows and run folders, from which the state of a tuning is read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple
+
+from softspin.config import Config, list_settings
+from softspin.config.toml import read_toml
+from softspin.data import is_path
+from softspin.errors import ConfigError
+from softspin.experiments.planning import CellPlan
+from softspin.experiments.rows import Key, latest, make_key, read_rows
+from softspin.experiments.runs import RunSpec, variants_run
+from softspin.experiments.sweep import cell_of, combinations, digest_of
+from softspin.run_config import with_profile
+
+VALIDATION_ROWS = "validation.jsonl"
+"""File of the validation NLLs of all runs, in the folder; `rows.jsonl` has those of the test."""
+SHORTEST = 100
+"""Fewest steps of the first rung."""
+
+
+class Space(NamedTuple):
+    """What is tuned, and how."""
+
+    config: Config
+    """All other settings; `steps` are those of the last rung."""
+    settings: tuple[tuple[str, ...], ...]
+    """All combinations, each as texts `key=value`."""
+    folder: Path
+    rungs: int = 3
+    factor: int = 3
+    """The best 1 / factor of a rung train in the next, for `factor` times as many steps."""
+    replicas: int = 16
+    """Most replicas in one run."""
+
+    def rung(self, number: int) -> tuple[int, int]:
+        """Number of combinations and of steps in a rung, counted from 0."""
+        kept = max(1, math.ceil(len(self.settings) / self.factor**number))
+        return kept, max(1, self.config.steps // self.factor ** (self.rungs - 1 - number))
+
+    def at(self, settings: Sequence[str], number: int) -> Config:
+        """The config of a combination in a rung."""
+        config = self.config.with_settings(settings).replace(steps=self.rung(number)[1])
+        return with_profile(config, None, config.data, None).config
+
+
+class Trial(NamedTuple):
+    """A combination of settings in a rung, with its result."""
+
+    settings: tuple[str, ...]
+    rung: int
+    config: Config
+    valid_nll: float | None
+    """Mean over seeds of the lowest validation NLL; None if it failed or is not finished."""
+    failed: bool
+
+
+def make_space(
+    config: Config,
+    values: Sequence[str],
+    folder: Path,
+    *,
+    cases: Sequence[tuple[str, ...]] = (),
+    rungs: int = 3,
+    factor: int = 3,
+    replicas: int = 16,
+) -> Space:
+    """Check what is to be tuned.
+
+    Args:
+        config: All other settings; those that are not given come from the profile of the data.
+        values: Texts `key=value,value,...`: the values of a setting, in the notation of the command line.
+        folder: Folder of runs and rows.
+        cases: The combinations themselves, each as texts `key=value`, in place of values.
+        rungs: Number of rungs.
+        factor: The best 1 / factor of a rung train in the next, for `factor` times as many steps.
+        replicas: Most replicas in one run.
+
+    Returns:
+        The space.
+
+    Raises:
+        ConfigError: A value is invalid, or the first rung has too few steps.
+    """
+    for name, value, least in (("rungs", rungs, 1), ("factor", factor, 2), ("replicas", replicas, 1)):
+        if type(value) is not int or value < least:
+            raise ConfigError(f"{name} = {value} is not possible; it must be an integer from {least}")
+    if len(config.variants) > 1:
+        names = "betas" if config.betas else next(iter(config.variants[0]))
+        raise ConfigError(f"{names} is a list of its own; give the values to tune: {names.removesuffix('s')}=...")
+    if bool(values) == bool(cases):
+        raise ConfigError("give either values to combine, such as decoder_dropout=0,0.1, or a file of cases")
+    for text in (*values, *(text for case in cases for text in case)):
+        if text.partition("=")[0].strip() == "steps":
+            raise ConfigError("steps cannot be tuned; they are those of the last rung")
+    if is_path(config.data):  # found from any directory
+        config = config.replace(data=str(Path(config.data).expanduser().resolve()))
+    config = config.replace(steps=with_profile(config, None, config.data, None).config.steps)
+    space = Space(config, tuple(cases or combinations(values)), folder, rungs, factor, replicas)
+    if rungs > 1 and space.rung(0)[1] < SHORTEST:
+        raise ConfigError(
+            f"steps = {config.steps:,} are too few for {rungs} rungs: the first would have {space.rung(0)[1]} steps, "
+            f"and needs {SHORTEST}; use fewer rungs or more steps"
+        )
+    for settings in space.settings:
+        space.at(settings, 0)  # raises if a value is not possible
+    return space
+
+
+def read_cases(path: Path) -> list[tuple[str, ...]]:
+    """Read combinations of settings from a TOML file.
+
+    Its table `cases` has lists of texts `key=value` by name: `without-dropout = ["decoder_dropout=0"]`.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The combinations, in the order of the file.
+
+    Raises:
+        ConfigError: The file cannot be read, or is another kind of file.
+    """
+    found = read_toml(path, "file of cases").get("cases")
+    if not isinstance(found, dict) or not found:
+        raise ConfigError(f'{path} has no cases; write a table [cases] with lines: name = ["key=value", ...]')
+    for name, case in found.items():
+        if not isinstance(case, list) or not all(isinstance(text, str) and "=" in text for text in case):
+            raise ConfigError(f'{path}: {name} is not a list of settings; write {name} = ["key=value", ...]')
+    return [tuple(case) for case in found.values()]
+
+
+def best(space: Space, number: int) -> list[tuple[str, ...]]:
+    """The combinations of a rung: all in the first, later the best of the rung before, which must be finished."""
+    settings = [*space.settings]
+    for one in range(number):
+        kept = [trial.settings for trial in ranked(space, settings, one) if not trial.failed]
+        settings = kept[: space.rung(one + 1)[0]]
+    return settings
+
+
+def ranked(space: Space, settings: Sequence[tuple[str, ...]], number: int) -> list[Trial]:
+    """The trials of a rung, lowest validation NLL first. A combination that failed for one seed has failed."""
+    rows = latest(read_rows(space.folder / VALIDATION_ROWS))
+    found = []
+    for one in settings:
+        config = space.at(one, number)
+        own = [rows.get(key) for key in keys_of(config).values()]
+        nll = [row.valid_nll for row in own if row is not None and row.ok and row.valid_nll is not None]
+        failed = any(row is not None and not row.ok for row in own)
+        mean = fmean(nll) if len(nll) == len(own) else None
+        found.append(Trial(one, number, config, mean, failed))
+    return sorted(found, key=lambda trial: math.inf if trial.valid_nll is None else trial.valid_nll)
+
+
+def plan_rung(space: Space, settings: Sequence[tuple[str, ...]], number: int, *, retry: bool = False) -> list[CellPlan]:
+    """Plan the missing runs of a rung: combinations that differ only in settings of replicas share a run.
+
+    Args:
+        space: What is tuned.
+        settings: The combinations.
+        number: Number of the rung.
+        retry: Whether failed runs are rerun.
+
+    Returns:
+        A plan for each combination. The runs are in that of the first combination which they train.
+    """
+    rows = latest(read_rows(space.folder / VALIDATION_ROWS))
+    plans: dict[str, CellPlan] = {}
+    for one in settings:
+        config = space.at(one, number)
+        own = {seed: rows.get(key) for seed, key in keys_of(config).items()}
+        failed = tuple(seed for seed, row in own.items() if row is not None and not row.ok)
+        missing = tuple(seed for seed, row in own.items() if row is None or (retry and not row.ok))
+        if failed and not retry:
+            missing = ()  # given up, also for its other seeds
+        # The same value may be written in two ways.
+        plans.setdefault(digest_of(config), CellPlan(cell_of(config), config, missing, failed, (), ()))
+    groups: dict[str, list[CellPlan]] = {}
+    for plan in plans.values():
+        if plan.missing:
+            groups.setdefault(digest_of(plan.config, without=(*list_settings(), "beta", "betas")), []).append(plan)
+    for shared, group in groups.items():
+        size = max(1, space.replicas // len(space.config.seeds))
+        place = space.folder / f"rung-{number + 1}" / f"{group[0].cell.structure}-{shared}"
+        for some in (group[start : start + size] for start in range(0, len(group), size)):
+            spec = _run(some, place)
+            digest = digest_of(some[0].config)
+            plans[digest] = plans[digest]._replace(runs=(spec,))
+    return list(plans.values())
+
+
+def _run(plans: Sequence[CellPlan], place: Path) -> RunSpec:
+    """The run of several combinations, with all their seeds."""
+    names = [*list_settings(), *(["beta"] if plans[0].config.beta is not None else [])]
+    variants: list[Mapping[str, object]] = [{name: getattr(one.config, name) for name in names} for one in plans]
+    first = plans[0]
+    config = first.config.with_variants(variants).replace(seeds=first.config.seeds)
+    return variants_run(first.cell, config, place, tested=False)
+
+
+def keys_of(config: Config) -> dict[int, Key]:
+    """Keys of the rows of a combination, by seed."""
+    cell = cell_of(config)
+    variant = cell.variant(config)
+    return {seed: make_key(cell.id, seed, config.steps, variant) for seed in config.seeds}
