@@ -30,25 +30,35 @@ os.environ |= {"OMP_NUM_THREADS": "1", "OMP_PROC_BIND": "false"}
 sys.modules["matplotlib"] = None  # type: ignore[assignment]  # pictures would take most of the time
 
 import torch  # noqa: E402
-from soak_faults import ALL, Child, Fault, FullDisk, LossError, mount_disk  # noqa: E402
+from soak_faults import ALL, RESUME_RBM, Child, Fault, FullDisk, LossError, is_run, mount_disk  # noqa: E402
 
 import softspin  # noqa: E402
 from softspin.timing.machine import processor  # noqa: E402
 from softspin.training import checkpoint, journal  # noqa: E402
 
+BARS = ["--data", "bars-and-stripes-3x3"]
 COMMON = [
-    "--data", "bars-and-stripes-3x3", "--device", "cpu", "--structure", "1-nonlinear", "--set", "bits_per_group=6",
+    "--device", "cpu", "--structure", "1-nonlinear", "--set", "bits_per_group=6",
     "--set", "width=8", "--set", "chains=20", "--set", "sweeps=2", "--set", "batch_size=5", "--set",
     "validation_samples=5", "--set", "test_samples=20", "--set", "test_temperatures=100",
 ]  # fmt: skip
 EVERY = ["--set", "report_every=1", "--set", "evaluate_every=7", "--set", "checkpoint_every=3"]
 RUNS = (
-    [*COMMON, *EVERY, "--steps", "60"],
-    [*COMMON, *EVERY, "--steps", "40", "--seeds", "0-2", "--sampler", "pcd", "--method", "dvae#-exp"],
-    [*COMMON, *EVERY, "--steps", "40", "--beta", "8,12", "--method", "dvae++-exp", "--set", "patience=2"],
-)
-"""Settings of the runs: replicas, samplers, early stop; a checkpoint every third step."""
+    ["train", *BARS, *COMMON, *EVERY, "--steps", "60"],
+    ["train", *BARS, *COMMON, *EVERY, "--steps", "40", "--seeds", "0-2", "--sampler", "pcd", "--method", "dvae#-exp"],
+    ["train", *BARS, *COMMON, *EVERY, "--steps", "40", "--beta", "8,12", "--method", "dvae++-exp",
+     "--set", "patience=2"],
+    ["train", "--data", "digits8x8", "--condition", "labels", *COMMON, *EVERY, "--steps", "20",
+     "--set", "centred=true", "--set", "input_flips=0.1"],
+    ["train", *BARS, *COMMON, *EVERY, "--steps", "40", "--method", "rebar", "--set", "ema_decay=0.9",
+     "--set", "decoder_dropout=0.2"],
+    ["rbm", "fit", *BARS[1:], "--hidden", "6", "--steps", "200", "--chains", "20", "--seeds", "0,1", "--device", "cpu",
+     "--evaluate-every", "30", "--checkpoint-every", "3"],
+)  # fmt: skip
+"""Runs: replicas, samplers, early stop, conditions, averages, a Boltzmann machine; a checkpoint every third step."""
 MOST_FAULTS = 6
+EARLY = 0.6
+"""Part of the time of an uninterrupted run in which faults come: a resumed one takes less."""
 DISK = "4m"
 TIMES = ("seconds", "training_seconds", "seal")
 """Keys whose values differ between equal runs: times, and the seal over them."""
@@ -61,9 +71,17 @@ def content(folder: Path) -> dict[str, Any]:
         tensors, meta = checkpoint.load(folder, name)
         found[name] = {key: (str(one.dtype), one.shape, one.numpy().tobytes()) for key, one in tensors.items()}
         found[f"{name} meta"] = _timeless(meta)
-    for name in ("run.json", "result.json"):
-        found[name] = _timeless(json.loads((folder / name).read_text()))
+    for path in sorted(folder.glob("*.json")):
+        if path.name not in ("last.json", "best.json"):
+            found[path.name] = _timeless(json.loads(path.read_text()))
     return found
+
+
+def command(words: list[str], folder: Path) -> list[str]:
+    """The command that starts a run in a folder, or resumes the one in it."""
+    if words[0] == "rbm":
+        return [*RESUME_RBM, str(folder)] if is_run(folder) else [*words, "--folder", str(folder)]
+    return ["train", "--resume", str(folder)] if is_run(folder) else ["train", str(folder), *words[1:]]
 
 
 def _timeless(value: Any) -> Any:
@@ -109,12 +127,11 @@ class Soak:
     def _train(self, number: int, folder: Path, fault: Fault | None = None) -> Path:
         """Train or resume in one process, with or without a fault; returns where the run is then."""
         hit = fault is not None and fault.before(folder)
-        is_run = (folder / "run.json").exists()
-        words = ["train", *(["--resume", str(folder)] if is_run else [str(folder), *RUNS[number]])]
+        words = command(RUNS[number], folder)
         child = Child(words) if fault is None else Child(words, fault.prepare)
         self.processes += 1
         if fault is not None:
-            ended = child.wait(self.rng.uniform(0, self.references[number][1]), must_end=False)
+            ended = child.wait(self.rng.uniform(0, EARLY * self.references[number][1]), must_end=False)
             if not ended and not hit:
                 fault.strike(child, folder)
                 hit = True

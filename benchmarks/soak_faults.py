@@ -20,10 +20,16 @@ from softspin.cli import main
 
 CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 1, 2
 HANG_SECONDS = 300.0
+RESUME_RBM = ["rbm", "fit", "--resume", "--folder"]
 
 
 class LossError(Exception):
     """Something that a fault must never cause."""
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder has the run of a model, or of a Boltzmann machine on its own."""
+    return any((folder / name).exists() for name in ("run.json", "boltzmann.json"))
 
 
 class Child:
@@ -208,9 +214,9 @@ class Move(Fault):
         new = self._new(folder)
         if not new.exists():
             return folder
-        if folder.exists() and (new / "run.json").exists():
+        if folder.exists() and is_run(new):
             raise LossError(f"{folder} was moved to {new}, but there is a new one: {sorted(folder.iterdir())}")
-        return new if (new / "run.json").exists() else folder
+        return new if is_run(new) else folder
 
     @staticmethod
     def _new(folder: Path) -> Path:
@@ -239,8 +245,9 @@ class Second(Fault):
 
     def strike(self, child: Child, folder: Path) -> None:
         """Whichever comes second to the lock ends with an error, or resumes what the other has finished."""
-        if (folder / "run.json").exists():
-            second = Child(["train", "--resume", str(folder)])
+        if is_run(folder):
+            is_vae = (folder / "run.json").exists()
+            second = Child(["train", "--resume", str(folder)] if is_vae else [*RESUME_RBM, str(folder)])
             second.wait()
             second.check(1)
 
@@ -251,7 +258,7 @@ class FlippedBit(Fault):
     def before(self, folder: Path) -> bool:
         found = [path for path in sorted(folder.glob("*")) if path.suffix in (".json", ".safetensors")]
         found = [path for path in found if path.stat().st_size]
-        if not found or not (folder / "run.json").exists():
+        if not found or not is_run(folder):
             return False
         shutil.rmtree(self._copy(folder), ignore_errors=True)
         shutil.copytree(folder, self._copy(folder))

@@ -188,7 +188,7 @@ def with_error(value: float, error: float) -> str:
     """
     if math.isnan(error):
         return f"{value:.2f}"
-    if not math.isfinite(error) or error == 0:
+    if not math.isfinite(error) or error <= 0:
         return f"{value:.2f} +- {error:g}"
     digits = 2 if error >= 0.005 else min(9, 1 - math.floor(math.log10(error)))
     return f"{value:.{digits}f} +- {error:.{digits}f}"

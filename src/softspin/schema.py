@@ -66,7 +66,7 @@ class Record:
 
     @classmethod
     def _from_version_1(cls, values: Mapping[str, Any]) -> dict[str, Any]:
-        raise NotImplementedError
+        raise RecordError("has no 'version' of those that softspin wrote")
 
     @classmethod
     def _from_version_2(cls, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -17,12 +18,13 @@ from torch import Tensor
 import softspin
 from softspin.boltzmann_machine import BoltzmannModel
 from softspin.boltzmann_machine.config import BoltzmannConfig
+from softspin.boltzmann_machine.display import result_line
 from softspin.boltzmann_machine.engine import Engine
 from softspin.boltzmann_machine.run_files import RESULT, RUN, read_result, read_run
 from softspin.data import from_arrays
 from softspin.distributions import BipartiteBoltzmann, GraphBoltzmann
 from softspin.errors import SoftspinError
-from softspin.samplers import log_z
+from softspin.samplers import LogZWarning, log_z
 from softspin.training import checkpoint, journal
 
 kinds = pytest.mark.parametrize("kind", list(EDGES))
@@ -346,6 +348,79 @@ def test_damaged_files_end_in_one_line(tmp_path: Path) -> None:
         with pytest.raises(SoftspinError, match=text) as error:
             softspin.load_boltzmann(path)
         assert "\n" not in str(error.value)
+
+
+def test_no_flipped_bit_goes_unnoticed(tmp_path: Path) -> None:
+    """Each flip is an error, or leaves the model as it was; the same model gives the same bytes."""
+    model = fit(tmp_path / "run", steps=2)
+    path = model.save(tmp_path / "model.safetensors")
+    content, errors = path.read_bytes(), 0
+    assert model.save(tmp_path / "again.safetensors").read_bytes() == content
+    for bit in torch.randint(8 * len(content), (200,), generator=torch.Generator().manual_seed(0)).tolist():
+        changed = bytearray(content)
+        changed[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(changed)
+        try:
+            read = softspin.load_boltzmann(path)
+        except SoftspinError:
+            errors += 1
+            continue
+        assert read.result == model.result
+        assert torch.equal(read.prior.bias, model.prior.bias)
+        assert torch.equal(read.prior.weight, model.prior.weight)
+    assert errors > 190
+
+
+def test_a_stored_log_z_below_the_bound_is_corrected(tmp_path: Path) -> None:
+    """Of 7 units the search finds all states, so the bound is log Z itself."""
+    model = fit(tmp_path / "run", steps=2, seeds=(0, 1))
+    assert model.result is not None
+    right = model.result
+    lower = {"log_z": 5, "log_z_low": 5, "log_z_high": 5, "train": -5, "valid": -5, "test": -5}
+    forged = dataclasses.replace(right[1], **{name: getattr(right[1], name) - shift for name, shift in lower.items()})
+    model.result = (right[0], forged)
+    path = model.save(tmp_path / "low.safetensors")
+    with pytest.warns(LogZWarning, match="seed 1: the stored log Z is at most .*, but states were found"):
+        found = softspin.load_boltzmann(path).result
+    assert found is not None
+    assert found[0] == right[0]
+    for name in ("train", "valid", "test", "log_z"):
+        assert getattr(found[1], name) == pytest.approx(getattr(right[1], name), abs=1e-6)
+    assert (found[1].log_z_high, found[1].test_low) == (None, None)
+    assert "WARNING" in result_line(found[1])
+
+
+def test_a_missing_version_and_a_missing_row_are_errors(tmp_path: Path) -> None:
+    model = fit(tmp_path / "run", steps=2, seeds=(0, 1))
+    for name, read in ((RUN, read_run), (RESULT, read_result)):
+        path = tmp_path / "run" / name
+        content = json.loads(path.read_text())
+        rows = content if isinstance(content, list) else [content]
+        plain = [{key: value for key, value in row.items() if key not in ("seal", "version")} for row in rows]
+        path.write_text(json.dumps(plain if isinstance(content, list) else plain[0]))
+        with pytest.raises(SoftspinError, match="has no 'version' of those that softspin wrote"):
+            read(tmp_path / "run")
+    assert model.result is not None
+    model.result = model.result[:1]
+    with pytest.raises(SoftspinError, match="has 1 result rows for 2 replicas; expected one each"):
+        softspin.load_boltzmann(model.save(tmp_path / "rows.safetensors"))
+
+
+def test_log_z_follows_the_parameters_however_they_are_changed() -> None:
+    model = random_model("rbm")
+    before = model.score_samples(BITS)
+    model.prior.bias.data[0, 0] += 1.0  # torch does not count this change
+    assert model.score_samples(states(VISIBLE)).exp().sum().item() == pytest.approx(1)
+    assert not torch.equal(model.score_samples(BITS), before)
+
+
+def test_energies_that_are_rounded_give_no_likelihood() -> None:
+    model = random_model("rbm")
+    model.prior.weight.data[0, 0, 0] = 1e10  # exact in float64
+    assert model.score_samples(states(VISIBLE)).exp().sum().item() == pytest.approx(1, abs=1e-4)
+    model.prior.weight.data[0, 0, 0] = 1e30
+    with pytest.raises(SoftspinError, match="parameters are too large for floating point"):
+        model.log_likelihood(BITS)
 
 
 def test_changed_files_of_a_run_are_errors(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_wrong_files_end_in_one_line(tmp_path: Path) -> None:
 
     graph = BoltzmannModel.from_boltzmann(GraphBoltzmann(torch.zeros(2), torch.tensor([[0.0, 1.0], [1.0, 0.0]])), 2)
     good = {"vbias": np.zeros(2), "hbias": np.zeros(3), "weight_matrix": np.zeros((2, 3))}
-    bad = {"NaN": np.full(2, np.nan), "shape": np.zeros(4), "text": "abc"}
+    bad = {"NaN": np.full(2, np.nan), "shape": np.zeros(4), "text": "abc", "large": np.full(2, 1e60)}
     (tmp_path / "none.h5").write_bytes(b"nothing")
     cases = [
         (lambda: graph.to_rbms(tmp_path / "graph.h5"), "hold RBMs only"),
@@ -124,3 +124,42 @@ def test_wrong_files_end_in_one_line(tmp_path: Path) -> None:
             call()
         assert "\n" not in str(error.value)
     assert not (tmp_path / "graph.h5").exists()
+
+
+def test_no_flipped_bit_changes_a_parameter_silently(tmp_path: Path) -> None:
+    path = model().to_rbms(tmp_path / "model.h5")
+    content, expected, errors = path.read_bytes(), model().prior.state_dict(), 0
+    places = {name: content.find(value.numpy().tobytes()) for name, value in expected.items() if name == "weight"}
+    assert min(places.values()) > 0
+    for name, place in places.items():
+        for bit in range(0, 8 * 4 * expected[name].numel(), 11):
+            changed = bytearray(content)
+            changed[place + bit // 8] ^= 1 << bit % 8
+            path.write_bytes(changed)
+            try:
+                read = softspin.load_boltzmann(path)
+            except SoftspinError:
+                errors += 1
+                continue
+            assert all(torch.equal(value, expected[key]) for key, value in read.prior.state_dict().items())
+    assert errors > 20
+
+
+def test_a_small_file_with_huge_arrays_and_a_link_to_another_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = model().to_rbms(tmp_path / "model.h5")
+    for name, text in (("bomb", "would take 298 GiB"), ("link", "in another file"), ("group", "cannot be read")):
+        path = tmp_path / f"{name}.h5"
+        path.write_bytes(own.read_bytes())
+        with h5py.File(path, "a") as file:
+            group = next(file[key] for key in file if key.startswith("update_"))["params"]
+            del group["vbias"]
+            if name == "bomb":
+                group.create_dataset("vbias", shape=(40_000_000_000,), dtype="f8", chunks=(1_000_000,))
+            elif name == "link":
+                group["vbias"] = h5py.ExternalLink(str(own), f"{group.name}/vbias")
+            else:
+                group.create_group("vbias")
+        with pytest.raises(SoftspinError, match=text):
+            softspin.load_boltzmann(path)

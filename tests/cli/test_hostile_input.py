@@ -142,7 +142,7 @@ def test_markup_in_paths(command: str, call: Call, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a" * 5000, "a/" + "b" * 5000, "a/" * 3000])
-@pytest.mark.parametrize("read_model", [softspin.load, softspin.Model.from_pretrained])
+@pytest.mark.parametrize("read_model", [softspin.load, softspin.Model.from_pretrained, softspin.load_boltzmann])
 def test_long_names_of_models(name: str, read_model: Any) -> None:
     with pytest.raises((RunError, SharingError), match="cannot be read: File name too long") as error:
         read_model(name)

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from boltzmann_machine.truth_by_states import some_data
 from cli.command import Call
 
 import softspin
+from softspin.boltzmann_machine import BoltzmannModel
+from softspin.distributions import BipartiteBoltzmann
 from softspin.training import checkpoint
 
 SMALL = ["--hidden", "3", "--steps", "12", "--chains", "10", "--evaluate-every", "6", "--device", "cpu"]
@@ -71,6 +74,24 @@ def test_a_replica_is_chosen(call: Call) -> None:
         ended = call("rbm", *words)
         assert (ended.code, len(ended.err.splitlines())) == (1, 1)
     assert call("rbm", "convert", "r", "m.safetensors", "--replica", "1").code == 2
+
+
+@pytest.mark.filterwarnings("default::softspin.samplers.LogZWarning")
+def test_an_interval_that_was_replaced_by_bounds_says_so(call: Call, tmp_path: Path) -> None:
+    """A clique of 12 + 12 units, each of them improbable without the others; annealing misses it."""
+    inside = (torch.arange(52) % 26 < 12).float()
+    weight = torch.full((26, 26), -0.5)
+    weight[:12, :12] = 2.0
+    bias = -10.0 * inside
+    model = BoltzmannModel.from_boltzmann(BipartiteBoltzmann(bias, weight), 26)
+    np.save(tmp_path / "zeros.npy", np.zeros((30, 26), dtype=np.uint8))
+    options = ["--data", tmp_path / "zeros.npy", "--split", "all", "--temperatures", "200", "--chains", "50"]
+    found = call("rbm", "evaluate", model.save(tmp_path / "model.safetensors"), *options, "--json")
+    assert found.err.startswith("warning: annealing gives log Z in")
+    assert found.json["log_z_method"] == "bounds (states were found that the sandwich misses)"
+    depth = float(-model.energy(inside))
+    assert depth == pytest.approx(2 * 144 - 240)
+    assert found.json["log_z_low"] >= depth
 
 
 @pytest.mark.usefixtures("bits")

@@ -25,8 +25,10 @@ from softspin.distributions import (
     SmoothedBernoulli,
     safe_beta,
 )
-from softspin.evaluation import evaluate, log_z_for
+from softspin.errors import SupportError
+from softspin.evaluation import evaluate, importance, log_z_for
 from softspin.evaluation.exact import exact_log_likelihood
+from softspin.evaluation.partition import check_log_z
 from softspin.evaluation.running import evaluating
 from softspin.methods import Terms
 from softspin.model import DiscreteVAE, build
@@ -423,3 +425,43 @@ def test_values_of_a_table() -> None:
     assert len(binned.values) == 5
     near = (MANY - binned.raw_values().T).abs().amin(1)
     assert float(near.max()) < 1.6  # half the width of a bin, were they of equal width, is 1
+
+
+@pytest.mark.parametrize("samples", [50, 2000])
+def test_states_that_no_code_reaches_are_found(samples: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after a training that diverged: q is one state, of a narrow prior. By all states, and by flips if too many."""
+    monkeypatch.setattr(importance, "STATES", 128)
+    model, x = conditional("class"), some_images(12)
+    given = encoded(model, "class", 12)
+    with torch.no_grad():
+        model.prior_parameters.bias.sub_(20.0)
+        model.get_parameter("decoder.linears.1.weight").mul_(40.0)
+        for net in model.encoder:
+            net.get_parameter("linears.1.weight").zero_()
+            net.get_parameter("linears.1.bias").fill_(-60.0)
+    truth = -exact_log_likelihood(model, x, condition=given).mean(1)
+    options: dict[str, Any] = {"log_z": log_z_for(model, temperatures=10, chains=10), "condition": given}
+    known = importance.likely_states(model, (x,), conditions=[given])
+    blind = evaluate(model, x, samples=20, states=known, **options)
+    assert bool((blind.nll > truth + 5).all())
+    assert bool((blind.missed < 0.01).all()), "codes do not show it"
+    found = importance.probable_states(model, x, known, samples, condition=given)
+    assert (found.shape[1] == 256) == (samples == 2000)
+    told = evaluate(model, x, samples=20, states=found, **options)
+    assert bool((told.lower >= truth - 1e-6).all()), "a bound"
+    assert bool((told.missed > (0.7 if samples == 50 else 0.999) * (told.nll - truth)).all()), "and a close one"
+
+
+@pytest.mark.parametrize("large", [1e6, 1e30, 3e38])
+def test_energies_that_are_rounded_give_no_log_z(large: float) -> None:
+    """Of one value of the condition alone, whose biases have it; the other values have their log Z."""
+    model = conditional("class").float()
+    with torch.no_grad():
+        condition_of(model).weight[0, 1, 3] = large
+    before = log_z_for(conditional("class"), temperatures=10, chains=10).value
+    found = log_z_for(model, temperatures=10, chains=10)
+    assert found.value.isinf().tolist() == [[False, True, False], [False] * 3]
+    finite = ~found.value.isinf()
+    torch.testing.assert_close(found.value[finite], before[finite], rtol=0, atol=1e-4)
+    with pytest.raises(SupportError, match="log Z of replica 0 is inf: its parameters are too large"):
+        check_log_z(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import sys
@@ -19,7 +20,9 @@ from training.runs import bars, engine, small
 
 import softspin
 from softspin.data import from_arrays, with_condition
-from softspin.errors import SoftspinError
+from softspin.errors import DataWarning, SoftspinError
+from softspin.evaluation.stored import check_stored
+from softspin.samplers import LogZWarning
 from softspin.stored_model import restore
 from softspin.training.update import Stages
 
@@ -289,6 +292,10 @@ BAD: list[tuple[Any, str]] = [
     ("labels", "the data set 'arrays' has no labels; give an array with one row for each image"),
     ("nothing.npy", "there is no file nothing.npy"),
     (
+        np.array([0, 2**63] * 10, dtype=np.uint64),
+        "the condition has the class 9223372036854775808; a class must be below 2^63, number the classes",
+    ),
+    (
         {"train": np.arange(15.0), "valid": np.arange(3.0), "test": np.arange(2.0)},
         "the condition of train has 15 rows; it must have 16, one for each image",
     ),
@@ -360,6 +367,17 @@ def test_numbers_outside_the_training_range_are_told(trained: dict[str, softspin
         trained["numbers"].sample(1, condition=[3.0, 900.0])
 
 
+def test_numbers_that_float32_cannot_tell_apart_are_told() -> None:
+    """Times in seconds since 1970 are rounded to multiples of 128."""
+    data, times = bars(), 1.7e9 + np.arange(42.0)
+    with pytest.warns(DataWarning, match=r"such as 1700000000, whose differences are lost in float32"):
+        with_condition(data, times)
+    parts = {"train": times[:14], "valid": times[:14] - 1.7e9, "test": times[:14] - 1.7e9}
+    with pytest.warns(DataWarning, match="the condition of train has numbers such as 1700000000"):
+        with_condition(data, parts)
+    with_condition(data, times - 1.7e9)  # warnings are errors
+
+
 def test_log_z_of_values_is_estimated_once(trained: dict[str, softspin.Model], monkeypatch: pytest.MonkeyPatch) -> None:
     """Only that of values that occur, and only those that are not known yet."""
     model, asked = trained["class"], list[Any]()
@@ -374,6 +392,29 @@ def test_log_z_of_values_is_estimated_once(trained: dict[str, softspin.Model], m
     for condition in (1, 1, [1, 2, 2, 1], 0):
         model.nll(X[:4], condition=condition, samples=2)
     assert asked == [[1], [2], [0]]
+
+
+@pytest.mark.parametrize(
+    "values", ["right", None, {}, {"value": [0, 1], "images": [0, 0]}, {"value": "x", "images": []}]
+)
+def test_a_stored_log_z_below_the_bound_is_corrected(trained: dict[str, softspin.Model], values: Any) -> None:
+    """All states of 6 bits are found. Without the shares of the values the bound is that of the smallest log Z(c)."""
+    model = trained["class"]
+    assert model.result is not None
+    (right,) = model.result
+    assert right.log_z is not None
+    assert right.log_z_of_values is not None
+    low: dict[str, Any] = dict.fromkeys(("log_z", "log_z_low", "log_z_high"), right.log_z - 5)
+    forged = dataclasses.replace(right, **low, log_z_of_values=right.log_z_of_values if values == "right" else values)
+    with pytest.warns(LogZWarning, match="the stored log Z is at most"):
+        (found,) = check_stored(model.net, [forged])
+    assert (found.log_z_high, found.nll_high) == (None, None)
+    every = model.net.prior(validate=False)
+    assert model.net.condition is not None
+    smallest = float(model.net.condition.spread(every).exact_log_z().min())
+    assert found.log_z == pytest.approx(right.log_z if values == "right" else smallest, abs=1e-4)
+    (same,) = check_stored(model.net, [right])
+    assert same == right
 
 
 @pytest.mark.parametrize("name", ["values", "scale", "weight", "classes"])

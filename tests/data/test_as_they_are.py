@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import torch
 from softspin.api import load_data
 from softspin.config import Config
 from softspin.data import Dataset, as_dataset, as_images, from_arrays, load
-from softspin.errors import DataError, SupportError
+from softspin.errors import DataError, DataWarning, SupportError
 
 COUNTS = np.arange(60).reshape(20, 3) * 100
 
@@ -76,3 +77,23 @@ def test_the_data_set_must_fit_the_likelihood() -> None:
         load_data(Config(), from_arrays(COUNTS, binarize=False))
     assert load_data(gaussian, as_dataset(COUNTS % 2)).binarization == "static"  # bits are numbers, too
     assert load_data(gaussian, {"train": COUNTS, "test": COUNTS}).binarization == "none"
+
+
+@pytest.mark.parametrize(
+    ("array", "text"),
+    [
+        (1e8 + np.arange(60.0).reshape(20, 3), "has numbers such as 100000000, whose differences are lost in float32"),
+        (2**40 + np.arange(60).reshape(20, 3), "has numbers such as 1099511627776, whose differences are lost"),
+        (1e-60 * (1 + np.arange(60.0)).reshape(20, 3), "some values of train are too small for float32 and become 0"),
+    ],
+    ids=["offset", "counts", "small"],
+)
+def test_numbers_that_float32_cannot_tell_apart_are_told(array: Any, text: str, tmp_path: Path) -> None:
+    """The density of rounded numbers would be another one. In memory, and from disk by chunks."""
+    with pytest.warns(DataWarning, match=text):
+        from_arrays(array, binarize=False)
+    np.save(tmp_path / "own.npy", array)
+    with pytest.warns(DataWarning, match=text):
+        from_arrays(np.load(tmp_path / "own.npy", mmap_mode="r"), binarize=False)
+    from_arrays((array - array.min()) / (array.max() - array.min()), binarize=False)  # warnings are errors
+    from_arrays(array * 0 + 1e8 + 1, binarize=False)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
+import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,8 @@ import torch
 from cli.command import Call, caller
 from estimators.cases import BY_NAME, CASES, images, many, reference
 
-from softspin.errors import ConfigError, FigureError, RowsError, TooLargeError, UnknownNameError
+from softspin.errors import ConfigError, FigureError, RowsError, TooLargeError, TrainingError, UnknownNameError
+from softspin.experiments import compare
 from softspin.experiments.cells import read_cells
 from softspin.experiments.compare import (
     GradientRow,
@@ -20,7 +24,15 @@ from softspin.experiments.compare import (
     compare_gradients,
     read_gradient_rows,
 )
-from softspin.experiments.estimators import _blocks, _negative_gradients, adapt, exact_blocks, exact_prior, measure
+from softspin.experiments.estimators import (
+    Moments,
+    _blocks,
+    _negative_gradients,
+    adapt,
+    exact_blocks,
+    exact_prior,
+    measure,
+)
 from softspin.experiments.stored import write_records
 from softspin.methods.reinforce import NVIL
 from softspin.paper import METHODS as PAPER
@@ -96,11 +108,29 @@ def test_rows_cover_all_cases_and_are_stored(rows: list[GradientRow], tmp_path: 
     path = tmp_path / "new" / "rows.jsonl"
     write_records(path, rows)
     assert read_gradient_rows(path) == rows
+    row = json.loads(path.read_text().splitlines()[0])
+    for changed, text in (
+        ({"evaluations": -1}, "has 'evaluations' = -1"),
+        ({"encoder": {**row["encoder"], "variance": -1.0}}, "has 'encoder.variance' = -1.0"),
+        ({"encoder": {**row["encoder"], "bias": math.nan}}, "has 'encoder.bias' = nan"),
+        ({"method": "\x1b[31m"}, "has a name with control characters"),
+        (None, "is not JSON"),
+    ):
+        (tmp_path / "bad.jsonl").write_text("[" * 100_000 if changed is None else json.dumps(row | changed))
+        with pytest.raises(RowsError, match=re.escape(text)):
+            read_gradient_rows(tmp_path / "bad.jsonl")
     path.write_text(path.read_text() + "{}\n")
     with pytest.raises(
         RowsError, match=f"line {len(rows) + 1} of .* has no 'method'; softspin compare gradients writes"
     ):
         read_gradient_rows(path)
+
+
+def test_gradients_that_are_not_finite_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = Moments(0.0, math.inf, 1.0)
+    monkeypatch.setattr(compare, "measure", lambda *_: ({"encoder": moments, "decoder": moments, "prior": moments}, 1))
+    with pytest.raises(TrainingError, match="the gradients of method = arm, K = 1, are not finite"):
+        compare_gradients(["arm"], draws=100)
 
 
 def test_what_cannot_be_compared() -> None:

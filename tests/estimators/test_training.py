@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from estimators.cases import BY_NAME, CASES, DATA, Case, images, small_config
+from estimators.cases import BY_NAME, CASES, DATA, Case, images, many, small_config
 from gpu import needs_gpu, with_torch_warnings
 from kernels.test_gpu import INTERPRETED
 from samplers.capture import NoHostData, unknown
@@ -316,7 +316,7 @@ def test_rebar_learns_the_scale_that_minimizes_the_variance() -> None:
 def test_what_cannot_be_compiled_can_be_captured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capture, "TRITON", True)
     gpu = torch.device("cuda")
-    for name, compiled in {"leg": False, "rebar": True, "disarm": True}.items():
+    for name, compiled in {"leg": False, "rebar": False, "disarm": True}.items():
         model = build(small_config(name, 2), DATA)
         parts: list[Any] = [model.method, *model.nets, model.prior_parameters, SAMPLERS.get("pa")]
         assert capture.plan_parts("auto", parts, gpu) == (compiled, True)
@@ -376,3 +376,29 @@ def test_the_update_on_a_gpu_equals_that_of_the_cpu(case: Case, samples: int) ->
         if other.grad is not None:
             found = torch.zeros_like(one) if one.grad is None else one.grad
             assert (found.cpu() - other.grad).abs().max() < 1e-3 * (1 + other.grad.abs().max()), name
+
+
+@pytest.mark.parametrize("method", ["arm", "disarm", "leg", "rebar", "relax"])
+def test_variants_of_a_sample_have_its_dropout(method: str) -> None:
+    """The gradient of two samples is the mean of those of each alone, with its own uniforms and its own dropout."""
+    model = many(BY_NAME[method], 2, 2, 1).double()
+    dropout = model.decoder.dropout
+    assert dropout is not None
+    g = torch.Generator().manual_seed(7)
+    x = images(3).double()[None]
+    noise = torch.rand(model.method.noise_shape(2, 3, model.units), generator=g, dtype=torch.float64)[None]
+    factors = 2 * (torch.rand(1, 2, 3, 4, generator=g) < 0.5).double()
+
+    def gradient(samples: list[int]) -> dict[str, Tensor]:
+        assert dropout is not None
+        dropout.factors = [factors[:, samples]]
+        model.zero_grad()
+        uniforms = noise.index_select(noise.ndim - 3, torch.tensor(samples))
+        log_z = torch.zeros(1, dtype=torch.float64)
+        model.method.objective(model, x, uniforms, model.prior(log_z), torch.tensor(0.5)).loss.sum().backward()
+        return {name: one.grad for name, one in model.named_parameters() if one.grad is not None}
+
+    both, first, second = gradient([0, 1]), gradient([0]), gradient([1])
+    for name, found in both.items():
+        torch.testing.assert_close(found, (first[name] + second[name]) / 2, msg=name)
+    assert float((first["decoder.linears.1.weight"] - second["decoder.linears.1.weight"]).abs().max()) > 1e-3

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from training.runs import engine, small, trainer
+from training.runs import bars, engine, small, trainer
 
+from softspin.data import with_condition
 from softspin.errors import ConfigError, OutOfTimeError
 from softspin.nets import BatchNorm
 from softspin.training import averaging, checkpoint
@@ -61,10 +62,10 @@ def test_statistics_belong_to_the_averaged_parameters(monkeypatch: pytest.Monkey
     images: list[Tensor] = []
     own = averaging._batch
 
-    def watched(*given: Any) -> tuple[Tensor, Tensor]:
-        x, uniforms = own(*given)
-        images.append(x)
-        return x, uniforms
+    def watched(*given: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+        found = own(*given)
+        images.append(found[0])
+        return found
 
     monkeypatch.setattr(averaging, "_batch", watched)
     with averaged(made.update):
@@ -118,3 +119,24 @@ def test_a_run_is_resumed_bit_for_bit_and_has_the_better_parameters(tmp_path: Pa
 def test_several_processes_are_an_error() -> None:
     with pytest.raises(ConfigError, match=r"ema_decay = 0\.9 is not possible with 2 processes"):
         check_averaging(small(ema_decay=0.9), 2)
+
+
+def test_statistics_of_a_conditional_model_are_those_given_the_conditions() -> None:
+    """The first layer gets image and class, which are drawn together: the class says whether most pixels are on."""
+    data = bars()
+    given = (data.train.float().mean(1) > 0.5).long()
+    config = small(ema_decay=0.5, groups=1, bits_per_group=4, batch_size=len(data.train))
+    made = engine(config, with_condition(data, given))
+    for _ in range(3):
+        made.step()
+    seen: list[Tensor] = []
+    net: Any = made.model.encoder[0]
+    handle = net.linears[0].register_forward_pre_hook(lambda _, parts: seen.append(torch.cat(parts, dim=-1).clone()))
+    with averaged(made.update):
+        handle.remove()
+        inputs = torch.cat([one.flatten(0, -2) for one in seen])
+        rows = inputs @ net.linears[0].weight[0] + net.linears[0].bias[0]
+        torch.testing.assert_close(net.norms[0].mean[0], rows.mean(0), rtol=1e-4, atol=1e-5)
+    pixels, classes = inputs[:, : data.pixels], inputs[:, data.pixels :]
+    assert torch.equal(classes.sum(1), torch.ones(len(classes)))
+    assert torch.equal(classes.argmax(1), ((pixels + made.model.mean).mean(1) > 0.5).long())

@@ -12,7 +12,7 @@ from gpu import with_torch_warnings
 from torch import Tensor
 from training.runs import engine, small, trainer
 
-from softspin.errors import OutOfTimeError
+from softspin.errors import ConfigError, OutOfTimeError
 from softspin.training import checkpoint
 from softspin.training.centring import Centring
 
@@ -90,3 +90,8 @@ def test_the_compiler_traces_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
             one.step()
     for name, value in made[0].state().items():
         torch.testing.assert_close(made[1].state()[name], value, rtol=1e-5, atol=1e-6, msg=name)
+
+
+def test_a_prior_without_couplings_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="centred = true is not possible: prior = factorial trains no couplings"):
+        engine(small(prior="factorial", centred=True))

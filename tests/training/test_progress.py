@@ -64,6 +64,19 @@ def test_a_line_comes_while_the_run_does_something_long(monkeypatch: pytest.Monk
     assert len(said.lines) == count
 
 
+def test_ctrl_c_before_the_thread_has_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopping the lines must not hide the interrupt behind another error."""
+
+    def interrupted(_: threading.Thread) -> None:
+        raise KeyboardInterrupt
+
+    pulse = Pulse(lambda _: None, lambda: "")
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        pulse.start()
+    pulse.stop()
+
+
 def test_nothing_is_written_by_the_thread_while_lines_come_anyway() -> None:
     said = Said()
     pulse = Pulse(said, lambda: "status", seconds=3600)

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
@@ -19,9 +18,12 @@ from softspin.boltzmann_machine.hdf5 import ENDINGS, read_rbms
 from softspin.boltzmann_machine.model import BoltzmannModel
 from softspin.boltzmann_machine.parameters import empty_parameters
 from softspin.boltzmann_machine.run_files import BoltzmannResult, read_result, read_run
+from softspin.boltzmann_machine.stored import check_stored
 from softspin.errors import ConfigError, RecordError, RunError, SharingError, UnknownNameError
 from softspin.graphs import checked_edges
 from softspin.provenance import find_device
+from softspin.sharing.sealed import is_intact, pack
+from softspin.trained.arguments import possible_path
 from softspin.training import checkpoint
 
 KEY = "softspin_boltzmann"
@@ -45,7 +47,7 @@ def load_boltzmann(path: str | os.PathLike[str], *, device: str = "auto") -> Bol
         SharingError: The file is damaged or is something else.
         MissingExtraError: An .h5 file needs the package h5py.
     """
-    place = Path(path)
+    place = possible_path(path)
     if place.is_dir():
         model = _from_run(place)
     elif not place.exists():
@@ -100,6 +102,9 @@ def build(
         )
     if not all(bool(torch.isfinite(one).all()) for one in tensors.values()):
         raise SharingError(f"{source} holds NaN or infinity; every parameter must be finite")
+    rows = options.get("result")
+    if rows is not None and len(rows) != len(bias):
+        raise SharingError(f"{source} has {len(rows)} result rows for {len(bias)} replicas; expected one each")
     prior = empty_parameters(shape, len(bias))
     prior.load_state_dict({"bias": bias, "weight": weight})
     return BoltzmannModel(prior, shape, config, activity=activity, **options)
@@ -131,9 +136,9 @@ def write_model(model: BoltzmannModel, path: Path) -> Path:
     }
     named = {**model.prior.state_dict(), **({} if model.activity is None else {"activity": model.activity})}
     tensors = {name: value.detach().cpu().contiguous() for name, value in named.items()}
-    content = safetensors.torch.save(tensors, {KEY: json.dumps(about, allow_nan=False, sort_keys=True)})
+    text = json.dumps(about, allow_nan=False, sort_keys=True)
     try:
-        files.write_bytes(path, content, parents=True)
+        files.write_bytes(path, pack(tensors, KEY, text), parents=True)
     except OSError as error:
         raise SharingError(f"{path} cannot be written: {error.strerror}") from error
     return path
@@ -150,15 +155,21 @@ def read_model(path: Path) -> BoltzmannModel:
 
     Raises:
         SharingError: The file is damaged or is something else.
+
+    Warns:
+        LogZWarning: The stored log Z contradicts the parameters; the result is then corrected to a bound.
     """
     try:
         with safe_open(path, framework="pt") as opened:
             header = opened.metadata() or {}
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
-        raise SharingError(f"{path} is not a safetensors file, or damaged: {error}") from None
+        what = " ".join(str(error).split())
+        raise SharingError(f"{path} is not a safetensors file, or damaged: {what}") from None
     if KEY not in header:
         raise SharingError(f"{path} holds no Boltzmann machine of softspin; a VAE is read by softspin.load")
+    if not is_intact(header, header[KEY], tensors):
+        raise SharingError(f"{path} is damaged: it does not have the SHA-256 that was written; get it again")
     try:
         about = json.loads(header[KEY])
         visible, hidden, edges, replica = (about[name] for name in ("visible", "hidden", "edges", "replica"))
@@ -173,4 +184,7 @@ def read_model(path: Path) -> BoltzmannModel:
     replicas = len(tensors.get("bias", ()))
     if replica >= replicas:
         raise SharingError(f"{path} names replica {replica} of {replicas}")
-    return build(Shape(visible, hidden, pairs), tensors, config, str(path), replica=replica, result=result)
+    model = build(Shape(visible, hidden, pairs), tensors, config, str(path), replica=replica, result=result)
+    if model.result is not None:
+        model.result = check_stored(model.prior(validate=False), model.result)
+    return model

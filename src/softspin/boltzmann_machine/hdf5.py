@@ -2,7 +2,8 @@
 
 A file holds one group `update_N` for each saved update, with the parameters `vbias` (n,), `hbias` (m,) and
 `weight_matrix` (n, m) in its group `params`, and the persistent chains of the last one. Its energy is that of an RBM
-here: E(v, h) = -vbias.v - hbias.h - v.weight_matrix.h.
+here: E(v, h) = -vbias.v - hbias.h - v.weight_matrix.h. An update that is written here has a digest of its parameters,
+which is checked when it is read; those that rbms writes have none.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from softspin import files
 from softspin.boltzmann_machine.config import BoltzmannConfig
 from softspin.boltzmann_machine.likelihood import mean_activity
 from softspin.boltzmann_machine.model import BoltzmannModel
+from softspin.data.limits import check_memory
 from softspin.distributions import BipartiteBoltzmann
 from softspin.errors import SharingError, missing_extra
+from softspin.sharing.sealed import digest
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,6 +33,8 @@ ENDINGS = (".h5", ".hdf5")
 MODEL_TYPE = "BBRBM"
 """Name of an RBM of binary units in these files."""
 PARAMETERS = ("vbias", "hbias", "weight_matrix")
+SEAL = "softspin_sha256"
+"""Attribute of an update: a digest of its parameters."""
 
 
 def _h5py() -> ModuleType:
@@ -88,6 +93,7 @@ def write_rbms(model: BoltzmannModel, path: Path, *, chains: int = 100) -> Path:
             for name, tensor in named.items():
                 parameters[name] = tensor.cpu().numpy()
                 update[name] = parameters[name]  # readers of older versions look here
+            update.attrs[SEAL] = digest(f"update_{steps}", {name: tensor.cpu() for name, tensor in named.items()})
             update["torch_rng_state"] = torch.Generator().manual_seed(config.seeds[0]).get_state().numpy()
             # Parts of the state of NumPy's generator, as rbms stores them.
             state: list[Any] = ["MT19937", numpy_state["key"], numpy_state["pos"], 0, 0.0]
@@ -118,7 +124,7 @@ def read_rbms(path: Path, *, update: int | None = None) -> BoltzmannModel:
     h5py = _h5py()
     try:
         with h5py.File(path, "r") as file:
-            kind = file["model_type"][()].decode() if "model_type" in file else MODEL_TYPE
+            kind = file["model_type"].asstr()[()] if "model_type" in file else MODEL_TYPE
             if kind != MODEL_TYPE:
                 raise SharingError(f"{path} holds a {kind[:40]}, not an RBM of binary units ({MODEL_TYPE})")
             saved = sorted(int(name[7:]) for name in file if re.fullmatch(r"update_[0-9]+", name))
@@ -130,11 +136,16 @@ def read_rbms(path: Path, *, update: int | None = None) -> BoltzmannModel:
                     f"{path} holds no update {wanted}; there are {len(saved)}, from {saved[0]} to {saved[-1]}"
                 )
             group = file[f"update_{wanted}"]
+            seal = group.attrs.get(SEAL)
             group = group.get("params", group)
             vbias, hbias, weight = (_array(path, group, name) for name in PARAMETERS)
             chains = _array(path, file, "parallel_chains") if "parallel_chains" in file else None
-    except (OSError, KeyError, AttributeError) as error:
-        raise SharingError(f"{path} cannot be read as a file of the package rbms: {error}") from None
+    except (OSError, KeyError, AttributeError, TypeError, ValueError, RuntimeError) as error:
+        what = " ".join(str(error).split())
+        raise SharingError(f"{path} cannot be read as a file of the package rbms: {what}") from None
+    named = {name: torch.from_numpy(one) for name, one in zip(PARAMETERS, (vbias, hbias, weight), strict=True)}
+    if seal is not None and seal != digest(f"update_{wanted}", named):
+        raise SharingError(f"{path} is damaged: update {wanted} does not have the SHA-256 that was written")
     if weight.ndim != 2 or vbias.shape != weight.shape[:1] or hbias.shape != weight.shape[1:] or not weight.size:
         shapes = ", ".join(f"{name} {one.shape}" for name, one in zip(PARAMETERS, (vbias, hbias, weight), strict=True))
         raise SharingError(f"{path}: the shapes do not fit together: {shapes}")
@@ -147,7 +158,13 @@ def read_rbms(path: Path, *, update: int | None = None) -> BoltzmannModel:
 
 
 def _array(path: Path, group: Any, name: str) -> NDArray[np.float32]:
-    found = np.asarray(group[name][()])
-    if found.dtype.kind not in "fiu" or not np.isfinite(found).all():
+    stored = group[name]
+    if stored.file.filename != group.file.filename or stored.is_virtual or stored.external:
+        raise SharingError(f"{path}: {name} is in another file; only what is in this one is read")
+    check_memory(stored.nbytes, f"{name} of {path}")  # a small file can hold zeros that fill the memory
+    found = np.asarray(stored[()])
+    with np.errstate(over="ignore"):  # what is too large for float32 is infinite
+        single = found.astype(np.float32) if found.dtype.kind in "fiu" else None
+    if single is None or not np.isfinite(single).all():
         raise SharingError(f"{path}: {name} holds values that are not finite numbers")
-    return found.astype(np.float32)
+    return single

@@ -17,7 +17,7 @@ from softspin.boltzmann_machine.run_files import BoltzmannResult
 from softspin.data import as_images
 from softspin.distributions import Boltzmann, VisibleMarginal
 from softspin.errors import ConfigError, NoClosedFormError, ShapeError, SupportError
-from softspin.evaluation.partition import check_log_z, log_z_of_replicas
+from softspin.evaluation.partition import check_log_z, log_z_of_replicas, without_rounded
 from softspin.likelihoods.bernoulli import check_binary
 from softspin.numerics import real_tensor
 from softspin.priors.base import Prior
@@ -69,7 +69,8 @@ class BoltzmannModel:
         self.replica = replica
         self.result = None if result is None else tuple(result)
         self.activity = activity
-        self._log_z: tuple[tuple[int, int], LogZ[Any]] | None = None
+        self._log_z: tuple[tuple[Tensor, Tensor], LogZ[Any]] | None = None
+        """The parameters for which log Z was estimated, and the estimate."""
 
     @classmethod
     def from_boltzmann(cls, boltzmann: Boltzmann, visible: int) -> BoltzmannModel:
@@ -172,6 +173,7 @@ class BoltzmannModel:
             seeds=[read_seed(seed)],
             base=None if self.activity is None else activity_base(self.activity[self.replica][None]).to(one.bias),
         )
+        found = without_rounded(found, with_replica, torch.float64)  # the type of free energies
         check_log_z(found)
         return single(found)
 
@@ -338,9 +340,9 @@ class BoltzmannModel:
 
     def _known_log_z(self) -> LogZ[Any]:
         """The estimate for the present parameters."""
-        version = self.prior.bias._version, self.prior.weight._version
-        if self._log_z is None or self._log_z[0] != version:
-            self._log_z = version, self.log_z()
+        now = self.prior.bias[self.replica].cpu().clone(), self.prior.weight[self.replica].cpu().clone()
+        if self._log_z is None or not all(map(torch.equal, self._log_z[0], now)):
+            self._log_z = now, self.log_z()
         return self._log_z[1]
 
     def _data(self, x: Any) -> Tensor:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from softspin.boltzmann_machine.config import BoltzmannConfig, Shape, differing
+from softspin.config.fields import Count, NotNegative
 from softspin.data import Dataset
 from softspin.errors import ConfigError, RecordError, RunError, UnknownNameError
 from softspin.graphs import Edges
@@ -54,7 +55,7 @@ class BoltzmannResult(Record):
     train: float
     valid: float
     test: float
-    test_standard_error: float | None
+    test_standard_error: NotNegative | None
     """Standard error over test data; None for a single row."""
     test_low: float | None
     """Test log-likelihood at the upper end of log Z; None if that is unknown."""
@@ -65,7 +66,7 @@ class BoltzmannResult(Record):
     log_z_method: str
     baseline: float
     """Test log-likelihood of independent columns."""
-    rows: int
+    rows: Count
     """Number of test data."""
     seconds: float
     warning: str | None = field(default=None)

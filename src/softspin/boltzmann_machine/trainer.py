@@ -28,7 +28,7 @@ from softspin.distributions import Boltzmann, VisibleMarginal
 from softspin.distributions.visible import joint_means
 from softspin.errors import CheckpointError, OutOfTimeError, RunError, SupportError, TrainingError
 from softspin.evaluation import bernoulli_nll
-from softspin.evaluation.partition import EXACT, Progress, log_z_of_replicas, method_text
+from softspin.evaluation.partition import EXACT, Progress, log_z_of_replicas, method_text, without_rounded
 from softspin.parallel import SINGLE
 from softspin.provenance import find_device, provenance
 from softspin.seals import sealed
@@ -248,6 +248,7 @@ class Trainer:
             states=starts.round(),
             progress=self._progress("test"),
         )
+        log_z = without_rounded(log_z, boltzmann, torch.float64)
         each, baseline = self._likelihoods(self.best, log_z), -float(bernoulli_nll(self.data.train, self.data.test).nll)
         test, results = each["test"], []
         for i, (seed, best) in enumerate(zip(config.seeds, self.found, strict=True)):

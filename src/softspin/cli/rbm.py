@@ -22,6 +22,7 @@ from softspin.cli.console import paragraphs, say, say_json, usage_errors, warn
 from softspin.cli.options import NOT_FINISHED, Chains, Device, Json, Minutes, Seed, Temperatures, flag
 from softspin.cli.runs import RUNS, SPLITS, check_ending, check_split, free_folder, write_array
 from softspin.errors import ConfigError, OutOfTimeError
+from softspin.evaluation.partition import method_text
 
 app = typer.Typer(
     help="Train a Boltzmann machine on its own: an RBM or a graph, on binary data.",
@@ -190,7 +191,8 @@ def evaluate(
             {
                 "split": split, "rows": result.rows, "log_likelihood": result.value,
                 "standard_error": result.standard_error, "low": result.lower, "high": result.upper,
-                "log_z": known.value, "log_z_low": known.lower, "log_z_high": known.upper, "log_z_method": known.method,
+                "log_z": known.value, "log_z_low": known.lower, "log_z_high": known.upper,
+                "log_z_method": method_text(known, 0),
             }
         )  # fmt: skip
         return

@@ -16,6 +16,7 @@ from softspin.data.conditions import Conditions
 from softspin.data.dataset import Dataset
 from softspin.data.inputs import as_array
 from softspin.data.keys import PARTS
+from softspin.data.values import tell_if_rounded
 from softspin.errors import DataError, ShapeError, SupportError
 
 
@@ -47,11 +48,20 @@ def read_condition(values: Any, count: int | None = None, *, what: str = "the co
             row, column = (int(at) for at in np.argwhere(wrong)[0])
             raise SupportError(f"{what} is {rows[row, column]} in row {row}, column {column}; it must be finite")
         return torch.from_numpy(rows.astype(np.float32))
+    if rows.dtype.kind == "u" and rows.max() > np.iinfo(np.int64).max:
+        raise SupportError(f"{what} has the class {rows.max()}; a class must be below 2^63, number the classes")
     if rows.shape[1] > 1:
         raise ShapeError(
             f"{what} has {rows.shape[1]} columns of integers; give one column for a class, or floats for numbers"
         )
     return torch.from_numpy(rows.astype(np.int64))
+
+
+def _tell_if_rounded(values: Any, what: str = "the condition") -> None:
+    """Warn if float32 cannot tell the numbers of a data set apart, such as times in seconds since 1970."""
+    array = as_array(what, values).array
+    if array.dtype.kind == "f":
+        tell_if_rounded(what, array.reshape(len(array), -1))
 
 
 def split_condition(given: Any, sizes: tuple[int, int, int], places: Tensor | None) -> Conditions:
@@ -76,9 +86,12 @@ def split_condition(given: Any, sizes: tuple[int, int, int], places: Tensor | No
             raise SupportError("the conditions of the splits differ in type or number of columns; convert them first")
         if not parts:
             raise ShapeError("the condition has none of the parts train, valid and test; name them so")
+        for part in parts:
+            _tell_if_rounded(given[part], f"the condition of {part}")
         _check_parts(parts, dict(zip(PARTS, sizes, strict=True)), places)
         given, places = torch.cat(list(parts.values())), None if len(parts) == len(PARTS) else places
     rows = read_condition(given, sum(sizes))
+    _tell_if_rounded(given)
     train, valid, test = (rows if places is None else rows[places]).split(sizes)
     return Conditions(train, valid, test)
 

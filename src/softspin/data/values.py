@@ -17,6 +17,8 @@ CHUNK_BYTES = 1 << 24
 WHITE = 255
 """Largest gray level of a byte."""
 _LARGEST = float(np.finfo(np.float32).max)
+_ROUNDING = 1e-3
+"""Rounding error of numbers, relative to their standard deviation, that is too much."""
 _OVERSHOOT = 0.1
 """Interpolation exceeds [0, 1] by less than this."""
 
@@ -81,6 +83,7 @@ def find_levels(arrays: Mapping[str, NDArray[Any]], binarize: bool = True) -> Le
         for part, found in ranges.items():
             if max(-found.low, found.high) > _LARGEST:
                 raise SupportError(f"values of {part} are from {found.low:g} to {found.high:g}, beyond float32")
+            tell_if_rounded(part, arrays[part])
         return Levels(dict.fromkeys(arrays, 1), binary=False, raw=True)
     of_bytes = [part for part, array in arrays.items() if array.dtype == np.uint8]
     scaled = of_bytes if any(ranges[part].high > 1 for part in of_bytes) else []
@@ -107,6 +110,33 @@ def to_bits(array: NDArray[Any]) -> NDArray[np.uint8]:
 def to_values(array: NDArray[Any]) -> NDArray[Any]:
     """Values as they are: bytes and booleans as uint8, all others as float32."""
     return array.astype(np.uint8 if array.dtype in (np.bool_, np.uint8) else np.float32)
+
+
+def tell_if_rounded(what: str, array: NDArray[Any]) -> None:
+    """Warn if float32 loses what distinguishes the values: small differences of large numbers, or very small numbers.
+
+    Args:
+        what: Name of the array in messages.
+        array: Finite values, `(rows, ...)`.
+    """
+    if np.can_cast(array.dtype, np.float32):
+        return
+    first = np.array(array[0], dtype=np.float64)
+    error, total, squares, vanish, rows = np.zeros_like(first), 0.0, 0.0, False, len(array)
+    for _, some in chunks(array):
+        exact, rounded = some.astype(np.float64), some.astype(np.float32)
+        error = np.maximum(error, np.abs(rounded - exact).max(0))
+        total, squares = total + (exact - first).sum(0), squares + np.square(exact - first).sum(0)
+        vanish = vanish or bool(((rounded == 0) & (exact != 0)).any())
+    deviation = np.sqrt(np.maximum(squares / rows - np.square(total / rows), 0))
+    lost = (error > _ROUNDING * deviation) & (deviation > 0)  # equal numbers have no differences
+    if vanish:
+        notice(f"some values of {what} are too small for float32 and become 0; multiply all by a constant first")
+    elif lost.any():
+        notice(
+            f"{what} has numbers such as {first[lost][0]:.15g}, whose differences are lost in float32; subtract a "
+            "constant from each feature first"
+        )
 
 
 def _check_type(part: str, array: NDArray[Any]) -> None:

@@ -8,7 +8,7 @@ from elsewhere can: log p(x) >= log of the sum of p(x, z) over any distinct z.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -141,11 +141,14 @@ def likely_states(
 
 
 @torch.no_grad()
-def probable_states(model: DiscreteVAE, images: Table, states: Tensor, samples: int, seed: int = 0) -> Tensor:
+def probable_states(
+    model: DiscreteVAE, images: Table, states: Tensor, samples: int, seed: int = 0, condition: Tensor | None = None
+) -> Tensor:
     """States z with a large p(x, z) for some of the images, whatever q(z|x) proposes.
 
-    All states if there are at most 4,096. Otherwise, for some images, the best of the given and of random states is
-    improved by single flips until none raises p(x, z).
+    All states if there are at most 4,096; of a conditional model, whose decoder runs for each pair of an image and a
+    state, if there are at most as many as samples, or 1,024. Otherwise, for some images, the best of the given and of
+    random states is improved by single flips until none raises p(x, z).
 
     Args:
         model: Trained model.
@@ -153,30 +156,36 @@ def probable_states(model: DiscreteVAE, images: Table, states: Tensor, samples: 
         states: States to start from, `(R, M, D)`.
         samples: Number of importance samples per image, which the work is a fraction of.
         seed: Seed of the random numbers.
+        condition: Encoded conditions, `(N, C)`, of a conditional model.
 
     Returns:
         Bits, `(R, M', D)`, the given ones included, with repetitions.
     """
-    if model.units <= LISTED_UNITS:
+    if model.units <= LISTED_UNITS and (condition is None or 1 << model.units <= max(samples, STATES)):
         every = next(iter(all_states(model.units, 1 << model.units))).to(model.mean)
         return every.expand(model.replicas, *every.shape)
     least, most = ASCENT_IMAGES
     count = round(ASCENT_SHARE * len(images) * samples / (model.units * ASCENT_STEPS))
-    x = images[:: math.ceil(len(images) / min(max(count, least), most))].to(model.mean)
+    step = math.ceil(len(images) / min(max(count, least), most))
+    x, given = images[::step].to(model.mean), None if condition is None else condition[::step]
     keys = replica_keys(seed, model.replicas, model.mean.device)
     index = torch.arange(STATES // 4, device=keys.device)
     random = (uniforms(keys, index, index[1:2], model.units)[:, 0] < 0.5).to(model.mean)
     with evaluating(model):
-        boltzmann = model.prior(validate=False)
-        found = [_ascended(model, boltzmann, x, _best_of(model, boltzmann, x, one)) for one in (states, random)]
+        found = [_ascended(model, x, given, _best_of(model, x, given, one)) for one in (states, random)]
     return torch.cat([states, *found], dim=1)
 
 
-def _best_of(model: DiscreteVAE, boltzmann: Boltzmann, x: Tensor, states: Tensor) -> Tensor:
+def _best_of(model: DiscreteVAE, x: Tensor, given: Tensor | None, states: Tensor) -> Tensor:
     """For each image the state of these with the largest p(x, z), `(R, batch, D)`."""
     best, at = torch.full((model.replicas, len(x)), -torch.inf, dtype=x.dtype, device=x.device), None
+    boltzmann = model.prior(validate=False)
     for z in states.split(256, 1):
-        log_joint = model.likelihood.log_prob_pairs(x, model.decode(z[:, None])[:, 0]) - boltzmann.energy(z)[:, None]
+        if given is None:
+            log_joint = model.likelihood.log_prob_pairs(x, model.decode(z[:, None])[:, 0])
+            log_joint = log_joint - boltzmann.energy(z)[:, None]
+        else:
+            log_joint = torch.cat([one for one, _ in _pairs_given(model, x, given, z)], dim=1).mT.to(x)
         value, place = log_joint.max(-1)
         new = z.gather(1, place[..., None].expand(*place.shape, z.shape[-1]))
         at = new if at is None else torch.where((value > best)[..., None], new, at)
@@ -185,12 +194,14 @@ def _best_of(model: DiscreteVAE, boltzmann: Boltzmann, x: Tensor, states: Tensor
     return at
 
 
-def _ascended(model: DiscreteVAE, boltzmann: Boltzmann, x: Tensor, z: Tensor) -> Tensor:
+def _ascended(model: DiscreteVAE, x: Tensor, given: Tensor | None, z: Tensor) -> Tensor:
     """Flip the bit that raises p(x, z) most, for each image, until none does or the steps end: `(R, batch, D)`."""
     data = x.expand(model.replicas, *x.shape)
+    net = model.given(None if given is None else given.to(x).expand(model.replicas, -1, -1))
+    prior = net.prior(validate=False)
 
     def log_joint(z: Tensor) -> Tensor:
-        return model.log_likelihood(data, model.decode(z)) - boltzmann.energy(z)
+        return net.log_likelihood(data, net.decode(z)) - prior.energy(z)
 
     best = log_joint(z[:, None])[:, 0]
     eye = torch.eye(z.shape[-1], dtype=z.dtype, device=z.device)[:, None]
@@ -247,16 +258,24 @@ def log_joint_given(
     Returns:
         The log of the sum, `(R, batch)`, float64.
     """
+    total = torch.full((model.replicas, len(x)), -torch.inf, dtype=torch.float64, device=x.device)
+    counts = torch.ones(states.shape[:2], dtype=torch.bool, device=states.device) if counts is None else counts
+    for log_joint, which in _pairs_given(model, x, condition, states):
+        used = counts[:, which, None]
+        total = torch.logaddexp(total, log_joint.masked_fill(~used, -torch.inf).logsumexp(1))
+    return total
+
+
+def _pairs_given(model: DiscreteVAE, x: Tensor, condition: Tensor, states: Tensor) -> Iterator[tuple[Tensor, slice]]:
+    """log p(x | z, c) - E(z | c) of every pair of a state and an image, `(R, some, batch)`, and which states."""
     given = model.given(condition.to(model.mean).expand(model.replicas, -1, -1))
     rows = given.prior(validate=False)
+    assert isinstance(rows, RowBoltzmann)
     assert rows.row_fields is not None
     prior = RowBoltzmann(precise(rows.shared), rows.row_fields.double())
     data = x.to(model.mean).expand(model.replicas, -1, -1)
-    total = torch.full(data.shape[:2], -torch.inf, dtype=torch.float64, device=x.device)
-    counts = torch.ones(states.shape[:2], dtype=torch.bool, device=states.device) if counts is None else counts
     size = max(1, NUMBERS // (model.replicas * len(x) * max(model.likelihood.outputs, model.units)))
-    for some, used in zip(states.split(size, 1), counts.split(size, 1), strict=True):
-        z = some[:, :, None].to(model.mean).expand(-1, -1, len(x), -1)
-        log_joint = given.log_likelihood(data, given.decode(z)).double() - prior.energy(z.double())
-        total = torch.logaddexp(total, log_joint.masked_fill(~used[..., None], -torch.inf).logsumexp(1))
-    return total
+    for start in range(0, states.shape[1], size):
+        which = slice(start, start + size)
+        z = states[:, which, None].to(model.mean).expand(-1, -1, len(x), -1)
+        yield given.log_likelihood(data, given.decode(z)).double() - prior.energy(z.double()), which

@@ -25,6 +25,8 @@ Progress = Callable[[str, int, int], None]
 
 EXACT = 20
 """Largest number of units to enumerate in every validation, of an RBM's smaller side: 2 seconds on two cores."""
+ROUNDING = 0.01
+"""Nats by which rounding may change the energy of a state. With more, neither log Z nor a likelihood means anything."""
 FEWEST_CHAINS = 32
 """Fewest chains of a forward AIS for one value of a condition."""
 
@@ -69,7 +71,8 @@ def log_z_for(
     if model.condition is not None:
         wanted = range(model.condition.count) if values is None else values
         return _log_z_of_values(model, wanted, seeds, sandwich, states, progress, **path)
-    return log_z_of_replicas(prior, **path, seeds=seeds, sandwich=sandwich, states=states, progress=progress)
+    found = log_z_of_replicas(prior, **path, seeds=seeds, sandwich=sandwich, states=states, progress=progress)
+    return without_rounded(found, prior)
 
 
 def _log_z_of_values(
@@ -88,8 +91,9 @@ def _log_z_of_values(
     assert condition is not None
     every = condition.spread(model.prior(validate=False))
     index = torch.tensor([r * condition.count + v for r in range(model.replicas) for v in wanted]).to(every.bias.device)
+    every = every.with_parameters(every.bias[index], every.couplings[index])
     found = log_z_of_replicas(
-        every.with_parameters(every.bias[index], every.couplings[index]),
+        every,
         temperatures=temperatures,
         chains=chains if sandwich else max(FEWEST_CHAINS, chains // count),
         seeds=[seed + (value << 40) for seed in seeds for value in wanted],
@@ -99,6 +103,7 @@ def _log_z_of_values(
         progress=progress,
         names=[_value_name(condition, value) for _ in seeds for value in wanted],
     )
+    found = without_rounded(found, every)
 
     def placed(numbers: Tensor) -> Tensor:
         like = numbers.new_full((len(seeds) * condition.count,), torch.nan) if numbers.is_floating_point() else (
@@ -211,6 +216,28 @@ def _tell(
             progress(f"log Z, {name}{which}", replica * len(runs) + runs.index(name), replicas * len(runs))
 
     return tell
+
+
+def without_rounded(log_z: LogZ, boltzmann: Boltzmann, dtype: torch.dtype | None = None) -> LogZ:
+    """log Z, infinite where parameters are so large that energies are rounded by more than 0.01 nat.
+
+    Energies of 1e10 are rounded to multiples of 1,024 in float32. A likelihood, the difference of two of them, would be
+    finite and meaningless.
+
+    Args:
+        log_z: log Z of every replica, `(R,)`.
+        boltzmann: Boltzmann machine with one replica dimension R.
+        dtype: Type in which energies are computed; by default that of the parameters.
+
+    Returns:
+        log Z with infinite value and ends for such replicas, and where it is NaN.
+    """
+    largest = torch.maximum(boltzmann.bias.abs().amax(-1), boltzmann.couplings.abs().amax((-2, -1)))
+    largest = torch.maximum(largest.to(log_z.value), log_z.value.abs())
+    limit = ROUNDING / torch.finfo(dtype or boltzmann.bias.dtype).eps
+    bad = ~(largest <= limit)  # also NaN
+    value, lower, upper = (each.masked_fill(bad, torch.inf) for each in (log_z.value, log_z.lower, log_z.upper))
+    return log_z._replace(value=value, lower=lower, upper=upper)
 
 
 def check_log_z(log_z: LogZ) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from softspin.conditions import Condition
 from softspin.data.condition_inputs import read_condition
 from softspin.distributions import Boltzmann
+from softspin.errors import SoftspinError
 from softspin.model import DiscreteVAE
 from softspin.random import KeyDomain
 from softspin.records import ResultRow
@@ -44,39 +46,58 @@ def check_stored(model: DiscreteVAE, rows: Sequence[ResultRow]) -> tuple[ResultR
     if model.condition is not None:
         return tuple(_checked(row, _mean_bound(model, row, replica)) for replica, row in enumerate(rows))
     return tuple(
-        _checked(row, float(state_bound(one, find_states(one, _rng_state(one), count=ASCENTS).z)))
+        _checked(row, searched_bound(one))
         for row, one in zip(rows, split_replicas(model.prior(validate=False)), strict=True)
     )
 
 
+@torch.no_grad()
+def searched_bound(boltzmann: Boltzmann) -> float:
+    """A lower bound on log Z from the states that a short search finds.
+
+    Args:
+        boltzmann: Boltzmann machine without replicas.
+
+    Returns:
+        The bound.
+    """
+    rng_state = replica_rng_states(boltzmann, 0, KeyDomain.SEARCH)
+    return float(state_bound(boltzmann, find_states(boltzmann, rng_state, count=ASCENTS).z))
+
+
+def contradicts(bound: float, high: float) -> bool:
+    """Whether a lower bound on log Z is above the upper end of a stored interval."""
+    return bound > high + MARGIN * (1 + abs(high))
+
+
 def _mean_bound(model: DiscreteVAE, row: ResultRow, replica: int) -> float:
-    """Mean over images of a lower bound on log Z(c); -inf if the row does not have the values of the condition."""
-    condition, found = model.condition, row.log_z_of_values or {}
+    """Mean over images of a lower bound on log Z(c); the smallest if the row does not say how many have each value."""
+    condition = model.condition
     assert condition is not None
+    every = split_replicas(condition.spread(model.prior(validate=False)))
+    own = every[replica * condition.count : (replica + 1) * condition.count]
+    shares = _shares(condition, row.log_z_of_values or {})
+    if shares is None:
+        return min(searched_bound(one) for one in own)
+    return sum(share * searched_bound(one) for one, share in zip(own, shares.tolist(), strict=True) if share > 0)
+
+
+def _shares(condition: Condition, found: Mapping[str, Any]) -> Tensor | None:
+    """Fraction of the images with each value of the condition, `(V,)`; None if a row, perhaps untrusted, lacks it."""
     try:
         given = condition.table.encode(read_condition(found["value"]))
         images = torch.tensor(found["images"], dtype=torch.float64)
+        if not bool((images.isfinite() & (images > 0)).all()) or len(images) != len(given):
+            return None
         shares = torch.zeros(condition.count, dtype=torch.float64)
-        shares.index_add_(0, condition.nearest(given.to(condition.values)).cpu(), images / images.sum())
-    except (KeyError, TypeError, ValueError, RuntimeError):  # a row may be untrusted
-        return -math.inf
-    every = split_replicas(condition.spread(model.prior(validate=False)))
-    own = every[replica * condition.count : (replica + 1) * condition.count]
-    each = [
-        share * float(state_bound(one, find_states(one, _rng_state(one), count=ASCENTS).z))
-        for one, share in zip(own, shares.tolist(), strict=True)
-        if share > 0
-    ]
-    return sum(each)
-
-
-def _rng_state(boltzmann: Boltzmann) -> Tensor:
-    return replica_rng_states(boltzmann, 0, KeyDomain.SEARCH)
+        return shares.index_add_(0, condition.nearest(given.to(condition.values)).cpu(), images / images.sum())
+    except (SoftspinError, LookupError, TypeError, ValueError, RuntimeError, OverflowError):
+        return None
 
 
 def _checked(row: ResultRow, bound: float) -> ResultRow:
     high = row.log_z_high
-    if row.nll is None or row.log_z is None or high is None or not bound > high + MARGIN * (1 + abs(high)):
+    if row.nll is None or row.log_z is None or high is None or not contradicts(bound, high):
         return row
     nll = row.nll - row.log_z + bound
     text = f"the stored log Z is at most {high:.2f}, but states were found whose sum makes it at least {bound:.2f}"

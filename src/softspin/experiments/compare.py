@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +12,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from softspin.config import Config
+from softspin.config import Config, Count
 from softspin.data import Dataset
-from softspin.errors import ConfigError, TooLargeError, unknown_name
+from softspin.errors import ConfigError, TooLargeError, TrainingError, unknown_name
 from softspin.experiments.estimators import COPIES, Moments, adapt, copies, exact_blocks, measure
 from softspin.experiments.stored import read_records
 from softspin.methods import METHODS
@@ -39,21 +41,21 @@ class GradientRow(Record):
     """Bias and variance of one estimator on one small model. The gradient is that of the mean over all images."""
 
     method: str
-    groups: int
-    samples: int
+    groups: Count
+    samples: Count
     """Importance samples K."""
     stage: Stage
     bound: Literal["elbo", "importance-weighted"]
     """The bound whose gradient is the exact one; with K = 1 both are the same."""
     beta: float | None
-    evaluations: int
+    evaluations: Count
     """Decoder evaluations for each image and gradient."""
     encoder: Moments
     decoder: Moments
     prior: Moments
-    draws: int
+    draws: Count
     data: str
-    bits: int
+    bits: Count
     """Latent bits of all groups."""
     steps: int
     """Training steps of the model; 0 at initialization."""
@@ -114,6 +116,7 @@ def compare_gradients(
         UnknownNameError: There is no method of that name.
         ConfigError: A method cannot be compared.
         TooLargeError: There are too many bits.
+        TrainingError: A gradient is not finite.
     """
     from softspin.data import load
 
@@ -184,6 +187,8 @@ def _rows(
         if stage == "trained":
             adapt(model, x, samples, adapt_steps)
         found, evaluations = measure(model, x, samples, exact[weighted], draws, config.seeds[0])
+        if not all(math.isfinite(number) for one in found.values() for number in dataclasses.astuple(one)):
+            raise TrainingError(f"the gradients of method = {name}, K = {samples}, are not finite; try fewer steps")
         yield GradientRow(
             method=name,
             groups=config.shape.groups,

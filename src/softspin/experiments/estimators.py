@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from softspin.config import Config
+from softspin.config.fields import NotNegative
 from softspin.data.dataset import DataSpec
 from softspin.distributions import Boltzmann
 from softspin.model import DiscreteVAE, build
@@ -162,11 +163,11 @@ def exact_blocks(
 class Moments:
     """Bias and variance of the gradient of one block, relative to the exact gradient g."""
 
-    bias: float
+    bias: NotNegative
     """Norm of the mean minus g, over the norm of g, after subtracting the part that is noise; at least 0."""
-    error: float
+    error: NotNegative
     """Standard error of the mean gradient, in the same unit. An unbiased estimator has a bias of about this size."""
-    variance: float
+    variance: NotNegative
     """Sum of the variances of all entries, over the squared norm of g."""
 
 

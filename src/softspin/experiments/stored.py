@@ -46,6 +46,9 @@ def read_records(path: Path, kind: type[R], command: str) -> list[R]:
     for number, line in enumerate(lines, 1):
         try:
             found.append(kind.from_json(json.loads(line)))
-        except (ValueError, RecordError) as error:
-            raise RowsError(f"line {number} of {path} {error}; {command} writes the file") from None
+        except (ValueError, RecordError, RecursionError) as error:
+            what = error if isinstance(error, RecordError) else f"is not JSON: {error}"
+            raise RowsError(f"line {number} of {path} {what}; {command} writes the file") from None
+        if not all(value.isprintable() for value in vars(found[-1]).values() if isinstance(value, str)):
+            raise RowsError(f"line {number} of {path} has a name with control characters; give another file")
     return found

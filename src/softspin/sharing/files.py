@@ -10,14 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import json
 import math
-from collections.abc import Mapping
 from pathlib import Path
 
-import safetensors.torch
-import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
@@ -29,14 +25,15 @@ from softspin.model import DiscreteVAE
 from softspin.records import ModelRecord
 from softspin.sharing.card import card
 from softspin.sharing.metadata import MAX_BYTES, from_text, to_text
+from softspin.sharing.sealed import is_intact, pack
 from softspin.stored_model import restore
 from softspin.training.results import RUN
 
 TENSORS, DESCRIPTION, CARD = "model.safetensors", "config.json", "README.md"
 OTHER_ENDINGS = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle", ".npy", ".npz", ".h5", ".onnx", ".json", ".zip")
 """Endings of files in other formats, which would be misleading names of a folder."""
-KEY, SEAL = "softspin", "sha256"
-"""Keys in the header of the file: the metadata, and a digest of metadata and tensors, which older files lack."""
+KEY = "softspin"
+"""Key of the metadata in the header of the file."""
 
 
 def is_shared(path: Path) -> bool:
@@ -98,7 +95,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], Config, ModelRecord]:
         if isinstance(error, SafetensorError) and file.suffix != ".safetensors":
             raise SharingError(f"{file} is neither a run directory nor a .safetensors file") from None
         raise SharingError(f"{file} is damaged, or not a safetensors file: {_line(error)}") from None
-    if header.get(SEAL, seal := _seal(text, tensors)) != seal:
+    if not is_intact(header, text, tensors):
         raise SharingError(f"{file} is damaged: it does not have the SHA-256 that was written; get it again")
     if path.is_dir():
         _check_copy(path / DESCRIPTION, text)
@@ -135,8 +132,7 @@ def write(path: Path, net: DiscreteVAE, record: ModelRecord, *, overwrite: bool 
             restore(record.read_config(), tensors, record.data.shape)  # never write what could not be read
         except (ShapeError, SupportError) as error:
             raise SharingError(f"this model does not fit its config: {error}") from None
-    header = {"format": "pt", KEY: text, SEAL: _seal(text, tensors)}
-    content = _in_order(safetensors.torch.save(tensors, header))
+    content = pack(tensors, KEY, text)
     if path.suffix == ".safetensors":
         files = {path: content}
     else:
@@ -148,23 +144,6 @@ def write(path: Path, net: DiscreteVAE, record: ModelRecord, *, overwrite: bool 
     _check_place(path, overwrite)
     _replace(path, files)
     return list(files)
-
-
-def _seal(text: str, tensors: Mapping[str, Tensor]) -> str:
-    """Digest of the metadata and of every tensor: name, type, shape and values."""
-    digest = hashlib.sha256(text.encode())
-    for name, value in sorted(tensors.items()):
-        digest.update(f"\0{name} {value.dtype} {tuple(value.shape)}\0".encode())
-        digest.update(value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
-
-
-def _in_order(content: bytes) -> bytes:
-    """The same safetensors file with sorted keys in its header, whose order is random otherwise."""
-    size = int.from_bytes(content[:8], "little")
-    header = json.dumps(json.loads(content[8 : 8 + size]), sort_keys=True, separators=(",", ":")).encode()
-    header += b" " * (-len(header) % 8)  # tensors begin at a multiple of 8 bytes
-    return len(header).to_bytes(8, "little") + header + content[8 + size :]
 
 
 def custom_nets(net: DiscreteVAE) -> list[str]:

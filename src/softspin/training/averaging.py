@@ -97,9 +97,9 @@ def estimate_statistics(update: Update) -> None:
             state = torch.stack([keys[:, 0], MOST_BATCHES * update.step_counter + number + 0 * keys[:, 1]], dim=-1)
             for norm in norms:
                 norm.decay = number / (number + 1)
-            x, uniforms = _batch(update, state)
-            prior = model.prior(update.log_z, validate=False)
-            model.method.objective(model, x, uniforms, prior, kl_weight)
+            x, uniforms, given = _batch(update, state)
+            net = model.given(given)
+            model.method.objective(net, x, uniforms, net.prior(update.log_z, validate=False), kl_weight)
     finally:
         model.train(training)
         for norm, decay in zip(norms, decays, strict=True):
@@ -108,8 +108,8 @@ def estimate_statistics(update: Update) -> None:
             other.momentum = momentum
 
 
-def _batch(update: Update, rng_state: Tensor) -> tuple[Tensor, Tensor]:
-    """Random training images `(R, batch, features)`, with replacement, and uniforms for their posterior."""
+def _batch(update: Update, rng_state: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Random training images `(R, batch, features)`, with replacement, uniforms for their posterior, and conditions."""
     model, samples, size = update.model, update.phase.importance_samples, update.batch_size
     images = len(update.train_images)
     index = (noise(rng_state, (size,), DrawDomain.SHUFFLE).double() * images).long().clamp_max(images - 1)
@@ -117,4 +117,5 @@ def _batch(update: Update, rng_state: Tensor) -> tuple[Tensor, Tensor]:
     if update.binarizes:
         rows = noise(rng_state, rows.shape[1:], DrawDomain.BINARIZATION) < rows
     shape = model.method.noise_shape(samples, size, model.units)
-    return rows.to(torch.float32), noise(rng_state, shape, DrawDomain.POSTERIOR)
+    given = None if update.conditions is None else update.conditions.train[index]
+    return rows.to(torch.float32), noise(rng_state, shape, DrawDomain.POSTERIOR), given

@@ -17,6 +17,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from softspin.errors import ConfigError
 from softspin.model import DiscreteVAE
 from softspin.training.adam import Adam
 
@@ -30,10 +31,17 @@ class Centring:
     Args:
         model: The model.
         adam: Adam, which has the parameters of the prior.
+
+    Raises:
+        ConfigError: The prior has no couplings that are trained.
     """
 
     def __init__(self, model: DiscreteVAE, adam: Adam) -> None:
         self.prior = model.prior_parameters
+        if not any(own is self.prior.weight for own in adam.parameters):
+            raise ConfigError(
+                f"centred = true is not possible: prior = {self.prior.name} trains no couplings; set it to false"
+            )
         self.offset = torch.full_like(self.prior.bias, 0.5, requires_grad=False)
         """o, `(R, D)`."""
         self.columns: list[slice] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -67,7 +68,8 @@ class Pulse:
         """Stop the thread."""
         self._stopped.set()
         if self._thread is not None:
-            self._thread.join()
+            with contextlib.suppress(RuntimeError):  # Ctrl-C before it was started: then it ends by itself
+                self._thread.join()
 
     def _run(self) -> None:
         while not self._stopped.wait(max(0.0, self._said + self.seconds - time.monotonic())):

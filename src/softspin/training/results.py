@@ -59,8 +59,8 @@ def result_rows(model: DiscreteVAE, data: Dataset, config: Config, progress: Pro
         path["values"] = model.condition.nearest(given[2]).unique().tolist()
         checks["condition"] = given[2]
     log_z = log_z_for(model, **path, seed=seeds, states=states, progress=progress)
-    if model.condition is None:
-        checks["states"] = probable_states(model, data.test, states, config.test_samples)
+    given_test = None if given is None else given[2]
+    checks["states"] = probable_states(model, data.test, states, config.test_samples, condition=given_test)
     checks["progress"] = image_counter(progress, len(data.test))
     found = evaluate(model, data.test, log_z=log_z, samples=config.test_samples, seed=seeds, **checks)
     numbers = _numbers(found)
@@ -207,7 +207,7 @@ def check_result(rows: Sequence[ResultRow]) -> None:
         RunError: The parameters of a replica are so large that its NLL is not finite.
     """
     for row in rows:
-        if not math.isfinite(row.test_nll):
+        if not (math.isfinite(row.test_nll) and math.isfinite(row.log_z or 0)):
             raise RunError(
                 f"the NLL of the replica with seed {row.seed} is {row.test_nll}: its parameters are too large for "
                 "floating point; evaluate another checkpoint, or train with a smaller learning_rate"
