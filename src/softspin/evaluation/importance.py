@@ -270,7 +270,6 @@ def _pairs_given(model: DiscreteVAE, x: Tensor, condition: Tensor, states: Tenso
     """log p(x | z, c) - E(z | c) of every pair of a state and an image, `(R, some, batch)`, and which states."""
     given = model.given(condition.to(model.mean).expand(model.replicas, -1, -1))
     rows = given.prior(validate=False)
-    assert isinstance(rows, RowBoltzmann)
     assert rows.row_fields is not None
     prior = RowBoltzmann(precise(rows.shared), rows.row_fields.double())
     data = x.to(model.mean).expand(model.replicas, -1, -1)
