@@ -8,11 +8,14 @@ from collections.abc import Callable
 WINDOW_SECONDS = 15.0
 """Time over which a throughput is measured."""
 MIN_GAIN = 1.05
-"""Smallest gain in throughput for which a further worker is kept."""
+"""Smallest gain in throughput for which further workers are kept."""
 
 
 class Autotuner:
-    """Adds one worker at a time as long as the throughput of all of them grows.
+    """Doubles the number of workers as long as the throughput of all of them grows.
+
+    Few numbers are tried, because a worker takes up to a minute to compile. Runs beyond the number found are not
+    stopped; when they end, they are not replaced.
 
     Throughput is work per second, summed over all workers. Work is counted in estimated seconds, so that runs of
     different cost can be compared. A window of measurement begins when every worker has reported progress, and begins
@@ -27,7 +30,7 @@ class Autotuner:
         self.workers = 1
         """Number of workers that may train now."""
         self._most, self._clock = most, clock
-        self._best = 0.0
+        self._best, self._best_workers = 0.0, 1
         self._done = most == 1
         self._seen: set[str] = set()
         self._start: tuple[float, float] | None = None
@@ -55,10 +58,7 @@ class Autotuner:
             self.disturbed()
 
     def _decide(self, throughput: float) -> None:
-        if throughput < MIN_GAIN * self._best:
-            self.workers -= 1
-            self._done = True
-        else:
-            self._best = throughput
-            self._done = self.workers == self._most
-            self.workers += not self._done
+        self._done = throughput < MIN_GAIN * self._best or self.workers == self._most
+        if throughput >= MIN_GAIN * self._best:
+            self._best, self._best_workers = throughput, self.workers
+        self.workers = self._best_workers if self._done else min(2 * self.workers, self._most)
