@@ -3,8 +3,9 @@
 from softspin.evaluation.baseline import baseline_nll, bernoulli_nll, pixel_probabilities
 from softspin.evaluation.exact import exact_log_likelihood, exact_nll
 from softspin.evaluation.importance import likely_states, probable_states
-from softspin.evaluation.likelihood import Likelihood, evaluate
+from softspin.evaluation.likelihood import evaluate
 from softspin.evaluation.partition import Progress, log_z_for
+from softspin.evaluation.result import Likelihood
 from softspin.evaluation.running import MeanNLL
 
 __all__ = [
