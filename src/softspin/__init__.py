@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from softspin import cores as _cores  # noqa: F401 - notes the cores before torch is imported
+
 if TYPE_CHECKING:
     from softspin import data, distributions, objectives, samplers, smoothing
     from softspin.api import fit

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import torch
 
+from softspin.cores import CORES
 from softspin.errors import ConfigError
 from softspin.provenance import find_device
 
@@ -35,13 +36,12 @@ class Machine(NamedTuple):
         Returns:
             The machine.
         """
-        cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
         found = find_device(device)
         if found.type != "cuda":
-            return cls((), tuple(cores))
+            return cls((), CORES)
         listed = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(torch.cuda.device_count())))
         gpus = tuple(name.strip() for name in listed.split(","))
-        return cls(gpus if found.index is None else gpus[found.index : found.index + 1], tuple(cores))
+        return cls(gpus if found.index is None else gpus[found.index : found.index + 1], CORES)
 
     def most_workers(self, gpus_per_run: float | None) -> int:
         """Largest sensible number of workers.
@@ -64,8 +64,8 @@ class Machine(NamedTuple):
     def places(self, workers: int) -> list[dict[str, str]]:
         """Environment variables of each worker: its GPU and its threads.
 
-        A worker with one thread is placed by the operating system. Threads of a worker with more of them are bound to
-        cores of their own, because on some small machines they would all run on one core otherwise.
+        A worker with one thread, or with a GPU, is placed by the operating system. Threads of a worker with more of
+        them are bound to cores of their own, because on some small machines they would all run on one core otherwise.
 
         Args:
             workers: Number of workers.
@@ -79,7 +79,7 @@ class Machine(NamedTuple):
             own = {"OMP_NUM_THREADS": str(threads)}
             if len(self.gpus) > 1:
                 own["CUDA_VISIBLE_DEVICES"] = self.gpus[number % len(self.gpus)]
-            if threads == 1 or workers * threads > len(self.cores):
+            if self.gpus or threads == 1 or workers * threads > len(self.cores):
                 own["OMP_PROC_BIND"] = "false"
             else:
                 mine = self.cores[number * threads : (number + 1) * threads]

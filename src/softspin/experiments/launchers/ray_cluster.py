@@ -21,6 +21,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from softspin.cores import unbound
 from softspin.errors import ConfigError, WorkerError, missing_extra
 
 NO_TELEMETRY = {"RAY_USAGE_STATS_ENABLED": "0"}
@@ -99,15 +100,16 @@ class RayCluster:
             PRIORITY | {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"} | variables
         )
         stderr = self._held.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - closed by the stack
-        guard = subprocess.Popen(
-            [sys.executable, "-m", "softspin.experiments.launchers.ray_cluster", str(cpus), str(int(use_gpus))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            env=environment,
-            text=True,
-            start_new_session=True,  # Ctrl-C in a terminal reaches the driver only
-        )
+        with unbound():
+            guard = subprocess.Popen(
+                [sys.executable, "-m", "softspin.experiments.launchers.ray_cluster", str(cpus), str(int(use_gpus))],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                env=environment | {"OMP_PROC_BIND": "false"},  # all processes of Ray are its children
+                text=True,
+                start_new_session=True,  # Ctrl-C in a terminal reaches the driver only
+            )
         self._held.enter_context(guard)  # closes its input and waits for its end
         self._held.enter_context(_password(self.ray, variables))
         assert guard.stdout is not None

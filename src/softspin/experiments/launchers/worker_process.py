@@ -13,6 +13,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
+from softspin.cores import unbound
+
 COMMAND = ("-m", "softspin.experiments.worker")
 END_SECONDS = 30.0
 """How long an idle worker may take to end before it is killed."""
@@ -39,14 +41,15 @@ class WorkerProcess:
     ) -> None:
         self.place = place
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
-        self.process = subprocess.Popen(
-            [sys.executable, *command],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._stderr,
-            env=environment,
-            start_new_session=True,  # Ctrl-C in a terminal reaches the driver only
-        )
+        with unbound():
+            self.process = subprocess.Popen(
+                [sys.executable, *command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._stderr,
+                env=environment,
+                start_new_session=True,  # Ctrl-C in a terminal reaches the driver only
+            )
         self._reader = threading.Thread(target=self._read, args=(inbox,), daemon=True)
         self._reader.start()
 
