@@ -78,14 +78,16 @@ class GaussianIntegralRelaxation(Relaxation):
     def log_unnormalized(self, bits: SoftBits) -> Tensor:
         return self._with_log_det(self._exponents(bits), self.boltzmann.log_det(self.beta))
 
-    def log_unnormalized_beside(self, bits: SoftBits, meanwhile: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
+    def log_unnormalized_beside(
+        self, bits: SoftBits, meanwhile: Callable[[], Tensor], log_base: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         log_det, other = self.boltzmann.log_det_beside(self.beta, meanwhile)
-        return self._with_log_det(self._exponents(bits), log_det), other
+        return self._with_log_det(self._exponents(bits, log_base), log_det), other
 
     def _with_log_det(self, exponents: Tensor, log_det: Tensor) -> Tensor:
         return 0.5 * align(log_det, exponents.ndim, event_dims=0) + exponents
 
-    def _exponents(self, bits: SoftBits) -> Tensor:
+    def _exponents(self, bits: SoftBits, log_base: Tensor | None = None) -> Tensor:
         """All terms but the log determinant."""
         zeta = bits.zeta
         beta = align(self.beta, zeta.ndim - 1, event_dims=0)[..., None]
@@ -101,7 +103,8 @@ class GaussianIntegralRelaxation(Relaxation):
             quadratic = 0.5 * away * (field - field_at_vertex + beta * away)
             linear = 0.5 * vertex * (bias + field_at_vertex)
         other_side = softplus((1 - 2 * vertex) * (field + beta * (zeta - 0.5)))
-        return (other_side - quadratic + linear - 0.5 * math.log(2 * math.pi) - bits.log_base).sum(-1)
+        terms = other_side - quadratic + linear - 0.5 * math.log(2 * math.pi)
+        return (terms - bits.log_base).sum(-1) if log_base is None else terms.sum(-1) - log_base
 
     def _coupled(self, zeta: Tensor) -> Tensor:
         """W zeta by the kernels of an RBM."""
