@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import pytest
 import torch
@@ -186,7 +186,7 @@ def test_many_rows_on_a_gpu(shared: bool, shifted: bool) -> None:
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def evaluate(x: Any, out: Any, n: Any, QUANTILE: tl.constexpr, FAST: tl.constexpr, SIZE: tl.constexpr) -> None:
+def evaluate(x, out, n, QUANTILE: tl.constexpr, FAST: tl.constexpr, SIZE: tl.constexpr):  # type: ignore[no-untyped-def]
     at = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
     value = tl.load(x + at, mask=at < n, other=0.5)
     value = gpu_gaussian.normal_quantile(value, FAST) if QUANTILE else gpu_gaussian.mills(value)

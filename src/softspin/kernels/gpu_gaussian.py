@@ -21,7 +21,7 @@ from softspin.kernels.gpu_draw import FAST, beyond_odds, even_rows, log_near_one
 
 ROWS = 2
 # Rows per program of the backward kernel, in steps, and blocks that are added up in one step.
-BLOCK, STEP, BLOCKS = tl.constexpr(16), tl.constexpr(4), tl.constexpr(32)
+BLOCK, STEP, BLOCKS = tl.constexpr(16), tl.constexpr(2), tl.constexpr(32)
 TOTAL_COLUMNS = tl.constexpr(32)  # columns per program of the totals
 ROOT_TAU, HALF_LOG_TAU = tl.constexpr(2.5066282746310002), tl.constexpr(0.9189385332046727)
 
