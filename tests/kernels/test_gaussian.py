@@ -156,7 +156,7 @@ def test_a_replica_does_not_depend_on_the_others(shifted: bool) -> None:
         assert all(torch.equal(together[name][i : i + 1], alone[name]) for name in together)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.* should not be instantiated:DeprecationWarning")  # Dynamo's own
 @shifts
 def test_compiled_as_one_graph(shifted: bool) -> None:
     """The operators have shapes for the compiler. Under the interpreter, it calls them without generated code."""
