@@ -88,4 +88,4 @@ def test_a_replica_does_not_depend_on_the_others(monkeypatch: pytest.MonkeyPatch
     for got, right in zip(
         torch.autograd.grad(together, given, back), torch.autograd.grad(single, alone, back[1:2]), strict=True
     ):
-        torch.testing.assert_close(got[1:2], right, rtol=1e-6, atol=0)
+        torch.testing.assert_close(got[1:2], right, rtol=1e-6, atol=1e-6 * float(right.abs().max()))

@@ -166,6 +166,7 @@ class SmoothedMethod(Method):
             shift = smoothing.shift if isinstance(smoothing, ShiftedGaussian) else None
             zeta, *sums = draw_gaussian(logits, *pair, smoothing.beta, shift)
             # zeta determines the log densities, which a compiler leaves out where the sums are enough.
-            return GroupDraw(posterior, smoothing.to_soft_bits(smoothing.from_value(zeta)), *sums)
+            soft_bits = smoothing.to_soft_bits(smoothing.from_value(zeta))
+            return GroupDraw(posterior, soft_bits._replace(zeta=zeta), *sums)
         zeta, log_odds, log_ratio = fused_draw(logits, *pair, self.beta, *family)
         return GroupDraw(posterior, SoftBits.from_log_odds(zeta, log_odds), log_ratio)
