@@ -166,7 +166,7 @@ def _evaluation(case: str, device: Any) -> Iterator[dict[str, Any]]:
         return evaluate(model, images, log_z=value, samples=samples, seed=config.seeds)
 
     def fastest(work: Callable[[], object]) -> float:
-        return round(min(_seconds(work, device) for _ in range(2)), 5)
+        return round(min(seconds(work, device) for _ in range(2)), 5)
 
     log_z(200, 256), likelihood(100)
     yield {}
@@ -179,23 +179,27 @@ def _evaluation(case: str, device: Any) -> Iterator[dict[str, Any]]:
     }
 
 
-def _step(case: str, device: Any) -> Iterator[dict[str, Any]]:
-    import torch
-
+def make_engine(named: dict[str, str], device: Any) -> Any:
+    """An engine with these settings, on random bits of MNIST's size."""
     from softspin.config import Config
     from softspin.model import build
     from softspin.training.engine import Engine
 
+    config, data = Config().with_settings([f"{name}={value}" for name, value in named.items()]), _data()
+    return Engine(config, build(config, data.spec), data, device)
+
+
+def _step(case: str, device: Any) -> Iterator[dict[str, Any]]:
+    import torch
+
     started, named = time.perf_counter(), settings(case)
-    config = Config().with_settings([f"{name}={value}" for name, value in named.items()])
-    data = _data()
-    engine = Engine(config, build(config, data.spec), data, device)
+    engine = make_engine(named, device)
     gpu = device.type == "cuda"
-    _seconds(engine.step, device, 10 if gpu else 2)
+    seconds(engine.step, device, 10 if gpu else 2)
     start = round(time.perf_counter() - started, 1)
     yield {}
-    steps = max(1, round(0.04 / _seconds(engine.step, device, 20))) if gpu else 1
-    times = torch.tensor([_seconds(engine.step, device, steps) for _ in range(15 if gpu else 6)])
+    steps = max(1, round(0.04 / seconds(engine.step, device, 20))) if gpu else 1
+    times = torch.tensor([seconds(engine.step, device, steps) for _ in range(15 if gpu else 6)])
     low, middle, high = (1000 * times).quantile(torch.tensor([0.1, 0.5, 0.9])).tolist()
     assert bool((engine.record.first_nonfinite < 0).all())
     yield {
@@ -215,7 +219,8 @@ def _data() -> Any:
     return Dataset("random", bits, bits, bits, (28, 28), "static", "random bits")
 
 
-def _seconds(work: Callable[[], object], device: Any, times: int = 1) -> float:
+def seconds(work: Callable[[], object], device: Any, times: int = 1) -> float:
+    """Seconds that one call takes, on average over `times` calls."""
     import torch
 
     def now() -> float:
@@ -236,9 +241,9 @@ def _seconds(work: Callable[[], object], device: Any, times: int = 1) -> float:
 class Case:
     """The process of a case."""
 
-    def __init__(self, case: str, device: str) -> None:
+    def __init__(self, case: str, device: str, script: str) -> None:
         self.name = case
-        command = [sys.executable, __file__, "--device", device, "--case", case]
+        command = [sys.executable, script, "--device", device, "--case", case]
         environment = os.environ | {"TORCHINDUCTOR_COMPILE_THREADS": "1", "OMP_NUM_THREADS": "1"}
         self.process = subprocess.Popen(command, stdin=-1, stdout=-1, text=True, env=environment)
         self.lines: queue.Queue[str] = queue.Queue()
@@ -267,9 +272,9 @@ class Case:
         return json.loads(line) if line else None
 
 
-def measure_wave(cases: list[str], device: str, patience: float) -> Iterator[dict[str, Any]]:
-    """Rows of cases that warm up together and are measured one by one."""
-    left = [Case(case, device) for case in cases]
+def measure_wave(cases: list[str], device: str, patience: float, script: str = __file__) -> Iterator[dict[str, Any]]:
+    """Rows of cases that warm up together and are measured one by one, by a script like this one."""
+    left = [Case(case, device, script) for case in cases]
     while left:
         deadline = time.monotonic() + patience
         states = {case: case.wait_until_ready(deadline - time.monotonic()) for case in left}

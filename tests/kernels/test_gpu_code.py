@@ -1,4 +1,4 @@
-"""Compile the GPU kernels for other GPUs, without a GPU, and check their shared memory."""
+"""Compile the GPU kernels for other GPUs, without a GPU, and check their shared memory and registers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,15 @@ pytest.importorskip("triton", reason="Triton is not installed")
 SHARED_MEMORY = {80: 166912, 89: 101376, 90: 232448}
 """Maximum shared memory of a program in bytes: A100, RTX 40, H100 and H200."""
 
+REGISTERS = {"draw": 64, "draw_backward": 96}
+"""Maximum registers of a thread of the soft bits' kernels, so that at least 20 warps share a multiprocessor."""
+SPILLED = 16
+"""Maximum bytes of a thread on the stack, for values that have no register."""
+
 COMPILE = """
-import json, sys
-import torch
+import json, re, subprocess, sys, tempfile
+from pathlib import Path
+import torch, triton
 from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import CUDABackend
 from triton.runtime import driver
@@ -33,7 +39,17 @@ class Absent:
 
 def compile_only(self, *args, grid, warmup, **options):
     made = run(self, *args, grid=grid, warmup=True, **options)
-    print(json.dumps([self.__module__.rpartition(".")[2], self.__name__, case, made.metadata.shared]))
+    module = self.__module__.rpartition(".")[2]
+    used = resources(made.asm["cubin"]) if assemble and module in ("gpu_draw", "gpu_gaussian") else None
+    print(json.dumps([module, self.__name__, case, used, made.metadata.shared]))
+
+def resources(code):
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(code)
+        file.flush()
+        tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+        text = subprocess.run([tool, "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
+    return [int(re.search(name + r":(\\d+)", text)[1]) for name in ("REG", "STACK")]
 
 assemble = sys.argv[3] == "assemble=yes"
 if not assemble:
@@ -41,8 +57,8 @@ if not assemble:
 driver.set_active(Absent())
 run, JITFunction.run = JITFunction.run, compile_only
 
-from softspin.kernels import gpu, gpu_adam, gpu_bernoulli, gpu_draw, gpu_halves, gpu_log_det, gpu_matmul
-from softspin.kernels import gpu_mean_field, gpu_noise, gpu_norm, gpu_positions, init_rng_state
+from softspin.kernels import gpu, gpu_adam, gpu_bernoulli, gpu_draw, gpu_gaussian, gpu_halves, gpu_log_det
+from softspin.kernels import gpu_matmul, gpu_mean_field, gpu_noise, gpu_norm, gpu_positions, init_rng_state
 from softspin.kernels.halves import halves
 
 for n, replicas in json.loads(sys.argv[2]):
@@ -74,6 +90,10 @@ for family in range(3):
     case = family
     zeta, odds, nears, ratio = gpu_draw.launch(u[:, 0, :1], u[:, 0], u[:, 1], beta, 0.05, family)
     gpu_draw.launch_backward(u[:, 0, :1], nears, beta, zeta, odds, ratio, 0.05, family)
+for shift, width in ((u[:, 1, :1], torch.ones(2, 1, 1, 200)), (None, beta[:, None, None, None])):
+    case = 0 if shift is None else 1
+    zeta, ratio, base = gpu_gaussian.launch(u[:, 0, :1], u[:, 0], u[:, 1], width, shift)
+    gpu_gaussian.launch_backward(u[:, 0, :1], zeta, width, shift, zeta, ratio, base, shift is not None)
 gpu_log_det.launch(torch.zeros(2, 100, 100))
 where = torch.zeros(3, dtype=torch.int64)
 gpu_positions.launch(where, where, where, 7)
@@ -102,13 +122,17 @@ def test_kernels_compile_and_fit(
         env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr[-2000:]
-    needs = [json.loads(line) for line in run.stdout.splitlines()]
+    rows = [json.loads(line) for line in run.stdout.splitlines()]
+    for _, name, _, used, _ in rows:
+        assert used is None or (used[0] <= REGISTERS.get(name, 64) and used[1] <= SPILLED), rows
+    needs = [[*kernel, shared] for *kernel, _, shared in rows]
     assert {(module, name) for module, name, *_ in needs} >= {
         ("gpu_matmul", "product"), ("gpu_matmul", "two_products"), ("gpu_mean_field", "settle"),
         ("gpu_bernoulli", "forward"), ("gpu_halves", "layer"), ("gpu_halves", "gradients"),
         ("gpu_noise", "fill"), ("gpu_positions", "fill"),
         ("gpu_norm", "sums"), ("gpu_norm", "totals"), ("gpu_norm", "gradient"), ("gpu_adam", "update"),
         ("gpu_draw", "draw"), ("gpu_draw", "draw_backward"),
+        ("gpu_gaussian", "draw"), ("gpu_gaussian", "draw_backward"), ("gpu_gaussian", "totals"),
         ("gpu_log_det", "invert"), ("gpu_shared", "quantize_weights"), ("gpu_narrow", "sweep"),
     }  # fmt: skip
     # The mean field has two block sizes, of which one must fit.

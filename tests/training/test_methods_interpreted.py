@@ -32,11 +32,11 @@ USED: dict[str, list[str]] = {
     "dvae-spike_exp": [],
     "dvae++-exp": ["draw_soft_bits"],
     "dvae++-power": ["draw_soft_bits"],
-    "dvae#-gaussian": ["mean_field"],
+    "dvae#-gaussian": ["draw_gaussian_bits", "mean_field"],
     "dvae#-exp": ["draw_soft_bits", "mean_field"],
     "dvae#-un_exp": ["draw_soft_bits", "mean_field"],
     "dvae#-power": ["draw_soft_bits", "mean_field"],
-    "dvae#-gauss_int": ["log_det_and_inverse"],
+    "dvae#-gauss_int": ["draw_gaussian_bits", "log_det_and_inverse"],
 }
 """Operators that each method uses, besides that of the pixels."""
 TWO_GROUPS = ("dvae#-power", "dvae#-gauss_int")
@@ -94,6 +94,7 @@ def test_the_bound_with_kernels_equals_the_plain_one(
     expected = gradients(twin, x.double(), uniforms.double(), kl_weight.double())
     called: list[str] = []
     count_calls(monkeypatch, called, draw, "draw_soft_bits")
+    count_calls(monkeypatch, called, draw, "draw_gaussian_bits")
     count_calls(monkeypatch, called, mean_field, "mean_field")
     count_calls(monkeypatch, called, log_det, "log_det_and_inverse")
     count_calls(monkeypatch, called, bernoulli, "forward")

@@ -13,7 +13,7 @@ from softspin.distributions.boltzmann import Boltzmann
 from softspin.distributions.checks import check_is_boltzmann
 from softspin.distributions.relaxation import Relaxation
 from softspin.errors import NotPositiveDefiniteError, ShapeError, SupportError
-from softspin.kernels.fields import coupling_fields
+from softspin.kernels.gaussian_integral import exponents
 from softspin.kernels.support import has_kernels
 from softspin.numerics import align, broadcast_shape, real_tensor, softplus
 from softspin.smoothing import SoftBits
@@ -78,36 +78,33 @@ class GaussianIntegralRelaxation(Relaxation):
     def log_unnormalized(self, bits: SoftBits) -> Tensor:
         return self._with_log_det(self._exponents(bits), self.boltzmann.log_det(self.beta))
 
-    def log_unnormalized_beside(self, bits: SoftBits, meanwhile: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
+    def log_unnormalized_beside(
+        self, bits: SoftBits, meanwhile: Callable[[], Tensor], log_base: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         log_det, other = self.boltzmann.log_det_beside(self.beta, meanwhile)
-        return self._with_log_det(self._exponents(bits), log_det), other
+        return self._with_log_det(self._exponents(bits, log_base), log_det), other
 
     def _with_log_det(self, exponents: Tensor, log_det: Tensor) -> Tensor:
         return 0.5 * align(log_det, exponents.ndim, event_dims=0) + exponents
 
-    def _exponents(self, bits: SoftBits) -> Tensor:
+    def _exponents(self, bits: SoftBits, log_base: Tensor | None = None) -> Tensor:
         """All terms but the log determinant."""
         zeta = bits.zeta
         beta = align(self.beta, zeta.ndim - 1, event_dims=0)[..., None]
         bias = self.boltzmann.bias_of(zeta.ndim)
+        if self.boltzmann.shared.has_kernels and has_kernels(zeta):
+            weight = self.boltzmann.couplings
+            known = bits.log_base.sum(-1) if log_base is None else log_base
+            constant = 0.5 * math.log(2 * math.pi) * zeta.shape[-1]
+            return exponents(zeta, weight.reshape(-1, *weight.shape[-2:]), bias, beta) - constant - known
         vertex = (zeta > 0.5).to(zeta.dtype)
         away = zeta - vertex
-        if self.boltzmann.shared.has_kernels and has_kernels(zeta):
-            coupled = self._coupled(zeta)
-            field = bias + coupled
-            quadratic, linear = 0.5 * (zeta * coupled + beta * away.square()), vertex * field
-        else:
-            field, field_at_vertex = self.boltzmann.field(zeta), self.boltzmann.field(vertex)
-            quadratic = 0.5 * away * (field - field_at_vertex + beta * away)
-            linear = 0.5 * vertex * (bias + field_at_vertex)
+        field, field_at_vertex = self.boltzmann.field(zeta), self.boltzmann.field(vertex)
+        quadratic = 0.5 * away * (field - field_at_vertex + beta * away)
+        linear = 0.5 * vertex * (bias + field_at_vertex)
         other_side = softplus((1 - 2 * vertex) * (field + beta * (zeta - 0.5)))
-        return (other_side - quadratic + linear - 0.5 * math.log(2 * math.pi) - bits.log_base).sum(-1)
-
-    def _coupled(self, zeta: Tensor) -> Tensor:
-        """W zeta by the kernels of an RBM."""
-        weight = self.boltzmann.couplings
-        weight = weight.reshape(-1, *weight.shape[-2:])
-        return coupling_fields(zeta.reshape(len(weight), -1, zeta.shape[-1]), weight).reshape(zeta.shape)
+        terms = other_side - quadratic + linear - 0.5 * math.log(2 * math.pi)
+        return (terms - bits.log_base).sum(-1) if log_base is None else terms.sum(-1) - log_base
 
 
 def safe_beta(boltzmann: Boltzmann, beta: float | Tensor, margin: float = 5.0) -> Tensor:

@@ -89,7 +89,9 @@ class OverlapRelaxation(Relaxation):
             return self.bound(bits, self.mean_field(bits))
         return self._of_kernel(bits, mean_field_bound(*self._flat(bits), self.steps))
 
-    def log_unnormalized_beside(self, bits: SoftBits, meanwhile: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
+    def log_unnormalized_beside(
+        self, bits: SoftBits, meanwhile: Callable[[], Tensor], log_base: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         if self.boltzmann.validates or not self._is_fused(bits):
             return super().log_unnormalized_beside(bits, meanwhile)
         value, other = mean_field_bound_beside(*self._flat(bits), self.steps, meanwhile)

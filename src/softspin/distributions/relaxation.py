@@ -49,17 +49,20 @@ class Relaxation(ABC):
         """
         return self._normalized(self.log_unnormalized(self._checked(bits)))
 
-    def log_ratio_beside(self, bits: SoftBits, meanwhile: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
+    def log_ratio_beside(
+        self, bits: SoftBits, meanwhile: Callable[[], Tensor], log_base: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Compute `log_ratio(bits)` and `meanwhile()`, on a GPU at the same time if the relaxation can.
 
         Args:
             bits: Soft bits, `(*replicas, ..., D)`.
             meanwhile: Other work that does not depend on the log ratio.
+            log_base: The sum of `bits.log_base` over the bits, `(*replicas, ...)`, if it is known.
 
         Returns:
             Log densities relative to the base, `(*replicas, ...)`, and the result of the other work.
         """
-        value, other = self.log_unnormalized_beside(self._checked(bits), meanwhile)
+        value, other = self.log_unnormalized_beside(self._checked(bits), meanwhile, log_base)
         return self._normalized(value), other
 
     def _checked(self, bits: SoftBits) -> SoftBits:
@@ -103,12 +106,15 @@ class Relaxation(ABC):
             Unnormalized log densities relative to the base, `(*replicas, ...)`.
         """
 
-    def log_unnormalized_beside(self, bits: SoftBits, meanwhile: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
+    def log_unnormalized_beside(
+        self, bits: SoftBits, meanwhile: Callable[[], Tensor], log_base: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Compute `log_unnormalized(bits)` and `meanwhile()`; here one after the other.
 
         Args:
             bits: Soft bits, `(*replicas, ..., D)`.
             meanwhile: Other work.
+            log_base: The sum of `bits.log_base` over the bits, `(*replicas, ...)`, if it is known.
 
         Returns:
             Unnormalized log densities, and the result of the other work.

@@ -56,6 +56,28 @@ def softplus(x, FAST: tl.constexpr):
 
 
 @triton.jit
+def log_ratio(toward, size, FAST: tl.constexpr):
+    """Compute the log ratio of a draw from t and |b|."""
+    return softplus(-toward - size, FAST) - softplus(-toward, FAST)
+
+
+@triton.jit
+def beyond_odds(toward, size):
+    """Compute sigmoid(-t - |b|)."""
+    return tl.sigmoid(-tl.minimum(toward + size, 80.0))  # e^80 is finite
+
+
+@triton.jit
+def to_logit(sign, toward, size, tail, flow, g_near, g_ratio):
+    """Compute the gradient of the logit from those of `near` and of the log ratio at a fixed `near`.
+
+    `tail` is `beyond_odds` and `flow` is c.
+    """
+    across = tl.sigmoid(-toward)
+    return sign * (g_ratio * (across - tail) - g_near * (across * tl.sigmoid(toward + size) * flow))
+
+
+@triton.jit
 def quantile(u, beta, epsilon, FAMILY: tl.constexpr):
     """Compute the log distance of a draw from the mode of its component."""
     if FAMILY == POWER:
@@ -124,7 +146,7 @@ def draw(
     one = (tl.load(bit + replica * noise_replica + at, mask=inside, other=0.5) < tl.sigmoid(logit)) != beyond
     size, _ = log_odds(d, near, far, beta, epsilon, FAMILY, FAST)
     toward = tl.where(one, logit, -logit)
-    ratio = tl.where(inside, softplus(-toward - size, FAST) - softplus(-toward, FAST), 0.0)
+    ratio = tl.where(inside, log_ratio(toward, size, FAST), 0.0)
     first, out = replica * rows * columns, row[:, None] * columns + column
     tl.store(zeta + first + out, tl.where(one, 1.0 - d, d), mask=inside)
     tl.store(odds + first + out, tl.where(one, size, -size), mask=inside)
@@ -157,11 +179,11 @@ def draw_backward(
     size, slope = log_odds(d, near, far, beta, epsilon, FAMILY, FAST)
     toward = sign * logit
     g_ratio = tl.load(to_ratio + replica * rows + row, mask=row < rows, other=0.0)[:, None]
-    across, tail = tl.sigmoid(-toward), tl.sigmoid(-tl.minimum(toward + size, 80.0))  # e^80 is finite
+    tail = beyond_odds(toward, size)
     g_size = sign * tl.load(to_odds + odds_replica * replica + at_odds, mask=inside, other=0.0) - tail * g_ratio
     g_near = g_size * slope - sign * d * tl.load(to_zeta + zeta_replica * replica + at_zeta, mask=inside, other=0.0)
-    moved = across * tl.sigmoid(toward + size) * flow(d, near, far, beta, epsilon, FAMILY)
-    tl.store(out + first + at, sign * (g_ratio * (across - tail) - g_near * moved), mask=inside)
+    moved = flow(d, near, far, beta, epsilon, FAMILY)
+    tl.store(out + first + at, to_logit(sign, toward, size, tail, moved, g_near, g_ratio), mask=inside)
 
 
 def launch(
@@ -172,7 +194,7 @@ def launch(
     Returns:
         zeta, log odds and signed log distances `(R, K, batch, bits)`, and the sums of the log ratios `(R, K, batch)`.
     """
-    logits, bit, place = _rows(logits), _rows(bit), _rows(place)
+    logits, bit, place = even_rows(logits), even_rows(bit), even_rows(place)
     if bit.stride() != place.stride():
         bit, place = bit.contiguous(), place.contiguous()
     replicas, samples, batch, columns = bit.shape
@@ -191,7 +213,7 @@ def launch_backward(
     epsilon: float, family: int,
 ) -> Tensor:  # fmt: skip
     """Compute the gradient of the logits for every sample, `(R, K, batch, bits)`."""
-    logits, to_zeta, to_odds = _rows(logits), _rows(to_zeta), _rows(to_odds)
+    logits, to_zeta, to_odds = even_rows(logits), even_rows(to_zeta), even_rows(to_odds)
     replicas, samples, batch, columns = nears.shape
     out = torch.empty_like(nears)
     draw_backward[(triton.cdiv(samples * batch, ROWS), replicas)](
@@ -203,7 +225,7 @@ def launch_backward(
     return out
 
 
-def _rows(x: Tensor) -> Tensor:
+def even_rows(x: Tensor) -> Tensor:
     """Return x `(R, K, batch, bits)` in a layout in which the rows of a replica are equally far apart."""
     even = x.stride(3) == 1 and (x.shape[1] == 1 or x.stride(1) == x.shape[2] * x.stride(2))
     return x if even else x.contiguous()

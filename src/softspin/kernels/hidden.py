@@ -80,7 +80,7 @@ class _Linear(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
         inputs, weights = halves(x), halves(weight)
         ctx.save_for_backward(*inputs, *weights)
-        return layer(inputs, weights, x.new_zeros(len(x), 1, weight.shape[-1]))[0]
+        return product(inputs, weights)
 
     @staticmethod
     @once_differentiable
@@ -88,10 +88,16 @@ class _Linear(torch.autograd.Function):
         saved = ctx.saved_tensors
         largest = grad.abs().amax((1, 2)).clamp_min(1e-30)
         relative = halves(grad / largest[:, None, None])
-        return _gradients(relative, largest, saved[:2], saved[2:], ctx.needs_input_grad[1])
+        return product_gradients(relative, largest, saved[:2], saved[2:], ctx.needs_input_grad[1])
 
 
-def _gradients(
+def product(x: list[Tensor], weight: list[Tensor]) -> Tensor:
+    """x `(R, rows, n)` @ weight `(R, n, m)`, both halves, with lengths as in :func:`softspin.kernels.halves.layer`."""
+    zeros = weight[0].new_zeros(len(weight[0]), 1, weight[0].shape[-1], dtype=torch.float32)
+    return layer(x, weight, zeros)[0]
+
+
+def product_gradients(
     relative: list[Tensor], bound: Tensor, x: list[Tensor], weight: list[Tensor], trained: bool
 ) -> tuple[Tensor, Tensor | None]:
     """Gradients of x and, if it is trained, weight of a product; its own is bound `(R,)` times `relative`, halves."""
@@ -134,7 +140,7 @@ class _Hidden(torch.autograd.Function):
         # Without the first two, which are the way through mean and variance.
         used = torch.cat([torch.zeros_like(sums[:2]), sums[2:]]) if ctx.constant_statistics else sums
         *relative, bound = norm_gradient(grad, y, mean, inverse, scale, shift, used)
-        grad_x, grad_weight = _gradients(relative, bound, saved[:2], saved[2:], ctx.needs_input_grad[1])
+        grad_x, grad_weight = product_gradients(relative, bound, saved[:2], saved[2:], ctx.needs_input_grad[1])
         grad_bias = None
         if ctx.needs_input_grad[2]:
             high, low = (half.view(replicas, -1, ctx.period, columns).float().sum(1) for half in relative)

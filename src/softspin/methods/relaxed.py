@@ -60,7 +60,7 @@ class Relaxed(SmoothedMethod):
         inferred = self.infer(model, x, noise)
         soft_bits = inferred.joined
         log_prior, likelihood = self.relax(prior).log_ratio_beside(
-            soft_bits, lambda: model.reconstruction(x, soft_bits.zeta)
+            soft_bits, lambda: model.reconstruction(x, soft_bits.zeta), inferred.log_base
         )
         log_posterior = inferred.log_ratio
         bound = importance_bound(log_weights(likelihood, log_prior, log_posterior, kl_weight)).mean(-1)

@@ -11,9 +11,9 @@ from torch import Tensor
 from softspin.distributions import SmoothedBernoulli
 from softspin.errors import ConfigError
 from softspin.kernels.draw import draw as fused_draw
-from softspin.kernels.draw import is_fused
+from softspin.kernels.draw import draw_gaussian, is_fused
 from softspin.methods.base import LatentModel, Method
-from softspin.smoothing import Smoothing, SoftBits
+from softspin.smoothing import Gaussian, ShiftedGaussian, Smoothing, SoftBits
 
 if TYPE_CHECKING:
     from softspin.config import Config
@@ -26,6 +26,8 @@ class Inference(NamedTuple):
     soft_bits: list[SoftBits]
     log_ratios: list[Tensor | None]
     """Log ratios that a kernel has computed together with the draws, `(R, K, batch)` for each group."""
+    log_bases: list[Tensor | None]
+    """Sums of `log_base` over the bits that a kernel has computed, `(R, K, batch)` for each group."""
 
     @property
     def joined(self) -> SoftBits:
@@ -35,16 +37,23 @@ class Inference(NamedTuple):
     @property
     def log_ratio(self) -> Tensor:
         """log q(zeta|x) relative to the base measure that it shares with the prior, `(R, K, batch)`."""
-        each = [q.log_ratio(b).sum(-1) if known is None else known for q, b, known in zip(*self, strict=True)]
+        each = [q.log_ratio(b).sum(-1) if known is None else known for q, b, known, _ in zip(*self, strict=True)]
         return torch.stack(torch.broadcast_tensors(*each)).sum(0)
+
+    @property
+    def log_base(self) -> Tensor | None:
+        """The sum of `joined.log_base` over the bits, `(R, K, batch)`, if a kernel has computed it."""
+        known = [one for one in self.log_bases if one is not None]
+        return torch.stack(known).sum(0) if len(known) == len(self.log_bases) else None
 
 
 class GroupDraw(NamedTuple):
-    """Soft bits of one group, the distribution they were drawn from, and their log ratios if a kernel computed them."""
+    """Soft bits of one group, the distribution they were drawn from, and sums over the bits that a kernel computed."""
 
     posterior: SmoothedBernoulli
     soft_bits: SoftBits
-    log_ratio: Tensor | None
+    log_ratio: Tensor | None = None
+    log_base: Tensor | None = None
 
 
 class SmoothedMethod(Method):
@@ -151,7 +160,13 @@ class SmoothedMethod(Method):
         logits, smoothing = out[..., : model.bits_per_group], self.smoothing_of(group, out)
         pair = noise[:, 0], noise[:, 1]
         posterior = SmoothedBernoulli(logits.expand(pair[0].shape), smoothing, validate_args=False)
-        if (family := smoothing.kernel_family()) is not None and is_fused(logits):
-            zeta, log_odds, log_ratio = fused_draw(logits, *pair, self.beta, *family)
-            return GroupDraw(posterior, SoftBits.from_log_odds(zeta, log_odds), log_ratio)
-        return GroupDraw(posterior, posterior.draw(uniforms=pair), None)
+        if (family := smoothing.kernel_family()) is None or not is_fused(logits):
+            return GroupDraw(posterior, posterior.draw(uniforms=pair))
+        if isinstance(smoothing, Gaussian):
+            shift = smoothing.shift if isinstance(smoothing, ShiftedGaussian) else None
+            zeta, *sums = draw_gaussian(logits, *pair, smoothing.beta, shift)
+            # zeta determines the log densities, which a compiler leaves out where the sums are enough.
+            soft_bits = smoothing.to_soft_bits(smoothing.from_value(zeta))
+            return GroupDraw(posterior, soft_bits._replace(zeta=zeta), *sums)
+        zeta, log_odds, log_ratio = fused_draw(logits, *pair, self.beta, *family)
+        return GroupDraw(posterior, SoftBits.from_log_odds(zeta, log_odds), log_ratio)

@@ -29,6 +29,9 @@ class Gaussian(Mirrored):
     name = "gaussian"
     middle = 0.5
 
+    def kernel_family(self) -> tuple[str, float] | None:
+        return self.name, 0.0
+
     def mean_distance(self) -> Tensor:
         return torch.zeros_like(self.beta)
 
