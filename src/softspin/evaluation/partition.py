@@ -199,7 +199,7 @@ def log_z_of_replicas(
             _tell(progress, SANDWICH_RUNS[:1], replica, len(replicas), names)(SANDWICH_RUNS[0])
             results.append(ais(one, seed=own, **path))
     numbers = zip(*(result[:5] for result in results), strict=True)
-    flagged = [torch.as_tensor(bool(one.flagged)) for one in results]
+    flagged = [torch.as_tensor(bool(one.flagged), device=one.value.device) for one in results]
     first = results[0]
     return LogZ._make((*(torch.stack(each) for each in numbers), first.method, first.kind, torch.stack(flagged)))
 
