@@ -21,6 +21,7 @@ from softspin.cli.options import (
     Flags,
     GpusPerRun,
     Json,
+    MaxReplicas,
     Measure,
     Minutes,
     Profile,
@@ -32,7 +33,8 @@ from softspin.cli.options import (
 from softspin.cli.settings import make_config
 from softspin.evaluation import Progress
 from softspin.experiments import tune as tuning
-from softspin.experiments.launchers.choice import make_launcher
+from softspin.experiments.combinations import REPLICAS
+from softspin.experiments.launchers.choice import make_launcher, workers_at_once
 from softspin.experiments.trials import VALIDATION_ROWS, plan_rung
 from softspin.formatting import number, result_line
 from softspin.provenance import find_device
@@ -59,7 +61,7 @@ def tune(
     factor: Annotated[
         int, typer.Option(help="Keep the best 1/FACTOR of each rung, and train them FACTOR times as long.", min=2)
     ] = 3,
-    replicas: Annotated[int, typer.Option(help="Train at most this many models at once in one run.", min=1)] = 16,
+    replicas: MaxReplicas = REPLICAS,
     sets: Sets = None,
     config: ConfigFile = None,
     profile: Profile = None,
@@ -88,7 +90,8 @@ def tune(
     base = make_config(flags, sets or [], config, profile)
     with usage_errors():
         given = () if cases is None else tuning.read_cases(cases)
-        halving = {"rungs": rungs, "factor": factor, "replicas": replicas}
+        several = workers_at_once(workers, base.device)
+        halving = {"rungs": rungs, "factor": factor, "replicas": replicas, "workers": several}
         space = tuning.make_space(base, values or (), folder, cases=given, **halving)
     if dry_run:
         _show_rungs(space, Estimator(find_device(base.device), measure=measure), json)
