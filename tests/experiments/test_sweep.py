@@ -21,7 +21,7 @@ from experiments.tables import STRIPES, timeless
 import softspin
 from softspin.config import Config
 from softspin.errors import ConfigError, RunError
-from softspin.experiments import runs, sweep
+from softspin.experiments import runs, sweep, tune
 from softspin.experiments.combinations import combinations
 from softspin.experiments.planning import CellPlan
 from softspin.experiments.rows import append_rows, read_rows
@@ -314,6 +314,47 @@ def test_other_settings_and_data_have_other_folders_and_rows(tmp_path: Path) -> 
     assert again.parent == planned(small(), "width=8")[0][0].parent, "seeds and device do not matter"
     with pytest.raises(ConfigError, match="betas = 5,30 is a grid of its own; sweep it: beta=5,30"):
         planned(small().replace(betas=(5.0, 30.0)), "width=8")
+
+
+@pytest.mark.parametrize("run", [sweep.run, tune.run])
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (({"data": STRIPES}, ["beta=2,3"], "s"), "config = a dict is not a softspin.Config; make one"),
+        ((Config(), {"beta": [2, 3]}, "s"), r'texts, such as \["beta=10,20", "width=8,9"\], not a dict'),
+        ((Config(), [("beta", 2)], "s"), "values of settings are texts, .*, not a tuple"),
+        ((Config(), ["beta=2,3"], 3), "folder = 3 is not the path of a run directory"),
+        ((Config(), ["beta=2,3"], __file__), "test_sweep.py is a file; give a folder for rows and runs"),
+    ],
+)
+def test_wrong_arguments(run: Any, arguments: tuple[Any, ...], error: str) -> None:
+    with pytest.raises((ConfigError, RunError), match=error):
+        run(*arguments)
+
+
+@pytest.mark.parametrize("workers", [2.5, None, 0, "many"])
+def test_workers_that_are_no_number(workers: Any, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"workers = {workers} is neither a positive number nor 'auto'"):
+        sweep.run(small(), ["beta=2,3"], tmp_path, workers=workers)
+
+
+def test_one_text_and_a_folder_by_name(tmp_path: Path) -> None:
+    assert replicas_of(specs_of(sweep.plan(small(), "beta=2,3", str(tmp_path)))) == [2]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("command", ["sweep", "tune"])
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["beta=2,3", "--beta", "5"], "beta=2,3 and --beta 5 contradict each other; give one of them"),
+        (["beta=2,3", "--set", "betas=5,6"], "beta=2,3 and --set betas=5,6 contradict each other"),
+        (["width=8,9", "--set", "width=7"], "width=8,9 and --set width=7 contradict each other"),
+    ],
+)
+def test_a_setting_that_is_tried_and_set(call: Call, command: str, words: list[str], error: str) -> None:
+    ended = call(command, *words, "--data", STRIPES)
+    assert (ended.code, len(ended.err.splitlines())) == (2, 1)
+    assert error in ended.err
 
 
 def test_a_result_of_another_config_is_not_taken(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from softspin.cli.options import (
     takes_settings,
 )
 from softspin.cli.plan import show_plan
-from softspin.cli.settings import make_config
+from softspin.cli.settings import check_not_set, make_config
 from softspin.experiments import sweep as sweeps
 from softspin.experiments.combinations import REPLICAS
 from softspin.experiments.launchers.choice import make_launcher, workers_at_once
@@ -77,6 +77,7 @@ def sweep(
     started = time.monotonic()
     base = make_config(flags, sets or [], config, profile)
     with usage_errors():
+        check_not_set(values, flags, sets or [])
         several = workers_at_once(workers, base.device)
         plans = sweeps.plan(base, values, folder, replicas=replicas, workers=several, retry=retry)
     if dry_run:

@@ -30,7 +30,7 @@ from softspin.cli.options import (
     Workers,
     takes_settings,
 )
-from softspin.cli.settings import make_config
+from softspin.cli.settings import check_not_set, make_config
 from softspin.evaluation import Progress
 from softspin.experiments import tune as tuning
 from softspin.experiments.combinations import REPLICAS
@@ -89,6 +89,7 @@ def tune(
     started = time.monotonic()
     base = make_config(flags, sets or [], config, profile)
     with usage_errors():
+        check_not_set(values or [], flags, sets or [])
         given = () if cases is None else tuning.read_cases(cases)
         several = workers_at_once(workers, base.device)
         halving = {"rungs": rungs, "factor": factor, "replicas": replicas, "workers": several}

@@ -15,12 +15,13 @@ from pathlib import Path
 
 from softspin.config import Config, is_neutral, list_settings
 from softspin.data import is_path
-from softspin.errors import ConfigError
+from softspin.errors import ConfigError, RunError
 from softspin.experiments.cells import Cell
 from softspin.experiments.planning import CellPlan, check_not_outdated, keys_of, plan_cell, resumed_run
 from softspin.experiments.rows import Key
 from softspin.experiments.runs import MAX_FOLDER_NAME, VARIANTS, RunSpec, new_run, variants_run
 from softspin.records import ResultRow
+from softspin.run_config import check_config, check_folder
 from softspin.training.results import RUN, read_run
 
 REPLICAS = 16
@@ -45,7 +46,10 @@ def combinations(values: Sequence[str]) -> list[tuple[str, ...]]:
         ConfigError: A text has no values, or a setting cannot be swept or is listed twice.
     """
     listed: dict[str, list[str]] = {}
-    for text in values:
+    for text in [values] if isinstance(values, str) else values:
+        if not isinstance(text, str) or isinstance(values, Mapping):
+            kind = "dict" if isinstance(values, Mapping) else type(text).__name__
+            raise ConfigError(f'values of settings are texts, such as ["beta=10,20", "width=8,9"], not a {kind}')
         name, _, rest = (part.strip() for part in text.partition("="))
         found = list(dict.fromkeys(value.strip() for value in rest.split(",") if value.strip()))
         if not name or not found:
@@ -82,14 +86,33 @@ def common_config(config: Config, verb: str) -> Config:
         The config.
 
     Raises:
-        ConfigError: A setting is a list.
+        ConfigError: A setting is a list, or the config is of another type.
     """
+    config = check_config(config)
     if len(config.variants) > 1:
         name = next(iter(config.variants[0]))
         text = ",".join("none" if one[name] is None else f"{one[name]:g}" for one in config.variants)
         own = "betas" if name == "beta" else name
         raise ConfigError(f"{own} = {text} is a grid of its own; {verb} it: {name}={text}")
     return config.replace(data=str(Path(config.data).expanduser().resolve())) if is_path(config.data) else config
+
+
+def common_folder(folder: object) -> Path:
+    """The folder of rows and runs.
+
+    Args:
+        folder: A path.
+
+    Returns:
+        The path.
+
+    Raises:
+        RunError: It is no path, or the path of a file.
+    """
+    path = check_folder(folder)
+    if path.exists() and not path.is_dir():
+        raise RunError(f"{path} is a file; give a folder for rows and runs")
+    return path
 
 
 def plan_combinations(

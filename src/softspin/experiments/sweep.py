@@ -13,13 +13,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from softspin.config import Config
-from softspin.experiments.combinations import REPLICAS, check_count, combinations, common_config, plan_combinations
+from softspin.experiments.combinations import (
+    REPLICAS,
+    check_count,
+    combinations,
+    common_config,
+    common_folder,
+    plan_combinations,
+)
 from softspin.experiments.launchers import Launcher
 from softspin.experiments.launchers.choice import make_launcher, workers_at_once
 from softspin.experiments.planning import CellPlan
 from softspin.experiments.rows import latest, read_rows
 from softspin.experiments.scheduler import Listener, Outcome, Scheduler
-from softspin.run_config import with_profile
+from softspin.run_config import check_config, with_profile
 
 ROWS = "rows.jsonl"
 """File of result rows in the folder of a sweep."""
@@ -65,7 +72,7 @@ def run(
         ConfigError: A setting is invalid or listed twice, or the launcher cannot be used.
         SoftspinError: An error that would stop all runs, such as a missing data set or a full disk.
     """
-    several = workers_at_once(workers, config.device)
+    folder, several = common_folder(folder), workers_at_once(workers, check_config(config).device)
     plans = plan(config, values, folder, replicas=replicas, workers=several, retry=retry)
     if isinstance(launcher, str):
         launcher = make_launcher(launcher, workers, device=config.device, gpus_per_run=gpus_per_run, address=address)
@@ -98,6 +105,7 @@ def plan(
         ConfigError: A setting is invalid, or listed twice.
     """
     check_count("replicas", replicas)
+    folder = common_folder(folder)
     config = common_config(config, "sweep")
     configs = [
         (settings, with_profile(config.with_settings(settings), None, config.data, None).config)

@@ -20,6 +20,7 @@ from softspin.experiments.combinations import (
     check_count,
     combinations,
     common_config,
+    common_folder,
     plan_combinations,
 )
 from softspin.experiments.planning import CellPlan, keys_of
@@ -101,14 +102,14 @@ def make_space(
     """
     for name, value, least in (("rungs", rungs, 1), ("factor", factor, 2), ("replicas", replicas, 1)):
         check_count(name, value, least)
-    config = common_config(config, "tune")
+    config, folder = common_config(config, "tune"), common_folder(folder)
     if bool(values) == bool(cases):
         raise ConfigError("give either values to combine, such as decoder_dropout=0,0.1, or a file of cases")
-    for text in (*values, *(text for case in cases for text in case)):
-        if text.partition("=")[0].strip() == "steps":
-            raise ConfigError("steps cannot be tuned; they are those of the last rung")
+    settings = tuple(cases or combinations(values))
+    if any(text.partition("=")[0].strip() == "steps" for one in settings for text in one):
+        raise ConfigError("steps cannot be tuned; they are those of the last rung")
     config = config.replace(steps=with_profile(config, None, config.data, None).config.steps)
-    space = Space(config, tuple(cases or combinations(values)), folder, rungs, factor, replicas, workers)
+    space = Space(config, settings, folder, rungs, factor, replicas, workers)
     if rungs > 1 and space.rung(0)[1] < SHORTEST:
         raise ConfigError(
             f"steps = {config.steps:,} are too few for {rungs} rungs: the first would have {space.rung(0)[1]} steps, "

@@ -32,6 +32,7 @@ from softspin.experiments.launchers.choice import make_launcher, workers_at_once
 from softspin.experiments.scheduler import Listener, Outcome, Scheduler
 from softspin.experiments.trials import VALIDATION_ROWS, Space, Trial, best, make_space, plan_rung, ranked, read_cases
 from softspin.records import ResultRow
+from softspin.run_config import check_config
 
 __all__ = ["Space", "Trial", "Tuned", "make_space", "read_cases", "run", "tune"]
 
@@ -91,7 +92,7 @@ def run(
         RunError: The test set has been used in this folder, and these values would need more training.
         SoftspinError: An error that would stop all runs, such as a missing data set or a full disk.
     """
-    several = workers_at_once(workers, config.device)
+    several = workers_at_once(workers, check_config(config).device)
     halving = {"rungs": rungs, "factor": factor, "replicas": replicas, "workers": several}
     space = make_space(config, values, folder, cases=cases, **halving)
 

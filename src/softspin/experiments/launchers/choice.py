@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import index
+
 from softspin.errors import ConfigError, unknown_name
 from softspin.experiments.launchers import Launcher
 from softspin.experiments.launchers.machine import Machine
@@ -70,8 +72,8 @@ def parse_workers(workers: int | str) -> int | None:
     if workers == "auto":
         return None
     try:
-        number = int(workers)
-    except ValueError:
+        number = int(workers) if isinstance(workers, str) else index(workers)
+    except (TypeError, ValueError):
         number = 0
     if number < 1:
         raise ConfigError(f"workers = {workers} is neither a positive number nor 'auto'")
