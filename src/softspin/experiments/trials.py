@@ -105,11 +105,11 @@ def make_space(
     config, folder = common_config(config, "tune"), common_folder(folder)
     if bool(values) == bool(cases):
         raise ConfigError("give either values to combine, such as decoder_dropout=0,0.1, or a file of cases")
-    settings = tuple(cases or combinations(values))
-    if any(text.partition("=")[0].strip() == "steps" for one in settings for text in one):
+    every = tuple(cases or combinations(values))
+    if any(text.partition("=")[0].strip() == "steps" for one in every for text in one):
         raise ConfigError("steps cannot be tuned; they are those of the last rung")
     config = config.replace(steps=with_profile(config, None, config.data, None).config.steps)
-    space = Space(config, settings, folder, rungs, factor, replicas, workers)
+    space = Space(config, every, folder, rungs, factor, replicas, workers)
     if rungs > 1 and space.rung(0)[1] < SHORTEST:
         raise ConfigError(
             f"steps = {config.steps:,} are too few for {rungs} rungs: the first would have {space.rung(0)[1]} steps, "
