@@ -89,6 +89,8 @@ def test_errors_name_the_wrong_input() -> None:
         made.nll(torch.ones(2, 9) - 2 * torch.eye(2, 9))
     with pytest.raises(ShapeError, match=r"bits have shape \(2, 9\); expected \(N, 8\)"):
         made.decode(torch.zeros(2, 9))
+    with pytest.raises(SupportError, match="bits are from 0 to 7; they must be 0 or 1, or soft bits between them"):
+        made.decode(torch.eye(8) * 7)
     with pytest.raises(SupportError, match="no replica 2; this model has 2, counted from 0"):
         made.sample(1, replica=2)
 

@@ -18,7 +18,15 @@ from softspin.distributions import (
     SmoothedBernoulli,
     safe_beta,
 )
-from softspin.errors import DataError, NoClosedFormError, RunError, ShapeError, SoftspinError, SupportError
+from softspin.errors import (
+    ConfigError,
+    DataError,
+    NoClosedFormError,
+    RunError,
+    ShapeError,
+    SoftspinError,
+    SupportError,
+)
 from softspin.formatting import distinct, interval_text, with_error
 from softspin.objectives import discrete_kl, elbo, importance_bound, log_weights
 from softspin.samplers import Gibbs, LogZ, ParallelTempering, PopulationAnnealing, anneal_population, gibbs
@@ -93,6 +101,8 @@ MISTAKES: list[tuple[Callable[[Any], object], object, type[SoftspinError], str]]
     (elbo, "a", SupportError, f"log_weights {NUMBERS} str"),
     (lambda v: discrete_kl(RBM, v, v), 3, ShapeError, "posterior must have one SmoothedBernoulli for each group"),
     (softspin.load, 3, RunError, "the path of a model must be a string or a Path, not int"),
+    (lambda v: softspin.data.load("digits8x8", split=v), "test", DataError, "split = 'test' must be True or False; a"),
+    (lambda v: softspin.Config(data=v), np.zeros((9, 9)), ConfigError, "is not possible; it must be a name or a path"),
 ]
 
 

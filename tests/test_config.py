@@ -367,7 +367,7 @@ def test_the_error_of_a_bad_value_names_field_value_and_limits(values: dict[str,
     [
         ("beta", "setting 'beta' has no value; write beta=VALUE"),
         ("bta=3", "unknown setting 'bta'; did you mean 'beta'?"),
-        ("=3", "unknown setting ''; "),
+        ("=3", "a setting has no name; write KEY=VALUE"),
         ("beta=", "beta = '' is not possible; it must be a finite number above 0"),
         ("beta=x", "beta = 'x' is not possible"),
         ("beta=nan", "beta = nan is not possible"),

@@ -208,6 +208,8 @@ def test_a_run_starts_from_the_best_parameters_of_another(tmp_path: Path) -> Non
     still = small(steps=1, learning_rate=1e-30, beta=7.0, warmup=0.0)
     images = torch.ones_like(bars().train)
     other = dataclasses.replace(bars(), train=images)
+    with pytest.raises(RunError, match="init_from must be the path of a run or of a shared model, not a Model; save"):
+        fit(still, tmp_path / "wrong", data=other, init_from=softspin.load(tmp_path / "first"))
     fit(still, tmp_path / "second", data=other, init_from=tmp_path / "first")
     state, _ = checkpoint.load(tmp_path / "second", "last")
     same = {name: torch.equal(state[f"model.{name}"], value) for name, value in best.items()}

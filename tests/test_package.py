@@ -141,6 +141,8 @@ def test_every_public_name_exists() -> None:
     assert set(dir(softspin)) == set(softspin.__all__)
     with pytest.raises(AttributeError, match="module 'softspin' has no attribute 'nonsense'"):
         _ = softspin.nonsense
+    with pytest.raises(AttributeError, match=r"no attribute 'fit_bolzmann'; did you mean softspin\.fit_boltzmann\?"):
+        _ = softspin.fit_bolzmann
 
 
 def test_extras_are_imported_only_when_they_are_used() -> None:

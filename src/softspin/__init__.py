@@ -5,6 +5,7 @@ Names are loaded on first use: `import softspin` does not import torch and chang
 
 from __future__ import annotations
 
+import difflib
 import importlib
 from typing import TYPE_CHECKING, Any
 
@@ -80,7 +81,9 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"softspin.{name}")
     if name not in _HOMES:
-        raise AttributeError(f"module 'softspin' has no attribute '{name}'")
+        near = difflib.get_close_matches(name, __all__, 1)
+        hint = f"; did you mean softspin.{near[0]}?" if near else ""
+        raise AttributeError(f"module 'softspin' has no attribute '{name}'{hint}")
     return getattr(importlib.import_module(_HOMES[name]), name)
 
 

@@ -156,7 +156,7 @@ def fit(
     is_custom = encoder is not None or decoder is not None
     net = with_nets(config, dataset.spec, encoder, decoder) if is_custom else build(config, dataset.spec)
     check_values(net.likelihood, dataset)
-    source = None if init_from is None else _start_from(net, Path(init_from))
+    source = None if init_from is None else _start_from(net, init_from)
     trainer = Trainer(config, dataset, path, net, sampler=sampler, loggers=all_loggers, init_from=source)
     trainer.deadline = math.inf if minutes is None else began + 60 * minutes
     called = Callbacks(own)
@@ -262,8 +262,12 @@ def _check_folder(folder: Path, resume: bool) -> None:
         raise RunError(f"{folder} already holds a run; resume it (resume=True), or give another folder")
 
 
-def _start_from(net: DiscreteVAE, path: Path) -> str:
+def _start_from(net: DiscreteVAE, place: object) -> str:
     """Copy the best parameters of another run or shared model; returns its name and a digest of them."""
+    if not isinstance(place, str | os.PathLike):
+        kind = type(place).__name__
+        raise RunError(f"init_from must be the path of a run or of a shared model, not a {kind}; save a model first")
+    path = Path(place)
     if (path / RUN).exists():
         tensors, _ = checkpoint.load(path, "best")
     elif files.is_shared(path):

@@ -27,6 +27,7 @@ from softspin.cli import main
         (["--set", "lr=0.1"], "unknown setting 'lr'; here it is called 'learning_rate'"),
         (["--set", "chainz=3"], "unknown setting 'chainz'; did you mean 'chains'?"),
         (["--set", "chains"], "setting 'chains' has no value; write chains=VALUE"),
+        (["--set", "=5"], "a setting has no name; write KEY=VALUE, such as width=100"),
         (["--steps", "0"], "steps = 0 is not possible; it must be an integer from 1"),
         (["--steps", "many"], "steps = 'many' is not possible"),
         (["--sampler", "gibbs"], "unknown sampler 'gibbs'; known: pa, pcd, pt"),

@@ -373,3 +373,15 @@ def test_odd_paths(tmp_path: Path) -> None:
     ):
         with pytest.raises(DataError, match=text):
             load(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "error"),
+    [
+        ("a/picture.PNG", "or a folder of images; give the folder of the image"),
+        ("https://example.com/x.npy", "x.npy; nothing is downloaded from an address, so download it first"),
+    ],
+)
+def test_paths_that_are_no_files_of_images(path: str, error: str) -> None:
+    with pytest.raises(DataError, match=error):
+        load(path)

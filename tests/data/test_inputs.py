@@ -158,6 +158,7 @@ def test_pairs_mappings_and_given_splits() -> None:
         ({"x_train": BITS, "train": BITS}, DataError, "has both 'x_train' and 'train' for train"),
         ({"x": BITS, "y": CLASSES[:5]}, ShapeError, "there are 5 labels of train for 30 images"),
         (BITS * 0.5 * 254, SupportError, "from 0 to 127, .* divide gray levels of 0 .. 255 by 255"),
+        (BITS * 60_000.0, SupportError, "from 0 to 60000, .* divide gray levels of 16 bits by 65535"),
         (BITS * 2.0 - 1, SupportError, r"from -1 to 1, .*; convert spins with \(x \+ 1\) / 2"),
         (BITS * 1.5 - 0.8, SupportError, r"from -0.8 to 0.7, .*; rescale values in \[-1, 1\] with \(x \+ 1\) / 2"),
         (BITS * 1.05, SupportError, r"from 0 to 1.05, .*; clip them to \[0, 1\]"),

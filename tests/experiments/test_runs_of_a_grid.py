@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ def needed(cell: Cell, folder: Path, rows: list[ResultRow] | None = None, *more:
     return plan_cell(cell, config, latest(rows or []), folder, retry=retry)
 
 
-def only(specs: tuple[RunSpec, ...]) -> RunSpec:
+def only(specs: Sequence[RunSpec]) -> RunSpec:
     (spec,) = specs
     return spec
 
@@ -175,12 +176,11 @@ def test_a_nonfinite_seed_is_one_failed_row_and_the_others_are_rerun(
     assert failed[0].config == spec.config.to_dict()
     assert not spec.folder.exists()
     assert (spec.folder.parent / "broken-seeds-0-2" / "journal.jsonl").exists()
-    rest = remaining(spec, failed)
-    assert rest is not None
+    (rest,) = remaining(spec, failed)
     assert (rest.config.seeds, rest.resume, rest.folder.name) == ((0, 2), False, "seeds-0,2")
     rows = train_run(rest, data)
     assert [(row.status, row.seed) for row in rows] == [("ok", 0), ("ok", 2)]
-    assert remaining(rest, rows) is None
+    assert remaining(rest, rows) == []
     # Failed runs are not repeated without `retry`, and then start over.
     found = needed(cells[POWER], tmp_path, failed + rows)
     assert (found.missing, found.failed, found.runs) == ((), (1,), ())
@@ -196,12 +196,12 @@ def test_a_nonfinite_seed_is_one_failed_row_and_the_others_are_rerun(
 
 
 def test_a_cell_that_is_never_finite(cells: dict[str, Cell], data: Dataset, tmp_path: Path) -> None:
-    spec: RunSpec | None = only(needed(cells[BROKEN], tmp_path).runs)
+    specs: list[RunSpec] = [only(needed(cells[BROKEN], tmp_path).runs)]
     errors = []
-    while spec is not None:
-        rows = train_run(spec, data)
+    while specs:
+        rows = train_run(spec := only(specs), data)
         errors += [row.error or "" for row in rows]
-        spec = remaining(spec, rows)
+        specs = remaining(spec, rows)
     assert len(errors) == 3
     assert all("training broke at step 1" in error for error in errors)
 
@@ -219,7 +219,7 @@ def test_any_other_failure_is_a_row_for_each_seed_and_can_be_resumed(
         rows = train_run(spec, data)
     assert [row.seed for row in rows] == [0, 1, 2]
     assert {row.error for row in rows} == {"OutOfMemoryError: CUDA out of memory. Tried to allocate"}
-    assert remaining(spec, rows) is None
+    assert remaining(spec, rows) == []
     assert needed(cells[POWER], tmp_path, rows).runs == ()
     again = only(needed(cells[POWER], tmp_path, rows, retry=True).runs)
     assert (again.folder, again.resume, again.step) == (spec.folder, True, 8)

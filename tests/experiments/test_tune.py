@@ -25,11 +25,12 @@ from softspin.data import Dataset
 from softspin.data.withheld import without_test
 from softspin.errors import ConfigError, DataError, RunError
 from softspin.experiments import trials, tune
+from softspin.experiments.combinations import cell_of
 from softspin.experiments.launchers.this_process import ThisProcess
 from softspin.experiments.rows import read_rows
 from softspin.experiments.runs import RunSpec, train_run
 from softspin.experiments.scheduler import Event, RunStarted, Scheduler
-from softspin.experiments.sweep import ROWS, cell_of
+from softspin.experiments.sweep import ROWS
 from softspin.report.results import sort_rows
 from softspin.training.results import result_rows
 
@@ -249,7 +250,7 @@ def test_values_that_are_not_possible(tmp_path: Path) -> None:
         tuned(tmp_path, ["steps=1,2"])
     with pytest.raises(ConfigError, match=r"decoder_dropout = '3' is not possible|decoder_dropout = 3"):
         tuned(tmp_path, ["decoder_dropout=0,3"])
-    with pytest.raises(ConfigError, match="betas is a list of its own; give the values to tune: beta="):
+    with pytest.raises(ConfigError, match="betas = 5,9 is a grid of its own; tune it: beta=5,9"):
         tune.run(small(betas=(5.0, 9.0)), ["width=3"], tmp_path)
 
 

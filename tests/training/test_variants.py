@@ -15,8 +15,9 @@ from training.test_phases import equal, run
 import softspin
 from softspin.config import Config, list_settings
 from softspin.errors import ConfigError, OutOfTimeError
+from softspin.experiments.combinations import cell_of
 from softspin.experiments.planning import plan_cell
-from softspin.experiments.sweep import cell_of, plan
+from softspin.experiments.sweep import plan
 from softspin.formatting import replica_name
 from softspin.training import checkpoint
 

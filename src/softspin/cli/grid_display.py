@@ -17,7 +17,7 @@ from softspin.cli.console import say, say_json, warn_of_rejection
 from softspin.cli.progress import SECONDS_PER_LINE, Rate
 from softspin.experiments.launchers import Progress
 from softspin.experiments.reporting import RemainingTime
-from softspin.experiments.runs import RunSpec, seeds_text
+from softspin.experiments.runs import VARIANTS, RunSpec, seeds_text
 from softspin.experiments.scheduler import (
     Event,
     GridEnded,
@@ -134,9 +134,12 @@ class GridDisplay:
 
     @_show.register
     def _(self, event: RerunQueued) -> None:
-        seeds, failed = event.spec.config.seeds, "seed" if len(event.spec.config.variants) == 1 else "settings"
+        seeds, count = event.spec.config.seeds, len(event.spec.config.variants)
+        shared = event.spec.folder.name.startswith(VARIANTS)
+        failed, rest = "replica" if shared else "seed", f" of {count} combination{'s' * (count > 1)}" * shared
         self.remaining.add(event.spec)
-        self._say(event, f"  rerun without the failed {failed}: {_name(seeds)}", {"kind": "again", "seeds": seeds})
+        text = f"  rerun without the failed {failed}: {_name(seeds)}{rest}"
+        self._say(event, text, {"kind": "again", "seeds": seeds})
 
     @_show.register
     def _(self, event: GridStopped) -> None:

@@ -14,6 +14,7 @@ from softspin.cli.options import Json
 from softspin.cli.runs import RUNS
 from softspin.config import Replica, is_neutral
 from softspin.errors import CheckpointError, RunError, unknown_name
+from softspin.experiments.runs import BROKEN
 from softspin.formatting import number, overrides_text, replica_name
 from softspin.records import ResultRow
 from softspin.training import checkpoint
@@ -65,7 +66,8 @@ def runs(
     """List the runs in a folder with their results and the settings in which they differ, best test NLL first.
 
     A run with several replicas has a line for each; (!) marks a result with a warning, which info explains. NLLs of
-    different data cannot be compared, so runs are grouped by their data.
+    different data cannot be compared, so runs are grouped by their data. Runs that a sweep or a grid gave up after
+    non-finite numbers are counted.
     """
     if sort not in SORTS:
         raise typer.BadParameter(str(unknown_name("order", sort, SORTS)), param_hint="--sort")
@@ -79,6 +81,8 @@ def runs(
     if not found:
         say(f"no runs in {folder}; train one with: softspin train")
         return
+    broken = len({one.folder for one in found if one.state == "broken"})
+    found = [one for one in found if one.state != "broken"]
     differ = differing(one.settings for one in found)
     columns = ["run", "replica", "data", "method", "structure", "steps", "valid NLL", "test NLL", "state"]
     cells = [_cells(one, folder) for one in found]
@@ -92,6 +96,8 @@ def runs(
     )
     if any(WARNED in cell for own in cells for cell in own):
         say(f"{WARNED}: a warning; softspin info RUN shows it")
+    if broken:
+        say(f"left out: {broken} run{'s' * (broken > 1)} with non-finite numbers ({BROKEN}*)")
 
 
 def differing(settings: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -121,14 +127,16 @@ def _replicas(path: Path) -> Iterator[Trained]:
     meta: dict[str, Any] = checkpoint.load_meta(path, "last") if checkpoint.exists(path, "last") else {}
     best = meta.get("best") or [None] * len(config.replicas)
     state = "being trained" if is_training(path) else "finished" if rows else "not finished"
+    if path.name.startswith(BROKEN):
+        state = "broken"
     if rows and meta and meta["step"] < config.steps:
         state = "stopped early"
     for i, replica in enumerate(config.replicas):
         yield Trained(
-            folder=path, state=state, replica=replica, data=run.data.name, method=config.method,
+            folder=path, state=state, replica=Replica(*replica), data=run.data.name, method=config.method,
             structure=config.structure_name, step=meta.get("step", 0), steps=config.steps,
             valid_nll=None if best[i] is None else best[i]["nll"], row=rows[i] if rows else None,
-            seconds=meta.get("seconds", 0.0), settings=config.settings(),
+            seconds=meta.get("seconds", 0.0), settings=config.of_replica(i).settings(),
         )  # fmt: skip
 
 

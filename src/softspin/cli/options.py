@@ -39,6 +39,12 @@ Measure = Annotated[
     ),
 ]
 Retry = Annotated[bool, typer.Option("--retry", help="Retry what failed before.")]
+MaxReplicas = Annotated[
+    int,
+    typer.Option(
+        help="Train at most this many models at once in one run; all seeds of a combination are in one run.", min=1
+    ),
+]
 
 WHERE = "Where to train"
 """Help group of the options of launchers."""

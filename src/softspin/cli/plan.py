@@ -87,5 +87,5 @@ def _missing(one: CellPlan) -> str:
 
 def _time_text(one: CellPlan, time: Estimate | None) -> str:
     if not one.runs:
-        return "-"
+        return "in a run above" if one.missing else "-"
     return "unknown" if time is None else time.interval

@@ -29,6 +29,22 @@ def make_config(
         return _found_from_anywhere(config if profile is None else config.replace(profile=profile))
 
 
+def check_not_set(values: Sequence[str], flags: Mapping[str, str | None], sets: Sequence[str]) -> None:
+    """Raise a ConfigError for a setting that has several values to try, and another one by an option.
+
+    Args:
+        values: Texts `key=value,value,...`.
+        flags: Options by setting.
+        sets: Texts `key=value` of --set.
+    """
+    tried = {name.strip(): text.strip() for name, _, text in (value.partition("=") for value in values)}
+    given = {name: f"{flag(name)} {text}" for name, text in flags.items() if text is not None}
+    given |= {one.partition("=")[0].strip(): f"--set {one}" for one in sets}
+    for name, option in given.items():
+        if (own := "beta" if name == "betas" else name) in tried:
+            raise ConfigError(f"{own}={tried[own]} and {option} contradict each other; give one of them")
+
+
 def resumed_config(folder: Path, flags: Mapping[str, str | None], sets: Sequence[str]) -> Config:
     """The config that a run started with; only settings that leave the result unchanged may differ."""
     config = read_run(folder).read_config()

@@ -21,6 +21,7 @@ from softspin.cli.options import (
     Flags,
     GpusPerRun,
     Json,
+    MaxReplicas,
     Measure,
     Minutes,
     Profile,
@@ -30,9 +31,10 @@ from softspin.cli.options import (
     takes_settings,
 )
 from softspin.cli.plan import show_plan
-from softspin.cli.settings import make_config
+from softspin.cli.settings import check_not_set, make_config
 from softspin.experiments import sweep as sweeps
-from softspin.experiments.launchers.choice import make_launcher
+from softspin.experiments.combinations import REPLICAS
+from softspin.experiments.launchers.choice import make_launcher, workers_at_once
 from softspin.experiments.scheduler import Scheduler
 from softspin.provenance import find_device
 from softspin.timing import Estimator
@@ -47,6 +49,7 @@ def sweep(
         ),
     ],
     folder: Annotated[Path, typer.Option(help="Write run directories and rows.jsonl here.")] = Path("runs/sweep"),
+    replicas: MaxReplicas = REPLICAS,
     sets: Sets = None,
     config: ConfigFile = None,
     profile: Profile = None,
@@ -66,14 +69,17 @@ def sweep(
 ) -> None:
     """Train every combination of some settings, and list the results, lowest test NLL first.
 
-    Seeds train as replicas of one run, other combinations as runs of their own. After an interruption the same command
-    resumes; with more values it trains what is missing. Exit code 1: a run failed. Exit code 75: time was up; run the
-    command again.
+    Seeds, and settings that can differ between the models of one run (beta, learning_rate, dropout, flips, weight
+    decays), train together in one run; other combinations have runs of their own. After an interruption the same
+    command resumes; with more values it trains what is missing. Exit code 1: a run failed. Exit code 75: time was up;
+    run the command again.
     """
     started = time.monotonic()
     base = make_config(flags, sets or [], config, profile)
     with usage_errors():
-        plans = sweeps.plan(base, values, folder, retry=retry)
+        check_not_set(values, flags, sets or [])
+        several = workers_at_once(workers, base.device)
+        plans = sweeps.plan(base, values, folder, replicas=replicas, workers=several, retry=retry)
     if dry_run:
         show_plan(plans, Estimator(find_device(base.device), measure=measure), json)
         return

@@ -21,6 +21,7 @@ from softspin.cli.options import (
     Flags,
     GpusPerRun,
     Json,
+    MaxReplicas,
     Measure,
     Minutes,
     Profile,
@@ -29,10 +30,11 @@ from softspin.cli.options import (
     Workers,
     takes_settings,
 )
-from softspin.cli.settings import make_config
+from softspin.cli.settings import check_not_set, make_config
 from softspin.evaluation import Progress
 from softspin.experiments import tune as tuning
-from softspin.experiments.launchers.choice import make_launcher
+from softspin.experiments.combinations import REPLICAS
+from softspin.experiments.launchers.choice import make_launcher, workers_at_once
 from softspin.experiments.trials import VALIDATION_ROWS, plan_rung
 from softspin.formatting import number, result_line
 from softspin.provenance import find_device
@@ -59,7 +61,7 @@ def tune(
     factor: Annotated[
         int, typer.Option(help="Keep the best 1/FACTOR of each rung, and train them FACTOR times as long.", min=2)
     ] = 3,
-    replicas: Annotated[int, typer.Option(help="Train at most this many models at once in one run.", min=1)] = 16,
+    replicas: MaxReplicas = REPLICAS,
     sets: Sets = None,
     config: ConfigFile = None,
     profile: Profile = None,
@@ -87,8 +89,10 @@ def tune(
     started = time.monotonic()
     base = make_config(flags, sets or [], config, profile)
     with usage_errors():
+        check_not_set(values or [], flags, sets or [])
         given = () if cases is None else tuning.read_cases(cases)
-        halving = {"rungs": rungs, "factor": factor, "replicas": replicas}
+        several = workers_at_once(workers, base.device)
+        halving = {"rungs": rungs, "factor": factor, "replicas": replicas, "workers": several}
         space = tuning.make_space(base, values or (), folder, cases=given, **halving)
     if dry_run:
         _show_rungs(space, Estimator(find_device(base.device), measure=measure), json)

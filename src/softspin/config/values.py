@@ -161,6 +161,8 @@ def parse_settings(texts: Mapping[str, str], others: Mapping[str, Any]) -> dict[
 
 def unknown_setting(name: str, known: Iterable[str]) -> UnknownNameError:
     """The error for an unknown setting; it names ours if it has another name elsewhere."""
+    if not name:
+        return UnknownNameError("a setting has no name; write KEY=VALUE, such as width=100")
     if name.lower() == "epochs":
         return UnknownNameError(
             "unknown setting 'epochs'; set steps, or give the argument: softspin.fit(..., epochs=10), train --epochs 10"
@@ -179,7 +181,7 @@ def short_text(value: object) -> str:
     """A value on one line of readable length."""
     if isinstance(value, tuple):
         value = list(value)
-    text = repr(value)
+    text = " ".join(repr(value).split())
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 

@@ -115,6 +115,8 @@ def load(
     if not isinstance(name_or_path, str | os.PathLike):
         what = f"a data set is loaded by its name or path, not by a {type(name_or_path).__name__}"
         raise DataError(f"{what}; images in memory are for softspin.data.from_arrays")
+    if not isinstance(split, bool):
+        raise DataError(f"split = {split!r} must be True or False; a data set has the splits train, valid and test")
     if is_path(name_or_path):
         return _read(Path(name_or_path).expanduser(), limit, split, binarize)
     name = os.fspath(name_or_path)

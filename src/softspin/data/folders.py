@@ -9,15 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from softspin.data.formats import READERS, read_file
+from softspin.data.formats import ENDINGS, READERS, read_file
 from softspin.data.inputs import Images, picture_array
 from softspin.data.keys import find_keys, split_name
 from softspin.data.limits import check_memory
 from softspin.data.readers import one_line
 from softspin.errors import DataError, ShapeError, missing_extra
-
-ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp")
-"""Endings of the files that are read as images."""
 
 
 def read_folder(path: Path, limit: float | None = None) -> dict[str, Images]:

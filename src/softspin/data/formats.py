@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,6 +22,10 @@ from softspin.errors import DataError
 
 MAP_ABOVE = GIB
 """A .npy file of more bytes stays on disk and is read batch by batch. Smaller ones are read whole, which is faster."""
+ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp")
+"""Endings of the files that are read as images."""
+_ADDRESS = re.compile(r"(https?|s3|gs|hf):/")
+"""Beginning of an address; a path has lost one of its slashes."""
 
 
 def read_file(path: Path, limit: float | None = None) -> dict[str, Images]:
@@ -37,9 +42,11 @@ def read_file(path: Path, limit: float | None = None) -> dict[str, Images]:
         DataError: The file does not exist, has another format, is damaged or too large.
     """
     if path.suffix.lower() not in READERS:
-        raise DataError(f"cannot read {path}: expected a {', '.join(READERS)} file or a folder of images")
+        hint = "; give the folder of the image" if path.suffix.lower() in ENDINGS else ""
+        raise DataError(f"cannot read {path}: expected a {', '.join(READERS)} file or a folder of images{hint}")
     if not path.is_file():
-        raise DataError(f"there is no file {path}")
+        hint = "; nothing is downloaded from an address, so download it first" if _ADDRESS.search(str(path)) else ""
+        raise DataError(f"there is no file {path}{hint}")
     try:
         return READERS[path.suffix.lower()](path, limit)
     except (*UNREADABLE, OverflowError, MemoryError) as error:

@@ -11,10 +11,12 @@ from softspin.config import Config, is_neutral
 from softspin.data import Dataset, same_version
 from softspin.errors import RunError
 from softspin.evaluation import Progress
+from softspin.experiments.combinations import cell_of
+from softspin.experiments.planning import keys_of
 from softspin.experiments.rows import append_rows, latest, read_rows
-from softspin.experiments.runs import now
+from softspin.experiments.runs import BROKEN, now
 from softspin.experiments.sweep import ROWS
-from softspin.experiments.trials import VALIDATION_ROWS, Space, Trial, keys_of
+from softspin.experiments.trials import VALIDATION_ROWS, Space, Trial
 from softspin.records import ResultRow
 from softspin.training.results import read_run, result_rows
 
@@ -42,7 +44,7 @@ def evaluate_chosen(space: Space, chosen: Trial, progress: Progress | None = Non
     Raises:
         RunError: The test set was used for other settings.
     """
-    file, keys = space.folder / ROWS, keys_of(chosen.config)
+    file, keys = space.folder / ROWS, keys_of(cell_of(chosen.config), chosen.config)
     existing = latest(read_rows(file))
     if all(key in existing for key in keys.values()):
         return [existing[key] for key in keys.values()]
@@ -86,7 +88,9 @@ def _tested(
 def _find(space: Space, config: Config, seed: int) -> tuple[Path, int]:
     """The run of a combination and seed in the last rung, and the number of the replica."""
     wanted = config.replace(seeds=(seed,)).settings()
-    for path in sorted((space.folder / f"rung-{space.rungs}").glob("*/variants-*/run.json")):
+    for path in sorted((space.folder / f"rung-{space.rungs}").glob("*/*/run.json")):
+        if path.parent.name.startswith(BROKEN):
+            continue
         found = read_run(path.parent).read_config()
         for number in range(len(found.replicas)):
             own = found.of_replica(number).settings()

@@ -5,7 +5,7 @@ No state is stored: after a crash the plan is rebuilt from rows and run folders.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from softspin.errors import ConfigError, RunError
 from softspin.experiments.cells import Cell
 from softspin.experiments.rows import Key, make_key
 from softspin.experiments.runs import RunSpec, cell_folder, new_run
-from softspin.records import ResultRow
+from softspin.records import ResultRow, RunRecord
 from softspin.training.results import RUN, read_run
 
 
@@ -63,12 +63,10 @@ def plan_cell(
         listed = next(iter(config.variants[0]))
         values = ",".join("none" if one[listed] is None else f"{one[listed]:g}" for one in config.variants)
         raise ConfigError(f"{listed} = {values} is not possible in a cell, which has one value; tune it, or sweep it")
-    variant = cell.variant(config)
-    keys = {seed: make_key(cell.id, seed, config.steps, variant) for seed in config.seeds}
+    keys = keys_of(cell, config)
     rows = {seed: existing_rows.get(key) for seed, key in keys.items()}
     failed = tuple(seed for seed, row in rows.items() if row is not None and not row.ok)
     missing = tuple(seed for seed, row in rows.items() if row is None or (retry and seed in failed))
-    old = [row for key, row in existing_rows.items() if key.outdated and key._replace(outdated="") in keys.values()]
     runs = []
     left = set(missing)
     places = {place} if place else {cell_folder(cell, config, folder, old_names=old) for old in (False, True)}
@@ -77,17 +75,44 @@ def plan_cell(
         run = read_run(path)
         run_config = run.read_config()
         if left & set(run_config.seeds):
-            for row in old:
-                if row.seed in run_config.seeds and row.start_commit == run.provenance.commit:
-                    raise RunError(f"the run in {path} is outdated ({row.outdated}); move the folder away")
+            check_not_outdated(path, run, existing_rows, keys.values())
             wanted = config.replace(seeds=run_config.seeds)
             if name := differing_setting(wanted, run_config):  # the recipe of another version
                 was, now = run_config.settings().get(name), wanted.settings().get(name)
                 raise RunError(f"the run in {path} has {name} = {was}, not {now}; move the folder away")
-            resumed = run_config.replace(device=config.device, compile=config.compile)
-            runs.append(RunSpec(cell, resumed, path, resume=True))
+            runs.append(resumed_run(cell, run_config, config, path))
             left -= set(run_config.seeds)
     if left:
         runs.append(new_run(cell, config, [seed for seed in config.seeds if seed in left], place))
-    outdated = tuple(seed for seed in missing if any(row.seed == seed for row in old))
+    old = {key.seed for key in existing_rows if key.outdated and key._replace(outdated="") in keys.values()}
+    outdated = tuple(seed for seed in missing if seed in old)
     return CellPlan(cell, config, missing, () if retry else failed, outdated, tuple(runs))
+
+
+def keys_of(cell: Cell, config: Config) -> dict[int, Key]:
+    """Keys of the rows of a cell, by seed."""
+    variant = cell.variant(config)
+    return {seed: make_key(cell.id, seed, config.steps, variant) for seed in config.seeds}
+
+
+def resumed_run(cell: Cell, config: Config, wanted: Config, folder: Path) -> RunSpec:
+    """The run of a folder, to be resumed with the device of the wanted config."""
+    return RunSpec(cell, config.replace(device=wanted.device, compile=wanted.compile), folder, resume=True)
+
+
+def check_not_outdated(
+    folder: Path, run: RunRecord, existing_rows: Mapping[Key, ResultRow], keys: Collection[Key]
+) -> None:
+    """Raise RunError if a run has given results that are outdated: to resume it would give them again.
+
+    Args:
+        folder: Folder of the run.
+        run: Its record.
+        existing_rows: Latest row of each key.
+        keys: Keys of the results that are wanted.
+    """
+    seeds = run.read_config().seeds
+    for key, row in existing_rows.items():
+        wanted = key.outdated and key.seed in seeds and key._replace(outdated="") in keys
+        if wanted and row.start_commit == run.provenance.commit:
+            raise RunError(f"the run in {folder} is outdated ({row.outdated}); move the folder away")

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from softspin.config import RENAMED_SETTINGS, Config, is_neutral
+from softspin.config import RENAMED_SETTINGS, Config, Variant, is_neutral
 from softspin.data import Dataset, same_version
 from softspin.data.withheld import without_test
 from softspin.errors import (
@@ -45,6 +45,10 @@ NOT_THE_CELLS_FAULT = (CheckpointError, DataError, DeviceError, JournalError, Ou
 
 MAX_FOLDER_NAME = 100
 """Maximum length of a folder name; a variant may have many settings."""
+VARIANTS = "variants-"
+"""Beginning of the folder name of a run that several combinations of settings share."""
+BROKEN = "broken-"
+"""Beginning of the folder name of a run that had non-finite numbers."""
 
 
 class RunSpec(NamedTuple):
@@ -94,11 +98,10 @@ def new_run(cell: Cell, config: Config, seeds: Sequence[int], place: Path) -> Ru
     return RunSpec(cell, config.replace(seeds=tuple(seeds)), place / f"seeds-{seeds_text(seeds)}")
 
 
-def variants_run(cell: Cell, config: Config, place: Path, *, tested: bool) -> RunSpec:
-    """A run of several variants of the settings, in a folder that is named by them."""
+def variants_run(cell: Cell, config: Config, place: Path) -> RunSpec:
+    """A run of several variants of the settings, in a folder that is named by their digest."""
     text = json.dumps({name: value for name, value in config.settings().items() if not is_neutral(name)})
-    folder = place / f"variants-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
-    return refresh(RunSpec(cell, config, folder, tested=tested))
+    return refresh(RunSpec(cell, config, place / f"{VARIANTS}{hashlib.sha256(text.encode()).hexdigest()[:8]}"))
 
 
 def replica_config(config: Config, number: int) -> Config:
@@ -142,9 +145,9 @@ def train_run(
 ) -> list[ResultRow]:
     """Train or resume a run.
 
-    After non-finite numbers there is one row, for the seed that had them, or one for each seed of the variant that had
-    them; the folder is renamed, and the others have no row, see `remaining`. Any other failure gives a failed row for
-    each replica, and the folder is unchanged.
+    After non-finite numbers there is one row, for the replica that had them; the folder is renamed, and the others have
+    no row, see `remaining`. If the run is not tested, the other seeds of its settings are given up, too. Any other
+    failure gives a failed row for each replica, and the folder is unchanged.
 
     Args:
         spec: The run.
@@ -163,7 +166,7 @@ def train_run(
         return [_finished(spec, row, i) for i, row in enumerate(_results(spec, data, callback, deadline))]
     except TrainingError as error:
         set_aside(spec.folder)
-        return [_failed(spec, number, error) for number in _broken(spec.config, error)]
+        return [_failed(spec, number, error) for number in _broken(spec, error)]
     except Exception as error:
         if isinstance(error, NOT_THE_CELLS_FAULT) and not isinstance(error, DamagedError):
             raise
@@ -181,31 +184,36 @@ def failed_rows(spec: RunSpec, error: Exception) -> list[ResultRow]:
     return [_failed(spec, number, error) for number in range(len(spec.config.replicas))]
 
 
-def remaining(spec: RunSpec, rows: Iterable[ResultRow]) -> RunSpec | None:
-    """A new run of the replicas that have no row, after another had non-finite numbers; None if there are none."""
-    config, variants = spec.config, spec.config.variants
-    if len(variants) == 1:
-        have = {row.seed for row in rows}
-        seeds = [seed for seed in config.seeds if seed not in have]
-        return new_run(spec.cell, config, seeds, spec.folder.parent)._replace(tested=spec.tested) if seeds else None
-    done = {key_of(row).variant for row in rows}
-    left = [
-        one for number, one in enumerate(variants)
-        if make_key("", 0, 0, spec.cell.variant(replica_config(config, number))).variant not in done
-    ]  # fmt: skip
-    if not left:
-        return None
-    return variants_run(spec.cell, config.with_variants(left), spec.folder.parent, tested=spec.tested)
+def remaining(spec: RunSpec, rows: Iterable[ResultRow]) -> list[RunSpec]:
+    """New runs of the replicas that have no row, after another had non-finite numbers.
 
-
-def _broken(config: Config, error: TrainingError) -> list[int]:
-    """Replicas that are given up: the one with non-finite numbers, and those of the same variant, if there are several.
-
-    Replicas are all pairs of a seed and a variant, so a single one of several variants cannot be left out.
+    The replicas of a run are all pairs of a seed and a variant. Variants that lack the same seeds share a run.
     """
-    every, several = range(len(config.replicas)), len(config.variants)
-    if several == 1 or error.replica is None:
-        return [number for number in every if error.seed in (None, config.replicas[number].seed)]
+    config, place = spec.config, spec.folder.parent
+    have = {(row.seed, key_of(row).variant) for row in rows}
+    left: dict[tuple[int, ...], list[Variant]] = {}
+    for number, variant in enumerate(config.variants):
+        key = make_key("", 0, 0, spec.cell.variant(replica_config(config, number))).variant
+        if seeds := tuple(seed for seed in config.seeds if (seed, key) not in have):
+            left.setdefault(seeds, []).append(variant)
+    if spec.folder.name.startswith(VARIANTS):
+        runs = [
+            variants_run(spec.cell, config.with_variants(some).replace(seeds=seeds), place)
+            for seeds, some in left.items()
+        ]
+    else:
+        runs = [new_run(spec.cell, config, seeds, place) for seeds in left]
+    return [run._replace(tested=spec.tested) for run in runs]
+
+
+def _broken(spec: RunSpec, error: TrainingError) -> list[int]:
+    """Replicas that are given up: the one with non-finite numbers; in a tuning, all with the same settings."""
+    replicas, several = spec.config.replicas, len(spec.config.variants)
+    every = range(len(replicas))
+    if error.replica is None:
+        return [number for number in every if error.seed in (None, replicas[number].seed)]
+    if spec.tested:
+        return [error.replica]
     return [number for number in every if number % several == error.replica % several]
 
 
@@ -288,10 +296,10 @@ def _line(error: Exception) -> str:
 
 def set_aside(folder: Path) -> None:
     """Rename a run with non-finite numbers, so that it is not resumed."""
-    number, away = 1, folder.with_name(f"broken-{folder.name}")
+    number, away = 1, folder.with_name(f"{BROKEN}{folder.name}")
     while away.exists():
         number += 1
-        away = folder.with_name(f"broken-{folder.name}-{number}")
+        away = folder.with_name(f"{BROKEN}{folder.name}-{number}")
     folder.rename(away)
 
 

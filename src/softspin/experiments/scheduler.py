@@ -267,9 +267,10 @@ class Scheduler:
             if not row.ok:
                 self._failed.add(key)
             self._emit(RowAdded(self.counts, spec, row))
-        if (rest := remaining(spec, rows)) is not None:
-            self.queue.appendleft(rest)
-            self._emit(RerunQueued(self.counts, rest))
+        rest = remaining(spec, rows)
+        self.queue.extendleft(reversed(rest))
+        for one in rest:
+            self._emit(RerunQueued(self.counts, one))
 
     def _progress(self, progress: Progress) -> None:
         self._emit(RunProgress(self.counts, progress))

@@ -9,24 +9,24 @@
 
 from __future__ import annotations
 
-import hashlib
-import itertools
-import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from softspin.config import Config, is_neutral
-from softspin.data import is_path
-from softspin.errors import ConfigError
-from softspin.experiments.cells import Cell
+from softspin.config import Config
+from softspin.experiments.combinations import (
+    REPLICAS,
+    check_count,
+    combinations,
+    common_config,
+    common_folder,
+    plan_combinations,
+)
 from softspin.experiments.launchers import Launcher
-from softspin.experiments.launchers.choice import make_launcher
-from softspin.experiments.planning import CellPlan, plan_cell
+from softspin.experiments.launchers.choice import make_launcher, workers_at_once
+from softspin.experiments.planning import CellPlan
 from softspin.experiments.rows import latest, read_rows
-from softspin.experiments.runs import MAX_FOLDER_NAME
 from softspin.experiments.scheduler import Listener, Outcome, Scheduler
-from softspin.run_config import with_profile
+from softspin.run_config import check_config, with_profile
 
 ROWS = "rows.jsonl"
 """File of result rows in the folder of a sweep."""
@@ -37,6 +37,7 @@ def run(
     values: Sequence[str],
     folder: Path,
     *,
+    replicas: int = REPLICAS,
     retry: bool = False,
     deadline: float | None = None,
     launcher: Launcher | str = "local",
@@ -45,14 +46,17 @@ def run(
     address: str | None = None,
     listener: Listener | None = None,
 ) -> Outcome:
-    """Train every combination of settings; the seeds of a combination train as replicas of one run.
+    """Train every combination of settings.
 
-    After a stop or a crash, the same call resumes. A call with more values trains what is missing.
+    Combinations that differ only in beta or in :func:`softspin.config.list_settings`, and all their seeds, train as
+    replicas of one run; the others have runs of their own. After a stop or a crash, the same call resumes. A call with
+    more values trains what is missing.
 
     Args:
         config: All other settings; those that are not given come from the profile of the data.
         values: Texts `key=value,value,...`, as for :func:`plan`.
-        folder: Folder of the sweep: a folder for each combination, and the rows of all.
+        folder: Folder of the sweep: its runs, and a row for each combination and seed.
+        replicas: Most replicas in one run; fewer need less memory.
         retry: Whether to rerun failed runs.
         deadline: Value of `time.monotonic` after which the sweep ends with a checkpoint.
         launcher: Where to train: "local", "ray", or a launcher.
@@ -68,101 +72,44 @@ def run(
         ConfigError: A setting is invalid or listed twice, or the launcher cannot be used.
         SoftspinError: An error that would stop all runs, such as a missing data set or a full disk.
     """
-    plans = plan(config, values, folder, retry=retry)
+    folder, several = common_folder(folder), workers_at_once(workers, check_config(config).device)
+    plans = plan(config, values, folder, replicas=replicas, workers=several, retry=retry)
     if isinstance(launcher, str):
         launcher = make_launcher(launcher, workers, device=config.device, gpus_per_run=gpus_per_run, address=address)
     return Scheduler(plans, folder / ROWS, launcher, listener).run(deadline)
 
 
-def plan(config: Config, values: Sequence[str], folder: Path, *, retry: bool = False) -> list[CellPlan]:
+def plan(
+    config: Config,
+    values: Sequence[str],
+    folder: Path,
+    *,
+    replicas: int = REPLICAS,
+    workers: int = 1,
+    retry: bool = False,
+) -> list[CellPlan]:
     """Plan the missing runs of a sweep.
 
     Args:
         config: All other settings.
         values: Texts `key=value,value,...`: the values of a setting, in the notation of the command line.
         folder: Folder of the sweep.
+        replicas: Most replicas in one run.
+        workers: Number of runs that can train at a time.
         retry: Whether failed seeds are rerun.
 
     Returns:
-        A plan for each combination.
+        A plan for each combination. A run is in the plan of the first combination that it trains.
 
     Raises:
         ConfigError: A setting is invalid, or listed twice.
     """
-    if len(config.variants) > 1:
-        name = next(iter(config.variants[0]))
-        text = ",".join("none" if one[name] is None else f"{one[name]:g}" for one in config.variants)
-        own = "betas" if name == "beta" else name
-        raise ConfigError(f"{own} = {text} is a grid of its own; sweep it: {name}={text}")
-    if is_path(config.data):  # found from any directory
-        config = config.replace(data=str(Path(config.data).expanduser().resolve()))
-    existing_rows = latest(read_rows(folder / ROWS))
-    plans: dict[str, CellPlan] = {}
-    for settings in combinations(values):
-        one = with_profile(config.with_settings(settings), None, config.data, None).config
-        if (digest := digest_of(one)) not in plans:  # the same value may be written in two ways
-            name = re.sub(r"[^A-Za-z0-9._=,-]+", "_", ",".join(settings))[:MAX_FOLDER_NAME]
-            place = folder / f"{name}-{digest}"  # other settings or data have another folder
-            plans[digest] = plan_cell(cell_of(one), one, existing_rows, folder, retry=retry, place=place)
-    return list(plans.values())
-
-
-def combinations(values: Sequence[str]) -> list[tuple[str, ...]]:
-    """All combinations of values.
-
-    >>> combinations(["beta=10,20", "width=100"])
-    [('beta=10', 'width=100'), ('beta=20', 'width=100')]
-
-    Args:
-        values: Texts `key=value,value,...`.
-
-    Returns:
-        Combinations, each as texts `key=value`.
-
-    Raises:
-        ConfigError: A text has no values, or a setting cannot be swept or is listed twice.
-    """
-    listed: dict[str, list[str]] = {}
-    for text in values:
-        name, _, rest = (part.strip() for part in text.partition("="))
-        found = list(dict.fromkeys(value.strip() for value in rest.split(",") if value.strip()))
-        if not name or not found:
-            raise ConfigError(f"'{text}' has no values; write KEY=VALUE,VALUE, such as beta=10,20,30")
-        if name in listed:
-            raise ConfigError(f"{name} is listed twice; give all its values at once: {name}=...,...")
-        if name in ("seeds", "betas"):
-            hint = "give the seeds by --seeds; they train as replicas" if name == "seeds" else "write beta=...,..."
-            raise ConfigError(f"{name} cannot be swept; {hint}")
-        if name == "data":
-            raise ConfigError("data cannot be swept: NLLs of different data cannot be compared; run a sweep for each")
-        if is_neutral(name):
-            raise ConfigError(f"{name} cannot be swept, because it does not change the result")
-        listed[name] = [f"{name}={value}" for value in found]
-    if not listed:
-        raise ConfigError("there is nothing to sweep; write KEY=VALUE,VALUE, such as beta=10,20,30")
-    return list(itertools.product(*listed.values()))
-
-
-def digest_of(config: Config, without: Sequence[str] = ()) -> str:
-    """Digest of the data and of all settings that change the result, except the seeds.
-
-    Args:
-        config: The config.
-        without: Other settings that are left out.
-
-    Returns:
-        Six digits.
-    """
-    whole = {key: value for key, value in config.settings().items() if key == "data" or not is_neutral(key)}
-    kept = {key: value for key, value in whole.items() if key not in ("seeds", *without)}
-    return _digest(json.dumps(kept, sort_keys=True))
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:6]
-
-
-def cell_of(config: Config) -> Cell:
-    """The name of a combination in result rows; what the name does not say is its variant of the published recipe."""
-    data = f"{Path(config.data).stem}-{_digest(config.data)}" if is_path(config.data) else config.data
-    return Cell(data, config.structure, config.importance_samples, config.method, config.sampler)
+    check_count("replicas", replicas)
+    folder = common_folder(folder)
+    config = common_config(config, "sweep")
+    configs = [
+        (settings, with_profile(config.with_settings(settings), None, config.data, None).config)
+        for settings in combinations(values)
+    ]
+    rows = latest(read_rows(folder / ROWS))
+    return plan_combinations(configs, rows, folder, retry=retry, replicas=replicas, workers=workers)

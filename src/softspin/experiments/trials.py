@@ -6,19 +6,25 @@ Nothing is stored but rows and run folders, from which the state of a tuning is 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from softspin.config import Config, list_settings
+from softspin.config import Config
 from softspin.config.toml import read_toml
-from softspin.data import is_path
 from softspin.errors import ConfigError
-from softspin.experiments.planning import CellPlan
-from softspin.experiments.rows import Key, latest, make_key, read_rows
-from softspin.experiments.runs import RunSpec, variants_run
-from softspin.experiments.sweep import cell_of, combinations, digest_of
+from softspin.experiments.combinations import (
+    REPLICAS,
+    cell_of,
+    check_count,
+    combinations,
+    common_config,
+    common_folder,
+    plan_combinations,
+)
+from softspin.experiments.planning import CellPlan, keys_of
+from softspin.experiments.rows import latest, read_rows
 from softspin.run_config import with_profile
 
 VALIDATION_ROWS = "validation.jsonl"
@@ -38,8 +44,10 @@ class Space(NamedTuple):
     rungs: int = 3
     factor: int = 3
     """The best 1 / factor of a rung train in the next, for `factor` times as many steps."""
-    replicas: int = 16
+    replicas: int = REPLICAS
     """Most replicas in one run."""
+    workers: int = 1
+    """Number of runs that can train at a time."""
 
     def rung(self, number: int) -> tuple[int, int]:
         """Number of combinations and of steps in a rung, counted from 0."""
@@ -71,7 +79,8 @@ def make_space(
     cases: Sequence[tuple[str, ...]] = (),
     rungs: int = 3,
     factor: int = 3,
-    replicas: int = 16,
+    replicas: int = REPLICAS,
+    workers: int = 1,
 ) -> Space:
     """Check what is to be tuned.
 
@@ -83,6 +92,7 @@ def make_space(
         rungs: Number of rungs.
         factor: The best 1 / factor of a rung train in the next, for `factor` times as many steps.
         replicas: Most replicas in one run.
+        workers: Number of runs that can train at a time.
 
     Returns:
         The space.
@@ -91,20 +101,15 @@ def make_space(
         ConfigError: A value is invalid, or the first rung has too few steps.
     """
     for name, value, least in (("rungs", rungs, 1), ("factor", factor, 2), ("replicas", replicas, 1)):
-        if type(value) is not int or value < least:
-            raise ConfigError(f"{name} = {value} is not possible; it must be an integer from {least}")
-    if len(config.variants) > 1:
-        names = "betas" if config.betas else next(iter(config.variants[0]))
-        raise ConfigError(f"{names} is a list of its own; give the values to tune: {names.removesuffix('s')}=...")
+        check_count(name, value, least)
+    config, folder = common_config(config, "tune"), common_folder(folder)
     if bool(values) == bool(cases):
         raise ConfigError("give either values to combine, such as decoder_dropout=0,0.1, or a file of cases")
-    for text in (*values, *(text for case in cases for text in case)):
-        if text.partition("=")[0].strip() == "steps":
-            raise ConfigError("steps cannot be tuned; they are those of the last rung")
-    if is_path(config.data):  # found from any directory
-        config = config.replace(data=str(Path(config.data).expanduser().resolve()))
+    every = tuple(cases or combinations(values))
+    if any(text.partition("=")[0].strip() == "steps" for one in every for text in one):
+        raise ConfigError("steps cannot be tuned; they are those of the last rung")
     config = config.replace(steps=with_profile(config, None, config.data, None).config.steps)
-    space = Space(config, tuple(cases or combinations(values)), folder, rungs, factor, replicas)
+    space = Space(config, every, folder, rungs, factor, replicas, workers)
     if rungs > 1 and space.rung(0)[1] < SHORTEST:
         raise ConfigError(
             f"steps = {config.steps:,} are too few for {rungs} rungs: the first would have {space.rung(0)[1]} steps, "
@@ -153,7 +158,7 @@ def ranked(space: Space, settings: Sequence[tuple[str, ...]], number: int) -> li
     found = []
     for one in settings:
         config = space.at(one, number)
-        own = [rows.get(key) for key in keys_of(config).values()]
+        own = [rows.get(key) for key in keys_of(cell_of(config), config).values()]
         nll = [row.valid_nll for row in own if row is not None and row.ok and row.valid_nll is not None]
         failed = any(row is not None and not row.ok for row in own)
         mean = fmean(nll) if len(nll) == len(own) else None
@@ -173,42 +178,12 @@ def plan_rung(space: Space, settings: Sequence[tuple[str, ...]], number: int, *,
     Returns:
         A plan for each combination. The runs are in that of the first combination which they train.
     """
-    rows = latest(read_rows(space.folder / VALIDATION_ROWS))
-    plans: dict[str, CellPlan] = {}
-    for one in settings:
-        config = space.at(one, number)
-        own = {seed: rows.get(key) for seed, key in keys_of(config).items()}
-        failed = tuple(seed for seed, row in own.items() if row is not None and not row.ok)
-        missing = tuple(seed for seed, row in own.items() if row is None or (retry and not row.ok))
-        if failed and not retry:
-            missing = ()  # given up, also for its other seeds
-        # The same value may be written in two ways.
-        plans.setdefault(digest_of(config), CellPlan(cell_of(config), config, missing, failed, (), ()))
-    groups: dict[str, list[CellPlan]] = {}
-    for plan in plans.values():
-        if plan.missing:
-            groups.setdefault(digest_of(plan.config, without=(*list_settings(), "beta", "betas")), []).append(plan)
-    for shared, group in groups.items():
-        size = max(1, space.replicas // len(space.config.seeds))
-        place = space.folder / f"rung-{number + 1}" / f"{group[0].cell.structure}-{shared}"
-        for some in (group[start : start + size] for start in range(0, len(group), size)):
-            spec = _run(some, place)
-            digest = digest_of(some[0].config)
-            plans[digest] = plans[digest]._replace(runs=(spec,))
-    return list(plans.values())
-
-
-def _run(plans: Sequence[CellPlan], place: Path) -> RunSpec:
-    """The run of several combinations, with all their seeds."""
-    names = [*list_settings(), *(["beta"] if plans[0].config.beta is not None else [])]
-    variants: list[Mapping[str, object]] = [{name: getattr(one.config, name) for name in names} for one in plans]
-    first = plans[0]
-    config = first.config.with_variants(variants).replace(seeds=first.config.seeds)
-    return variants_run(first.cell, config, place, tested=False)
-
-
-def keys_of(config: Config) -> dict[int, Key]:
-    """Keys of the rows of a combination, by seed."""
-    cell = cell_of(config)
-    variant = cell.variant(config)
-    return {seed: make_key(cell.id, seed, config.steps, variant) for seed in config.seeds}
+    return plan_combinations(
+        [(one, space.at(one, number)) for one in settings],
+        latest(read_rows(space.folder / VALIDATION_ROWS)),
+        space.folder / f"rung-{number + 1}",
+        retry=retry,
+        tested=False,
+        replicas=space.replicas,
+        workers=space.workers,
+    )

@@ -26,11 +26,13 @@ from typing import NamedTuple
 from softspin.config import Config
 from softspin.evaluation import Progress
 from softspin.experiments.chosen import check_unused, evaluate_chosen
+from softspin.experiments.combinations import REPLICAS
 from softspin.experiments.launchers import Launcher
-from softspin.experiments.launchers.choice import make_launcher
+from softspin.experiments.launchers.choice import make_launcher, workers_at_once
 from softspin.experiments.scheduler import Listener, Outcome, Scheduler
 from softspin.experiments.trials import VALIDATION_ROWS, Space, Trial, best, make_space, plan_rung, ranked, read_cases
 from softspin.records import ResultRow
+from softspin.run_config import check_config
 
 __all__ = ["Space", "Trial", "Tuned", "make_space", "read_cases", "run", "tune"]
 
@@ -55,7 +57,7 @@ def run(
     cases: Sequence[tuple[str, ...]] = (),
     rungs: int = 3,
     factor: int = 3,
-    replicas: int = 16,
+    replicas: int = REPLICAS,
     retry: bool = False,
     deadline: float | None = None,
     launcher: Callable[[], Launcher] | str = "local",
@@ -90,7 +92,9 @@ def run(
         RunError: The test set has been used in this folder, and these values would need more training.
         SoftspinError: An error that would stop all runs, such as a missing data set or a full disk.
     """
-    space = make_space(config, values, folder, cases=cases, rungs=rungs, factor=factor, replicas=replicas)
+    several = workers_at_once(workers, check_config(config).device)
+    halving = {"rungs": rungs, "factor": factor, "replicas": replicas, "workers": several}
+    space = make_space(config, values, folder, cases=cases, **halving)
 
     def make() -> Launcher:
         if not isinstance(launcher, str):

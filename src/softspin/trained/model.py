@@ -13,7 +13,7 @@ from softspin.data import Dataset
 from softspin.data.dataset import DataSpec
 from softspin.distributions import Boltzmann
 from softspin.distributions.conditional import Clamp
-from softspin.errors import ShapeError
+from softspin.errors import ShapeError, SupportError
 from softspin.evaluation.draws import replica_keys, uniforms
 from softspin.evaluation.running import evaluating
 from softspin.model import DiscreteVAE
@@ -272,10 +272,13 @@ class Model(Scores):
 
         Raises:
             ShapeError: `z` does not have shape `(N, D)`.
-            SupportError: There is no such replica, or `z` does not consist of numbers.
+            SupportError: There is no such replica, or `z` does not consist of numbers in [0, 1].
         """
         replica = self.choose_replica(replica)
         bits = real_tensor("bits", z)
+        if not bool(((bits >= 0) & (bits <= 1)).all()):
+            low, high = float(bits.min()), float(bits.max())
+            raise SupportError(f"bits are from {low:g} to {high:g}; they must be 0 or 1, or soft bits between them")
         given = read_given(self.net, condition, len(bits) if bits.ndim else 1)
         return self._decoded(bits, given, replica, self.net.likelihood.mean)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from operator import index
+
 from softspin.errors import ConfigError, unknown_name
 from softspin.experiments.launchers import Launcher
+from softspin.experiments.launchers.machine import Machine
 from softspin.experiments.launchers.processes import Processes
 from softspin.experiments.launchers.ray import RayLauncher
 from softspin.experiments.launchers.this_process import ThisProcess
@@ -69,9 +72,28 @@ def parse_workers(workers: int | str) -> int | None:
     if workers == "auto":
         return None
     try:
-        number = int(workers)
-    except ValueError:
+        number = int(workers) if isinstance(workers, str) else index(workers)
+    except (TypeError, ValueError):
         number = 0
     if number < 1:
         raise ConfigError(f"workers = {workers} is neither a positive number nor 'auto'")
     return number
+
+
+def workers_at_once(workers: int | str, device: str) -> int:
+    """Number of runs to plan for, so that all workers have one.
+
+    Args:
+        workers: A number, or its text, or "auto": the GPUs of this machine, or without them its cores.
+        device: Setting `device` of the runs.
+
+    Returns:
+        The number.
+
+    Raises:
+        ConfigError: It is neither a positive number nor "auto".
+    """
+    if (number := parse_workers(workers)) is not None:
+        return number
+    machine = Machine.find(device)
+    return len(machine.gpus or machine.cores)

@@ -48,13 +48,11 @@ def find_missing(specs: Sequence[RunSpec], outcomes: Outcomes, runs: Path) -> Mi
     missing = Missing([], [], [])
     for spec in specs:
         rows = outcomes.of(spec)
-        rest = remaining(spec, rows) if rows else spec
-        if rest is None:
+        left = remaining(spec, rows) if rows else [spec]
+        if not left:
             missing.ended.append(spec)
-        elif in_queue & _seeds(rest):
-            missing.queued.append(rest)
-        else:
-            missing.to_run.append(rest)
+        for rest in left:
+            (missing.queued if in_queue & _seeds(rest) else missing.to_run).append(rest)
     return missing
 
 

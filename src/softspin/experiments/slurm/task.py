@@ -86,9 +86,7 @@ def unfinished(specs: Sequence[RunSpec], file: OutcomeFile) -> list[RunSpec]:
     left = []
     for spec in specs:
         rows = file.rows_of(spec)
-        rest = remaining(spec, rows) if rows else spec
-        if rest is not None:
-            left.append(refresh(rest))
+        left += [refresh(rest) for rest in (remaining(spec, rows) if rows else [spec])]
     return left
 
 
