@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from step_times import make_engine, measure_wave, seconds, settings
+from step_times import make_engine, measure_wave, origin, seconds, settings
 
 METHODS = ("dvae#-power", "dvae#-gauss_int", "dvae#-gaussian")
 STRUCTURES = ("2-nonlinear k25 r5", "1-nonlinear k25 r3")
@@ -55,7 +55,8 @@ def main() -> None:
         print(json.dumps(next(rows)), flush=True)
         return
     cases = [f"{structure} {method} pa" for structure in STRUCTURES for method in (*METHODS, *options.method)]
-    found = {row["case"]: row for row in measure_wave(cases, options.device, patience=600.0, script=__file__)}
+    where, wave = origin(options.device), measure_wave(cases, options.device, patience=600.0, script=__file__)
+    found = {row["case"]: row | where for row in wave}
     for case, row in found.items():
         base = found.get(" ".join([*case.split()[:3], METHODS[0], "pa"]))
         row["ratio"] = None if base is None else round(row["ms"] / base["ms"], 3)

@@ -10,7 +10,6 @@ has the updates per second of all runs together, and those of each.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
 import subprocess
@@ -28,15 +27,9 @@ STEPS = 20
 def train(method: str, samples: int) -> None:
     """Warm up; then, for each line of input, train for so many seconds and print the updates per second."""
     import torch
-    from step_times import _data
+    from step_times import make_engine, settings
 
-    from softspin.config import Config
-    from softspin.model import build
-    from softspin.training.engine import Engine
-
-    config = Config(structure="1-nonlinear", method=method, importance_samples=samples, seeds=(0, 1, 2))
-    data = _data()
-    engine = Engine(config, build(config, data.spec), data, torch.device("cuda"))
+    engine = make_engine(settings(f"1-nonlinear k{samples} r3 {method} pa"), torch.device("cuda"))
     for _ in range(STEPS):
         engine.step()
     torch.cuda.synchronize()
@@ -96,16 +89,11 @@ def main() -> None:
     if options.train:
         train(options.train, options.samples[0])
         return
-    import torch
+    from step_times import origin
 
-    from softspin.provenance import provenance
-
-    origin = provenance(torch.device("cuda"))
-    where = {"device": origin.device, "commit": origin.commit, "torch": origin.torch}
-    where["date"] = datetime.datetime.now(datetime.UTC).date().isoformat()
     rows: list[dict[str, Any]] = []
     for samples in options.samples:
-        rows += [row | where for row in measure(samples, options.numbers, options.seconds)]
+        rows += [row | origin("cuda") for row in measure(samples, options.numbers, options.seconds)]
         if options.out:
             options.out.write_text("[\n" + ",\n".join(json.dumps(one) for one in rows) + "\n]\n")
 

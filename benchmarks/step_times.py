@@ -292,21 +292,27 @@ def measure_wave(cases: list[str], device: str, patience: float, script: str = _
         left = late
 
 
-def run(options: argparse.Namespace) -> None:
+def origin(device_name: str) -> dict[str, str | None]:
+    """Device, commit, version of torch and date, for a row."""
     import torch
 
     from softspin.provenance import provenance
     from softspin.timing.machine import machine_name
 
     torch.set_num_threads(1)
-    origin, device = provenance(torch.device(options.device)), machine_name(torch.device(options.device))
-    where = {"kind": options.device, "device": device, "commit": origin.commit, "torch": origin.torch}
-    where["date"] = datetime.datetime.now(datetime.UTC).date().isoformat()
+    device = torch.device(device_name)
+    found = provenance(device)
+    date = datetime.datetime.now(datetime.UTC).date().isoformat()
+    return {"device": machine_name(device), "commit": found.commit, "torch": found.torch, "date": date}
+
+
+def run(options: argparse.Namespace) -> None:
+    where = {"kind": options.device} | origin(options.device)
     rows = json.loads(options.out.read_text()) if options.out.exists() else []
     old = [
         row
         for row in rows
-        if row["kind"] == options.device and (row["device"], row["commit"]) != (device, origin.commit)
+        if row["kind"] == options.device and (row["device"], row["commit"]) != (where["device"], where["commit"])
     ]
     rows = [row for row in rows if row not in old]
     done = {row["case"] for row in rows if row["kind"] == options.device}
