@@ -341,6 +341,54 @@ def gated(n: int, m: int, count: int, g: torch.Generator) -> Parameters:
     return bias, weight
 
 
+def product_of_needles(n: int, m: int, count: int, g: torch.Generator) -> Parameters:
+    """Two or three parts of the left side with three needles each: up to 64 modes, none of them with much of Z."""
+    bias, weight, parts = 0.2 * _normal(g, count, n + m), 0.2 * _normal(g, count, n, m), 2 if n < 16 else 3
+    for part in range(parts):
+        own = torch.arange(part * n // parts, (part + 1) * n // parts)
+        state = _bits(g, 0.5, count, len(own), 3)
+        height = len(own) * (0.75 + 0.3 * torch.rand(count, 3, generator=g))
+        units = torch.arange(3 * part, 3 * part + 3)
+        weight[:, :, units] = 0
+        weight[:, own[:, None], units] = (2 * state - 1) * 1.3 * height[:, None]
+        bias[:, n + units] = height - 1.3 * height * state.sum(1)
+    return bias, weight
+
+
+def needles_in_glass(n: int, m: int, count: int, g: torch.Generator) -> Parameters:
+    """Needles of 1% to 15% of the rest's Z each, in a spin glass that traps ascents and annealing."""
+    bias, weight = torch.zeros(count, n + m), torch.zeros(count, n, m)
+    needles, glass = torch.arange(m // 3), torch.arange(m // 3, m)
+    weight[:, :, glass] = 1.5 * _normal(g, count, n, len(glass))
+    bias[:, :n], bias[:, n + glass] = -weight.sum(-1) / 2, -weight[:, :, glass].sum(1) / 2
+    state = _bits(g, 0.5, count, len(needles), n)
+    share = math.log(0.01) + math.log(15) * torch.rand(count, len(needles), generator=g)
+    fields = state @ weight[:, :, glass] + bias[:, None, n + glass]
+    depth = (state @ bias[:, :n, None])[..., 0] + softplus(fields).sum(-1)
+    for k in range(count):
+        rest = _enumerated(bias[k, torch.cat([torch.arange(n), n + glass])].double(), weight[k][:, glass].double())
+        height = rest.float() + share[k] - depth[k]
+        weight[k][:, needles] = (2 * state[k].T - 1) * 1.2 * height
+        bias[k, n + needles] = height - 1.2 * height * state[k].sum(-1)
+    return bias, weight
+
+
+def several_gates(n: int, m: int, count: int, g: torch.Generator) -> Parameters:
+    """Three cliques that exclude each other: each opens a broad mode of 3% to 60% of the weight of a single state."""
+    size, freeze = (n - 6) // 3, 7.0
+    bias, weight = torch.full((count, n + m), -freeze), torch.zeros(count, n, m)
+    log_mass = math.log(0.03) + math.log(20) * torch.rand(count, 3, generator=g)
+    gates = [torch.arange(2 * k, 2 * k + 2) for k in range(3)]
+    for k, gate in enumerate(gates):
+        free = torch.arange(6 + k * size, 6 + (k + 1) * size)
+        for other in gates:
+            weight[:, gate[:, None], other] = 5.0 if other is gate else -8.0
+        weight[:, gate[:, None], free] = weight[:, free[:, None], gate] = freeze / 2
+        cost = log_mass[:, k] - 2 * size * math.log(2) - 20
+        bias[:, torch.cat([gate, n + gate])] = cost[:, None] / 4
+    return bias, weight
+
+
 def in_random_gauge(draw: Draw) -> Draw:
     """The same with the meaning of 0 and 1 exchanged for half of the units: log Z is another, modes are the same."""
 
@@ -397,6 +445,9 @@ HARD: dict[str, Draw] = {
     "domino": domino,
     "gated": gated,
     "gated, random gauge": in_random_gauge(gated),
+    "product of needles": product_of_needles,
+    "needles in glass": needles_in_glass,
+    "several gates": in_random_gauge(several_gates),
 }
 
 FAMILIES = PLAIN | HARD

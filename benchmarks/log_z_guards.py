@@ -136,6 +136,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=200)
     parser.add_argument("--temperatures", type=int, default=2000)
     parser.add_argument("--chains", type=int, default=200)
+    parser.add_argument("--coverage-size", type=int, nargs=2, help="temperatures and chains; a tenth and half of above")
     parser.add_argument("--parts", nargs="*", default=["families", "coverage", "trained"])
     parser.add_argument("--output", type=Path, default=RESULTS)
     args = parser.parse_args()
@@ -146,7 +147,7 @@ def main() -> None:
         counts = dict(zip((12, 22), args.count, strict=True))
         rows += families(args.families, counts, args.temperatures, args.chains)
     if "coverage" in args.parts:
-        rows += coverage(args.repeats, args.temperatures // 10, args.chains // 2)
+        rows += coverage(args.repeats, *(args.coverage_size or (args.temperatures // 10, args.chains // 2)))
     if "trained" in args.parts:
         rows += trained(args.temperatures, args.chains)
     args.output.write_text(json.dumps({"environment": environment(), "rows": rows}, indent=1) + "\n")

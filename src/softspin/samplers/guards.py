@@ -6,6 +6,7 @@ from a proof to a comparison:
 1. The sum of e^(-F) over distinct states is a lower bound on Z, whatever annealing says.
 2. Z is the sum over the found states, exactly, plus the mean weight of the annealed chains that end elsewhere. This
    estimate is unbiased like AIS. It differs if the found states have another probability than annealing gives them.
+   It is made for each block that is summed out, because the states of one side may cut through a mode.
 3. Annealing from another base, and reverse annealing from the found states.
 """
 
@@ -29,6 +30,8 @@ from softspin.samplers.search import evenly, find_states
 
 SIGNIFICANT = 4.0
 """Standard errors of a disagreement that rejects an interval: one in 16,000 by chance."""
+SURPRISING = 3.0
+"""Standard errors of a disagreement that extends an interval: one in 370 by chance."""
 ROUNDING = 2e-6
 """Relative rounding error of a log Z by float32 sweeps."""
 COUNTS = 64, 2048
@@ -71,10 +74,12 @@ class Path(NamedTuple):
 
 
 class Hybrid(NamedTuple):
-    """log Z as a sum over known states and an estimate of the rest."""
+    """log Z as a sum over known states and an estimate of the rest. All `(*replicas,)`, or `(blocks, *replicas)`."""
 
     value: Tensor
     standard_error: Tensor
+    surprise: Tensor
+    """Difference between the weight of the known states and its estimate by the chains, in standard errors."""
 
 
 def ascents(temperatures: int, chains: int, units: int) -> int:
@@ -89,22 +94,30 @@ def hybrid_estimate(boltzmann: Boltzmann, known: Known, chains: Chains) -> Hybri
     It is unbiased if the chains had no part in finding the states. One more chain of mean weight is added to the
     variance, because chains that never left the known states do not show that there is nothing else.
 
+    The known states A have the exact weight Z_A; the C chains estimate it by the sum of w / C over those that end in A.
+    The variance of this estimate is at least p(A) (1 - p(A)) Z^2 / C, that of equal weights. The larger one of this and
+    of the variance of the weights is used: if no chain ends in A, the weights show no variance. A large difference
+    means that annealing gives wrong weights to modes of A, or too small an error, and does so whatever the rest is.
+
     Args:
         boltzmann: Boltzmann machine.
         known: Known states.
         chains: Chains of forward annealing.
 
     Returns:
-        The estimate with its standard error, `(*replicas,)` each.
+        The estimate with its standard error, and the difference, `(*replicas,)` each.
     """
     count = chains.log_weights.shape[-1]
     inside = is_known(known, state_keys(chains.z, boltzmann.blocks[known.block]))
     rest = chains.log_weights.masked_fill(inside, -torch.inf)
     value = torch.logaddexp(known.log_sum, rest.logsumexp(-1) - math.log(count))
-    relative = torch.exp(rest - value[..., None])
+    within = torch.exp(chains.log_weights.masked_fill(~inside, -torch.inf) - value[..., None])
     typical = torch.exp(torch.minimum(chains.log_weights.logsumexp(-1) - math.log(count) - value, value.new_zeros(())))
-    variance = relative.var(-1) / count + (typical / count).square()
-    return Hybrid(value, variance.sqrt())
+    one_more = (typical / count).square()
+    variance = torch.exp(rest - value[..., None]).var(-1) / count + one_more
+    share = torch.exp(known.log_sum - value)
+    paired = torch.maximum(within.var(-1), share * (1 - share)) / count + one_more
+    return Hybrid(value, variance.sqrt(), (share - within.mean(-1)).abs() / paired.sqrt())
 
 
 @torch.no_grad()
@@ -139,27 +152,23 @@ def guard(
     given = [evenly(one.to(boltzmann.bias), count) for one in (reverse.z, starts) if one is not None]
     rng_state = replica_rng_states(boltzmann, seed, KeyDomain.SEARCH)
     states = find_states(boltzmann, rng_state, count=count, starts=torch.cat(given, dim=-2))
-    hybrid, bound = _combine(precise(boltzmann), states.z, forward)
+    hybrids, best, bound = _combine(precise(boltzmann), states.z, forward)
     margin = ROUNDING * (1 + found.value.abs())
-    far = SIGNIFICANT * hybrid.standard_error + margin
-    refuted = (bound > found.upper + margin) | (hybrid.value - far > found.upper) | (hybrid.value + far < found.lower)
+    far = SIGNIFICANT * hybrids.standard_error + margin
+    refuted = (hybrids.value - far > found.upper) | (hybrids.value + far < found.lower)
+    refuted = refuted.any(0) | (bound > found.upper + margin)
     missed = _other_base(boltzmann, path, chains, seed) > found.upper + margin
     rare = _rarely_reached(boltzmann, path, states.top, forward, reverse, seed)
     missed |= rare - math.log(chains) > found.upper + margin
     flagged = refuted | missed
-    # Where most of Z is known exactly, the sum is more precise than annealing, and corrects what is chance.
-    better = hybrid.standard_error < found.standard_error
-    reach = NORMAL_95 * hybrid.standard_error
-    lower, upper = torch.minimum(found.lower, found.value - margin), torch.maximum(found.upper, found.value + margin)
-    lower = torch.where(better, torch.minimum(lower, hybrid.value - reach), lower)
+    lower, upper = _extended(found, hybrids, margin)
     lower = torch.where(lower.isneginf(), bound, lower)
-    upper = torch.where(better, torch.maximum(upper, hybrid.value + reach), upper)
     seen = chains + reverse.log_weights.shape[-1]
     upper = torch.maximum(upper, found.value + _unseen(rare - found.value, seen))
     if not bool(flagged.any()):
         return found._replace(lower=lower, upper=upper, flagged=flagged)
     above = upper_bound(boltzmann)
-    value = torch.minimum(torch.maximum(hybrid.value, bound), above)
+    value = torch.minimum(torch.maximum(best, bound), above)
     worst, name = worst_replica(torch.where(flagged, (value - found.value).abs(), -1.0))
     claim = f"annealing gives log Z in [{found.lower[worst].item():.2f}, {found.upper[worst].item():.2f}]"
     truth = f"only log Z in [{bound[worst].item():.2f}, {above[worst].item():.2f}] is certain"
@@ -176,14 +185,27 @@ def guard(
     )
 
 
-def _combine(exactly: Boltzmann, states: Tensor, chains: Chains) -> tuple[Hybrid, Tensor]:
-    """The hybrid estimate, by the block whose other units give the largest sum, and the lower bound on log Z."""
+def _combine(exactly: Boltzmann, states: Tensor, chains: Chains) -> tuple[Hybrid, Tensor, Tensor]:
+    """The hybrid estimates `(blocks, *replicas)`, the value by the largest sum, and the lower bound on log Z."""
     known = [known_states(exactly, block, states) for block in range(len(exactly.blocks))]
     bounds = torch.stack([one.bound for one in known])
-    best = bounds.argmax(0)[None]
     each = [hybrid_estimate(exactly, one, chains) for one in known]
-    value, error = (torch.stack(all_blocks).gather(0, best)[0] for all_blocks in zip(*each, strict=True))
-    return Hybrid(value, error), bounds.amax(0)
+    hybrids = Hybrid(*(torch.stack(all_blocks) for all_blocks in zip(*each, strict=True)))
+    return hybrids, hybrids.value.gather(0, bounds.argmax(0)[None])[0], bounds.amax(0)
+
+
+def _extended(found: LogZ, hybrids: Hybrid, margin: Tensor) -> tuple[Tensor, Tensor]:
+    """Ends of the interval, extended to those of hybrid estimates that are more precise or contradict the chains.
+
+    Where most of Z is known exactly, the sum is more precise than annealing, and corrects what is chance. Elsewhere it
+    is noisier than good annealing, and would only widen the interval.
+    """
+    used = (hybrids.standard_error < found.standard_error) | (hybrids.surprise > SURPRISING)
+    reach = NORMAL_95 * hybrids.standard_error
+    low = torch.where(used, hybrids.value - reach, torch.inf).amin(0)
+    high = torch.where(used, hybrids.value + reach, -torch.inf).amax(0)
+    lower, upper = torch.minimum(found.lower, found.value - margin), torch.maximum(found.upper, found.value + margin)
+    return torch.minimum(lower, low), torch.maximum(upper, high)
 
 
 def _other_base(boltzmann: Boltzmann, path: Path, chains: int, seed: int) -> Tensor:
