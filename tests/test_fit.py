@@ -23,7 +23,7 @@ from softspin.run_config import steps_per_epoch, with_profile
 from softspin.trained import Model
 from softspin.training import checkpoint, journal
 from softspin.training.initial import copy_parameters
-from softspin.training.results import read_result, read_run
+from softspin.training.run_files import read_result, read_run
 from softspin.training.trainer import Trainer
 
 QUIET: dict[str, Any] = {"progress": False, "pictures": False}

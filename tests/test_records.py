@@ -21,7 +21,7 @@ from softspin.errors import RecordError, RunError
 from softspin.experiments.cells import read_cells
 from softspin.experiments.rows import append_rows, key_of, read_rows
 from softspin.records import VERSION, DataRecord, ModelRecord, Provenance, Record, ResultRow, RunRecord
-from softspin.training.results import read_result, read_run
+from softspin.training.run_files import read_result, read_run
 
 OLD = V1.folder
 """A finished run of two replicas, the same model as a shared folder, one replica as a file, and rows of a grid."""

@@ -21,7 +21,7 @@ from softspin.config import Config, differing_setting, version_of
 from softspin.experiments.cells import PAPER_TABLES, read_cells
 from softspin.experiments.planning import plan_cell
 from softspin.experiments.rows import latest, read_rows
-from softspin.training.results import read_run
+from softspin.training.run_files import read_run
 
 PUBLISHED = PAPER_TABLES / "table1.toml"
 MODELS = [(stored, name) for stored in VERSIONS for name in stored.models]

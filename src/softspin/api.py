@@ -37,7 +37,7 @@ from softspin.training.display import Display
 from softspin.training.initial import copy_parameters, digest
 from softspin.training.loggers import Logger, make_loggers
 from softspin.training.plots import PlotCallback
-from softspin.training.results import RESULT, RUN, read_result, read_run
+from softspin.training.run_files import RESULT, RUN, read_result, read_run
 from softspin.training.trainer import Trainer
 
 __all__ = ["Model", "fit", "load", "load_data", "with_nets"]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 from softspin.config import CUSTOM, PROFILE_SETTINGS, Config, default_profile
 from softspin.data import Dataset
 from softspin.errors import ConfigError, RunError
-from softspin.training.results import RUN, read_run
+from softspin.training.run_files import RUN, read_run
 
 F = TypeVar("F", bound=Callable[..., Any])
 

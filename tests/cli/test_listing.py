@@ -10,7 +10,7 @@ from cli.command import Call
 from training.runs import bars, small
 
 import softspin
-from softspin.training.results import read_result
+from softspin.training.run_files import read_result
 
 
 @pytest.fixture(scope="module")

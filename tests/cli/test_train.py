@@ -26,7 +26,7 @@ from softspin.training import checkpoint, progress
 from softspin.training.callbacks import RunStart
 from softspin.training.display import Display, start_lines
 from softspin.training.process import STOPPING
-from softspin.training.results import read_result
+from softspin.training.run_files import read_result
 
 
 def softspin(*words: object) -> list[str]:

@@ -17,7 +17,7 @@ from softspin.errors import ConfigError, MissingExtraError, UnknownNameError
 from softspin.project import install_hint
 from softspin.training.journal import Journal
 from softspin.training.loggers import TensorBoard, make_loggers, started
-from softspin.training.results import RESULT
+from softspin.training.run_files import RESULT
 
 LINE = {"step": 20, "bound": [1.0, float("nan")], "valid": {"nll": 2.5}, "kind": "report", "ok": True}
 

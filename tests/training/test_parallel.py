@@ -27,7 +27,7 @@ from softspin.parallel import SINGLE, World, world
 from softspin.samplers.gibbs import Gibbs
 from softspin.training import checkpoint, journal
 from softspin.training.engine import Engine
-from softspin.training.results import read_result
+from softspin.training.run_files import read_result
 from softspin.training.trainer import Trainer
 
 pytestmark = [

@@ -18,7 +18,7 @@ from unsealed import unseal
 import softspin
 from softspin.errors import RunError
 from softspin.seals import sealed
-from softspin.training.results import read_result, read_run
+from softspin.training.run_files import read_result, read_run
 
 READERS: dict[str, Callable[[Path], Any]] = {"run.json": read_run, "result.json": read_result}
 WRONG: tuple[Any, ...] = (None, -1, 1.5, "[/x]", [], {"a": 1}, True, 10**400, [[None]], "\ud800", float("nan"))

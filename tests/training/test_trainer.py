@@ -47,8 +47,8 @@ from softspin.training import trainer as trainer_module
 from softspin.training.plots import PlotCallback
 from softspin.training.process import STOPPING, interrupts_wait, is_training
 from softspin.training.record import TERMS
-from softspin.training.results import RESULT, read_result
 from softspin.training.resume import read_saved
+from softspin.training.run_files import RESULT, read_result
 from softspin.training.trainer import AIS_REPORT_INTERVAL, Trainer
 
 TIMES = ("seconds", "training_seconds", "provenance", "start_commit", "seal")

@@ -15,7 +15,7 @@ from softspin.graphs import Edges
 from softspin.records import DataRecord, Provenance
 from softspin.schema import Record
 from softspin.seals import KEY, is_intact
-from softspin.training.results import read_json
+from softspin.training.run_files import read_json
 
 RUN, RESULT = "boltzmann.json", "result.json"
 

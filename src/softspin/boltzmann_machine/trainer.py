@@ -38,7 +38,8 @@ from softspin.training.capture import compile_errors
 from softspin.training.journal import NAME, Journal
 from softspin.training.loggers import Logger, started
 from softspin.training.process import interrupts_wait, locked, noted_by_any, stop_error, termination_raises
-from softspin.training.results import describe, finite, write_json
+from softspin.training.results import finite
+from softspin.training.run_files import describe, write_json
 from softspin.training.writer import CheckpointWriter
 
 STARTS = 500

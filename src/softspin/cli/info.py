@@ -32,7 +32,7 @@ from softspin.sharing import files
 from softspin.training import checkpoint, journal
 from softspin.training.process import is_training
 from softspin.training.progress import mean_text
-from softspin.training.results import RUN, read_result, read_run
+from softspin.training.run_files import RUN, read_result, read_run
 
 T = TypeVar("T")
 SHARED_ONLY = ("which", "chosen", "license")

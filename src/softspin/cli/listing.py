@@ -19,7 +19,7 @@ from softspin.formatting import number, overrides_text, replica_name
 from softspin.records import ResultRow
 from softspin.training import checkpoint
 from softspin.training.process import is_training
-from softspin.training.results import RUN, read_result, read_run
+from softspin.training.run_files import RUN, read_result, read_run
 
 DEPTH = 3
 """Levels of folders in which runs are looked for."""

@@ -26,7 +26,7 @@ from softspin.data.limits import check_memory
 from softspin.errors import ConfigError, DataError, RunError, ShapeError, UnknownNameError, unknown_name
 from softspin.formatting import replica_name
 from softspin.sharing.files import is_shared
-from softspin.training.results import RUN
+from softspin.training.run_files import RUN
 
 RUNS = Path("runs")
 """Default parent of run directories."""

@@ -13,7 +13,7 @@ from softspin.config import RENAMED_SETTINGS, Config, differing_setting, is_neut
 from softspin.data import is_path
 from softspin.deprecation import warn_renamed
 from softspin.errors import ConfigError, DataError, RunError
-from softspin.training.results import read_run
+from softspin.training.run_files import read_run
 
 
 def make_config(

@@ -23,7 +23,7 @@ from softspin.parallel import world
 from softspin.records import ResultRow
 from softspin.training import checkpoint
 from softspin.training.display import Display
-from softspin.training.results import RUN
+from softspin.training.run_files import RUN
 
 
 @takes_settings

@@ -18,7 +18,8 @@ from softspin.experiments.runs import BROKEN, now
 from softspin.experiments.sweep import ROWS
 from softspin.experiments.trials import VALIDATION_ROWS, Space, Trial
 from softspin.records import ResultRow
-from softspin.training.results import read_run, result_rows
+from softspin.training.results import result_rows
+from softspin.training.run_files import read_run
 
 
 def check_unused(space: Space) -> None:

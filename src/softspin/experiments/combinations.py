@@ -22,7 +22,7 @@ from softspin.experiments.rows import Key
 from softspin.experiments.runs import MAX_FOLDER_NAME, VARIANTS, RunSpec, new_run, variants_run
 from softspin.records import ResultRow
 from softspin.run_config import check_config, check_folder
-from softspin.training.results import RUN, read_run
+from softspin.training.run_files import RUN, read_run
 
 REPLICAS = 16
 """Default of the most replicas in one run."""

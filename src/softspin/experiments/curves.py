@@ -14,7 +14,7 @@ from softspin.experiments.stored import read_records
 from softspin.records import Provenance
 from softspin.schema import Record
 from softspin.training import journal
-from softspin.training.results import RUN, read_result, read_run
+from softspin.training.run_files import RUN, read_result, read_run
 
 COMMAND = "softspin compare training"
 

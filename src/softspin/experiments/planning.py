@@ -15,7 +15,7 @@ from softspin.experiments.cells import Cell
 from softspin.experiments.rows import Key, make_key
 from softspin.experiments.runs import RunSpec, cell_folder, new_run
 from softspin.records import ResultRow, RunRecord
-from softspin.training.results import RUN, read_run
+from softspin.training.run_files import RUN, read_run
 
 
 class CellPlan(NamedTuple):

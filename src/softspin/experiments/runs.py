@@ -37,7 +37,7 @@ from softspin.experiments.rows import key_of, make_key
 from softspin.provenance import find_device, provenance
 from softspin.records import FULL_STEPS, ResultRow
 from softspin.training import checkpoint
-from softspin.training.results import RUN, check_same, read_result, read_run
+from softspin.training.run_files import RUN, check_same, read_result, read_run
 from softspin.training.trainer import Callback, Trainer
 
 NOT_THE_CELLS_FAULT = (CheckpointError, DataError, DeviceError, JournalError, OutOfTimeError, RunError, OSError)

@@ -23,7 +23,7 @@ from softspin.experiments.rows import Key, append_rows, key_of, make_key
 from softspin.experiments.runs import RunSpec, failed_rows, refresh, remaining
 from softspin.records import ResultRow
 from softspin.training.process import termination_raises
-from softspin.training.results import read_result
+from softspin.training.run_files import read_result
 
 Outcome = Literal["done", "failed", "unfinished"]
 """All results exist; some run failed; or runs are left, because the time was up or other processes train them."""

@@ -27,7 +27,7 @@ from softspin.sharing.card import card
 from softspin.sharing.metadata import MAX_BYTES, from_text, to_text
 from softspin.sharing.sealed import is_intact, pack
 from softspin.stored_model import restore
-from softspin.training.results import RUN
+from softspin.training.run_files import RUN
 
 TENSORS, DESCRIPTION, CARD = "model.safetensors", "config.json", "README.md"
 OTHER_ENDINGS = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle", ".npy", ".npz", ".h5", ".onnx", ".json", ".zip")

@@ -19,7 +19,7 @@ from softspin.sharing.metadata import describe_checkpoint
 from softspin.trained.arguments import possible_path
 from softspin.trained.model import Model
 from softspin.training import checkpoint
-from softspin.training.results import RUN, check_checkpoint, read_result, read_run
+from softspin.training.run_files import RUN, check_checkpoint, read_result, read_run
 
 
 def load(

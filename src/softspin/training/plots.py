@@ -16,7 +16,7 @@ from softspin.evaluation.conditional import encoded_conditions
 from softspin.files import write_bytes
 from softspin.formatting import replica_name
 from softspin.training import journal
-from softspin.training.results import RUN
+from softspin.training.run_files import RUN
 from softspin.training.trainer import Trainer
 
 CURVES = ("step", "kind", "bound", "nll", "reconstruction", "kl", "log_z", "sampler")

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from softspin.config import Config
 from softspin.training import checkpoint
-from softspin.training.results import check_checkpoint
+from softspin.training.run_files import check_checkpoint
 
 
 class Saved(NamedTuple):

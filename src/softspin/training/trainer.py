@@ -44,20 +44,18 @@ from softspin.training.journal import NAME, Journal, plain
 from softspin.training.loggers import Logger, scalars, started
 from softspin.training.process import interrupts_wait, locked, noted_by_any, stop_error, termination_raises
 from softspin.training.record import TERMS
-from softspin.training.results import (
+from softspin.training.results import image_counter, result_rows, validated_rows
+from softspin.training.resume import Saved, read_saved
+from softspin.training.run_files import (
     RESULT,
     RUN,
     check_same,
     describe,
-    image_counter,
     read_result,
     read_run,
-    result_rows,
-    validated_rows,
     write_result,
     write_run,
 )
-from softspin.training.resume import Saved, read_saved
 from softspin.training.shards import check_same_run
 from softspin.training.writer import CheckpointWriter
 
