@@ -16,8 +16,8 @@ CHUNK_BYTES = 1 << 24
 """Bytes of an array that are looked at in one piece."""
 WHITE = 255
 """Largest gray level of a byte."""
-_WHITE_16 = 65535
-"""Largest gray level of 16 bits."""
+_WHITE_12, _WHITE_16 = 4095, 65535
+"""Largest gray levels of 12 and of 16 bits."""
 _LARGEST = float(np.finfo(np.float32).max)
 _ROUNDING = 1e-3
 """Rounding error of numbers, relative to their standard deviation, that is too much."""
@@ -171,7 +171,7 @@ def _check_unit(part: str, found: _Range) -> None:
     hint = ""
     if low >= 0 and 2 <= high <= WHITE:
         hint = f"; divide gray levels of 0 .. {WHITE} by {WHITE}"
-    elif low >= 0 and WHITE < high <= _WHITE_16:
+    elif low >= 0 and _WHITE_12 < high <= _WHITE_16:
         hint = f"; divide gray levels of 16 bits by {_WHITE_16}"
     elif found.spins:
         hint = "; convert spins with (x + 1) / 2"
