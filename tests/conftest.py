@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def pictures_are_not_rendered(request: pytest.FixtureRequest, monkeypatch: pytes
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip tests whose device or browser is missing.
+    """Skip tests whose device, browser or data are missing.
 
     With a GPU, any run in a test may be compiled; warnings of torch about its own code are then ignored.
     """
@@ -44,6 +45,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         missing["gpu"] = pytest.mark.skip(reason="needs a GPU")
     if shutil.which("chromedriver") is None:
         missing["browser"] = pytest.mark.skip(reason="no chromedriver: install chromium and chromium-driver")
+    if not os.environ.get("SOFTSPIN_DATA"):
+        missing["data"] = pytest.mark.skip(reason="no public data sets: $SOFTSPIN_DATA names their folder")
     for item in items:
         for name, skip in missing.items():
             if item.get_closest_marker(name):
