@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from gpu import with_torch_warnings
 from samplers.capture import NoHostData, unknown
 from torch import Tensor
 from torch.nn.functional import batch_norm, conv1d, conv2d, conv_transpose1d, conv_transpose2d
@@ -129,14 +130,16 @@ def alone(net: Conv, kind: str, r: int, parts: tuple[Tensor, ...], adjacent: boo
 @shapes
 @roles
 @pytest.mark.parametrize(
-    ("training", "adjacent", "one_by_one"),
+    ("training", "adjacent", "products"),
     [(True, False, False), (False, False, False), (True, True, False), (True, True, True)],
 )
 def test_replicas_equal_torch_for_each_of_them(
-    kind: str, role: str, training: bool, adjacent: bool, one_by_one: bool, monkeypatch: pytest.MonkeyPatch
+    kind: str, role: str, training: bool, adjacent: bool, products: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As one grouped convolution, as on a CPU, and as one convolution for each replica, as on a GPU."""
-    monkeypatch.setattr(convolutions, "one_by_one", lambda maps: one_by_one)
+    """As one grouped convolution, as on a CPU, and as a product of patches, as on a GPU."""
+    if products:
+        monkeypatch.setattr(convolutions, "is_fused", lambda maps: True)
+        monkeypatch.setattr(convolutions, "linear", torch.matmul)
     net = made(kind, role, 2, adjacent)
     parts = inputs_of(net, kind, 2)
     net(*parts)  # running statistics of one batch
@@ -219,6 +222,7 @@ def test_the_bound_and_its_gradient_read_no_values(net: str, method: str) -> Non
 
 
 @nets
+@with_torch_warnings
 def test_nets_compile_as_one_graph(net: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = build(small(net=net, seeds=(0, 1)), data_spec((3, 5))).double().train()
     x, noise = normal(2, 4, 15), torch.rand(2, 3, 4, 6, dtype=torch.float64, generator=generators(0)[0])
@@ -227,7 +231,8 @@ def test_nets_compile_as_one_graph(net: str, monkeypatch: pytest.MonkeyPatch) ->
         return model.decode(model.sample_posterior(x, noise)[0])
 
     expected = outputs(x, noise)
-    monkeypatch.setattr(convolutions, "one_by_one", lambda maps: True)
+    monkeypatch.setattr(convolutions, "is_fused", lambda maps: True)
+    monkeypatch.setattr(convolutions, "linear", torch.matmul)
     compiled = torch.compile(outputs, backend="aot_eager", fullgraph=True)
     torch.testing.assert_close(compiled(x, noise), expected)
 
@@ -246,7 +251,7 @@ def test_initial_weights_of_a_transpose_count_the_inputs_of_an_output() -> None:
     """An output of a transpose in the interior has 25 / 4 of the kernel's weights per channel, on average."""
     size = (40, 40)
     layer = Convolution(16, 16, size, generators(0), transposed=True)
-    out = layer(torch.randn(20, 16, 20, 20, generator=generators(1)[0]))[..., 4:-4, 4:-4]
+    out = layer(torch.randn(1, 20, 20, 20, 16, generator=generators(1)[0]))[:, :, 4:-4, 4:-4]
     # The variance of a unit normal truncated at 2 is 0.7737. 6,400 weights: five standard errors are about 0.1.
     assert out.var().item() == pytest.approx(2.6 * 0.7737, abs=0.2)
 
@@ -298,7 +303,7 @@ def test_the_categories_of_a_position_are_channels() -> None:
         category = x if one_hot else x.argmax(-1)
         seen = model.likelihood.encoder_input(category.reshape(1, 1, -1), model.mean)
         maps = net.grid.to_maps(transpose_blocks(seen, 21))
-        assert torch.equal(maps.reshape(21, 30) > 0, x[0].T > 0)
+        assert torch.equal(maps.reshape(30, 21) > 0, x[0] > 0)
 
 
 @roles
@@ -306,9 +311,7 @@ def test_evaluation_knows_the_widest_layer(role: str) -> None:
     net = made("two halvings", role)
     seen: list[int] = []
     for one in net.convolutions:
-        one.register_forward_hook(
-            lambda _, maps, out: seen.append((maps[0] if net.decodes else out)[0].numel() // len(SEEDS))
-        )
+        one.register_forward_hook(lambda _, maps, out: seen.append((maps[0] if net.decodes else out)[0, 0].numel()))
     net(*inputs_of(net, "two halvings"))
     assert net.widest == max(seen)
     images = data_spec((28, 28))

@@ -14,7 +14,7 @@ from softspin.config.fields import Count
 from softspin.data.dataset import channels_last
 from softspin.errors import ConfigError, ShapeError
 from softspin.nets.base import Net, NetSpec
-from softspin.nets.convolutions import Convolution, Grid, activations, transpose_blocks
+from softspin.nets.convolutions import Convolution, Grid, transpose_blocks
 from softspin.nets.layers import BatchNorm, decayed_parameters
 from softspin.nets.mlp import MLP
 from softspin.numerics import align
@@ -126,9 +126,8 @@ class Conv(Net):
 
     def _encode(self, data: Tensor, *bits: Tensor) -> Tensor:
         maps = self.grid.to_maps(transpose_blocks(data, self.adjacent))
-        for convolution, norm in zip(self.convolutions, self.norms, strict=True):
-            assert isinstance(norm, BatchNorm)
-            maps = activations(norm, convolution(maps))
+        for i, (convolution, norm) in enumerate(zip(self.convolutions, self.norms, strict=True)):
+            maps = torch.tanh(norm(convolution(maps, bounded=i > 0)))
         out: Tensor = self.mlp(self.smallest.to_data(maps, data.shape[:-1]), *bits)
         return out
 
@@ -136,8 +135,7 @@ class Conv(Net):
         start: Tensor = self.mlp(*bits)
         maps = self.smallest.to_maps(start)
         for convolution, norm in zip(self.convolutions, self.norms, strict=True):
-            assert isinstance(norm, BatchNorm)
-            maps = convolution(activations(norm, maps))
+            maps = convolution(torch.tanh(norm(maps)), bounded=True)
         assert self.bias is not None
         blocks = self.grid.to_data(maps, start.shape[:-1])
         features = blocks.shape[-1] // self.adjacent

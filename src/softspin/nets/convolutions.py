@@ -1,12 +1,11 @@
 """Convolutions of stride 2 and their transposes for R replicas in one call, and the data as maps of channels.
 
-Maps are `(N, R channels, *sizes)`, where N counts samples and images. A replica is a group of channels, and a grouped
-convolution connects no two groups. Sizes are one number (sequences) or two (images).
+Maps are `(R, N, *sizes, channels)`, where N counts samples and images. Sizes are one number (sequences) or two
+(images).
 """
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -15,10 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from softspin.nets.layers import BatchNorm, initial_weight
+from softspin.kernels.hidden import is_fused, linear
+from softspin.nets.layers import initial_weight
+from softspin.nets.patches import KERNEL, patches, sum_patches
+from softspin.numerics import replica_matmul
 
-KERNEL = 5
-"""Size of a kernel along each axis. Padding is `KERNEL // 2`, so that a side of n becomes ceil(n / 2)."""
 SMALLEST = 4
 """Sides are halved until they are at most this long."""
 CONVOLVE: Mapping[int, Callable[..., Tensor]] = {1: functional.conv1d, 2: functional.conv2d}
@@ -67,28 +67,24 @@ class Grid(NamedTuple):
             x: Data, `(R, ..., features)`; the features are one or more blocks of all channels and points.
 
         Returns:
-            Maps, `(N, R channels, *sizes)`.
+            Maps, `(R, N, *sizes, channels)`.
         """
         rows = x.flatten(1, -2)
         if self.channels_last:
-            maps = rows.unflatten(-1, (-1, *self.sizes, self.channels)).movedim(-1, 3).flatten(2, 3)
-        else:
-            maps = rows.unflatten(-1, (-1, *self.sizes))
-        return maps.transpose(0, 1).flatten(1, 2)
+            return rows.unflatten(-1, (-1, *self.sizes, self.channels)).movedim(2, -2).flatten(-2)
+        return rows.unflatten(-1, (-1, *self.sizes)).movedim(2, -1)
 
     def to_data(self, maps: Tensor, lead: Sequence[int]) -> Tensor:
         """Arrange maps as data, the inverse of :meth:`to_maps`.
 
         Args:
-            maps: Maps, `(N, R channels, *sizes)`.
+            maps: Maps, `(R, N, *sizes, channels)`.
             lead: Leading dimensions `(R, ...)` of the data.
 
         Returns:
             Data, `(R, ..., features)`.
         """
-        rows = maps.unflatten(1, (lead[0], -1)).transpose(0, 1)
-        if self.channels_last:
-            rows = rows.unflatten(2, (-1, self.channels)).movedim(3, -1)
+        rows = maps.unflatten(-1, (-1, self.channels)).movedim(-2, 2) if self.channels_last else maps.movedim(-1, 2)
         return rows.reshape(*lead, math.prod(rows.shape[2:]))
 
 
@@ -142,44 +138,38 @@ class Convolution(nn.Module):
         count = inputs * math.prod(kernel) / (2 ** len(sizes) if transposed else 1)
         self.weight = initial_weight((*channels, *kernel), scale / count, generators)
 
-    def forward(self, maps: Tensor) -> Tensor:
-        """Map `(N, R inputs, *sizes)` to `(N, R outputs, *sizes)`."""
+    def forward(self, maps: Tensor, *, bounded: bool = False) -> Tensor:
+        """Apply the convolution.
+
+        In training on a GPU it is a product of patches. These take much memory, of which an evaluation with many
+        samples would make more than it saves.
+
+        Args:
+            maps: Maps, `(R, N, *sizes, inputs)`.
+            bounded: Whether they are in the range of float16, as activations are.
+
+        Returns:
+            Maps, `(R, N, *sizes, outputs)`.
+        """
+        if torch.is_grad_enabled() and is_fused(maps):
+            if bounded:
+                return self._by_products(maps)
+            largest = maps.detach().abs().amax(tuple(range(1, maps.ndim)), keepdim=True).clamp_min(1e-30)
+            return self._by_products(maps / largest) * largest
         axes, replicas = len(self.sizes), len(self.weight)
-        convolve = functools.partial(CONVOLVE[axes], stride=2, padding=KERNEL // 2)
+        grouped = maps.movedim(-1, 2).transpose(0, 1).flatten(1, 2)  # a replica is a group of channels
+        options = {"stride": 2, "padding": KERNEL // 2, "groups": replicas}
         if self.transposed:
-            rest = [size - (2 * before - 1) for size, before in zip(self.sizes, maps.shape[2:], strict=True)]
-            convolve = functools.partial(TRANSPOSE[axes], stride=2, padding=KERNEL // 2, output_padding=rest)
-        if not one_by_one(maps):
-            return convolve(maps, self.weight.flatten(0, 1), groups=replicas)
-        each = zip(maps.chunk(replicas, dim=1), self.weight, strict=True)
-        return torch.cat([convolve(own, weight) for own, weight in each], dim=1)
+            rest = [size - (2 * before - 1) for size, before in zip(self.sizes, maps.shape[2:-1], strict=True)]
+            out = TRANSPOSE[axes](grouped, self.weight.flatten(0, 1), output_padding=rest, **options)
+        else:
+            out = CONVOLVE[axes](grouped, self.weight.flatten(0, 1), **options)
+        return out.unflatten(1, (replicas, -1)).transpose(0, 1).movedim(2, -1)
 
-
-def one_by_one(maps: Tensor) -> bool:
-    """Whether each replica has a convolution of its own. So far never: on a GPU, only grouped ones have been run.
-
-    Training with grouped convolutions is reported to be slower there than with separate ones (pytorch issues 70954 and
-    73764); `benchmarks/gpu_conv.py` compares them.
-
-    Args:
-        maps: Maps of all replicas.
-
-    Returns:
-        Whether the replicas are convolved one by one.
-    """
-    return False
-
-
-def activations(norm: BatchNorm, maps: Tensor) -> Tensor:
-    """Compute tanh of batch norm, with statistics of each channel over samples, images and points.
-
-    Args:
-        norm: Batch norm of the channels.
-        maps: Maps, `(N, R channels, *sizes)`.
-
-    Returns:
-        Activations of the same shape.
-    """
-    replicas = len(norm.scale)
-    rows = maps.unflatten(1, (replicas, -1)).transpose(0, 1).movedim(2, -1)
-    return torch.tanh(norm(rows)).movedim(-1, 2).transpose(0, 1).flatten(1, 2)
+    def _by_products(self, maps: Tensor) -> Tensor:
+        """The same by patches, `(R, N, *sizes, points inputs)` before the product or `points outputs` after it."""
+        if self.transposed:
+            weight = self.weight.movedim(2, -1).flatten(2)
+            return sum_patches(replica_matmul(maps, weight, linear), self.sizes)
+        weight = self.weight.movedim((2, 1), (-2, -1)).flatten(1, -2)
+        return replica_matmul(patches(maps), weight, linear)
