@@ -1,4 +1,4 @@
-"""Training steps of convolutional networks on a GPU: products of patches against the convolutions of torch (cuDNN).
+"""Training steps of convolutional networks on a GPU: with kernels, and with the convolutions of torch (cuDNN).
 
     python benchmarks/gpu_conv.py [--samples 1 5] [--compilers N]
 
@@ -37,9 +37,9 @@ SETTINGS: dict[str, Any] = {"net": "conv", "layers": 1, "width": 250, "sampler":
 WARM_UP, ROUNDS = 12, 15
 
 
-def started(products: bool, samples: int, tf32: bool) -> Engine:
+def started(kernels: bool, samples: int, tf32: bool) -> Engine:
     """An engine after its first updates, in which it is compiled and captured."""
-    convolutions.is_fused = hidden.is_fused if products else lambda maps: False
+    convolutions.is_fused = hidden.is_fused if kernels else lambda maps: False
     config = Config(structure="2-nonlinear", importance_samples=samples, tf32=tf32, device="cuda", **SETTINGS)
     data = some_data()
     torch.compiler.reset()
@@ -58,8 +58,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "gpu_conv.json")
     options = parser.parse_args()
     if options.compile_only:
-        products, samples, tf32 = options.compile_only
-        started(bool(products), samples, bool(tf32))
+        kernels, samples, tf32 = options.compile_only
+        started(bool(kernels), samples, bool(tf32))
         return
     cases = list(itertools.product((True, False), options.samples, (False, True)))
     with ThreadPoolExecutor(options.compilers) as pool:
@@ -72,15 +72,15 @@ def main() -> None:
             times[case].append(milliseconds(engine))
     made = provenance(torch.device("cuda"))
     rows = []
-    for (products, samples, tf32), all_of in times.items():
+    for (kernels, samples, tf32), all_of in times.items():
         deciles = statistics.quantiles(all_of, n=10)
         rows.append(
             {
-                "convolutions": "products of patches" if products else "torch",
+                "convolutions": "kernels" if kernels else "torch",
                 "samples": samples,
                 "tf32": tf32,
                 "ms": {"median": statistics.median(all_of), "q10": deciles[0], "q90": deciles[-1]},
-                "finite": bool((engines[products, samples, tf32].record.first_nonfinite < 0).all()),
+                "finite": bool((engines[kernels, samples, tf32].record.first_nonfinite < 0).all()),
                 "device": made.device,
                 "commit": made.commit,
                 "torch": made.torch,

@@ -57,7 +57,8 @@ if not assemble:
 driver.set_active(Absent())
 run, JITFunction.run = JITFunction.run, compile_only
 
-from softspin.kernels import gpu, gpu_adam, gpu_bernoulli, gpu_draw, gpu_gaussian, gpu_halves, gpu_log_det
+from softspin.kernels import gpu, gpu_adam, gpu_bernoulli, gpu_convolution, gpu_draw, gpu_gaussian, gpu_halves
+from softspin.kernels import gpu_log_det
 from softspin.kernels import gpu_matmul, gpu_mean_field, gpu_noise, gpu_norm, gpu_positions, init_rng_state
 from softspin.kernels.halves import halves
 
@@ -95,6 +96,11 @@ for shift, width in ((u[:, 1, :1], torch.ones(2, 1, 1, 200)), (None, beta[:, Non
     zeta, ratio, base = gpu_gaussian.launch(u[:, 0, :1], u[:, 0], u[:, 1], width, shift)
     gpu_gaussian.launch_backward(u[:, 0, :1], zeta, width, shift, zeta, ratio, base, shift is not None)
 gpu_log_det.launch(torch.zeros(2, 100, 100))
+large, small, points = halves(torch.zeros(2, 3, 5, 6, 64)), halves(torch.zeros(2, 3, 3, 3, 64)), (5, 5)
+weights = halves(torch.zeros(2, 25, 64, 64))
+gpu_convolution.launch_convolve(large, weights, torch.zeros(small[0].shape), points, False)
+gpu_convolution.launch_transpose(small, weights, torch.zeros(large[0].shape), points, False)
+gpu_convolution.launch_weight_gradient(large, small, torch.zeros(1, 2, 25, 64, 64), points, False)
 where = torch.zeros(3, dtype=torch.int64)
 gpu_positions.launch(where, where, where, 7)
 """
@@ -133,6 +139,7 @@ def test_kernels_compile_and_fit(
         ("gpu_norm", "sums"), ("gpu_norm", "totals"), ("gpu_norm", "gradient"), ("gpu_adam", "update"),
         ("gpu_draw", "draw"), ("gpu_draw", "draw_backward"),
         ("gpu_gaussian", "draw"), ("gpu_gaussian", "draw_backward"), ("gpu_gaussian", "totals"),
+        ("gpu_convolution", "convolve"), ("gpu_convolution", "transpose"), ("gpu_convolution", "weight_gradient"),
         ("gpu_log_det", "invert"), ("gpu_shared", "quantize_weights"), ("gpu_narrow", "sweep"),
     }  # fmt: skip
     # The mean field has two block sizes, of which one must fit.

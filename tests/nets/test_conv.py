@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from gpu import with_torch_warnings
 from samplers.capture import NoHostData, unknown
 from torch import Tensor
 from torch.nn.functional import batch_norm, conv1d, conv2d, conv_transpose1d, conv_transpose2d
@@ -17,7 +16,7 @@ from softspin.data.dataset import DataSpec
 from softspin.errors import ConfigError, ShapeError
 from softspin.evaluation.likelihood import _sizes
 from softspin.model import build
-from softspin.nets import MLP, BatchNorm, Conv, Conv1d, Convolution, Grid, Net, NetSpec, ResNet, convolutions
+from softspin.nets import MLP, BatchNorm, Conv, Conv1d, Convolution, Grid, Net, NetSpec, ResNet
 from softspin.nets.convolutions import transpose_blocks
 from softspin.parts import NETS
 from softspin.playground.export import export
@@ -129,17 +128,9 @@ def alone(net: Conv, kind: str, r: int, parts: tuple[Tensor, ...], adjacent: boo
 
 @shapes
 @roles
-@pytest.mark.parametrize(
-    ("training", "adjacent", "products"),
-    [(True, False, False), (False, False, False), (True, True, False), (True, True, True)],
-)
-def test_replicas_equal_torch_for_each_of_them(
-    kind: str, role: str, training: bool, adjacent: bool, products: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As one grouped convolution, as on a CPU, and as a product of patches, as on a GPU."""
-    if products:
-        monkeypatch.setattr(convolutions, "is_fused", lambda maps: True)
-        monkeypatch.setattr(convolutions, "linear", torch.matmul)
+@pytest.mark.parametrize(("training", "adjacent"), [(True, False), (False, False), (True, True)])
+def test_replicas_equal_torch_for_each_of_them(kind: str, role: str, training: bool, adjacent: bool) -> None:
+    """As one grouped convolution, as on a CPU."""
     net = made(kind, role, 2, adjacent)
     parts = inputs_of(net, kind, 2)
     net(*parts)  # running statistics of one batch
@@ -222,8 +213,7 @@ def test_the_bound_and_its_gradient_read_no_values(net: str, method: str) -> Non
 
 
 @nets
-@with_torch_warnings
-def test_nets_compile_as_one_graph(net: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nets_compile_as_one_graph(net: str) -> None:
     model = build(small(net=net, seeds=(0, 1)), data_spec((3, 5))).double().train()
     x, noise = normal(2, 4, 15), torch.rand(2, 3, 4, 6, dtype=torch.float64, generator=generators(0)[0])
 
@@ -231,8 +221,6 @@ def test_nets_compile_as_one_graph(net: str, monkeypatch: pytest.MonkeyPatch) ->
         return model.decode(model.sample_posterior(x, noise)[0])
 
     expected = outputs(x, noise)
-    monkeypatch.setattr(convolutions, "is_fused", lambda maps: True)
-    monkeypatch.setattr(convolutions, "linear", torch.matmul)
     compiled = torch.compile(outputs, backend="aot_eager", fullgraph=True)
     torch.testing.assert_close(compiled(x, noise), expected)
 

@@ -14,11 +14,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from softspin.kernels.hidden import is_fused, linear
+from softspin.kernels.convolution import convolution, transposed_convolution
+from softspin.kernels.hidden import is_fused
 from softspin.nets.layers import initial_weight
-from softspin.nets.patches import KERNEL, patches, sum_patches
-from softspin.numerics import replica_matmul
 
+KERNEL = 5
+"""Size of a kernel along each axis. Padding is `KERNEL // 2`, so that a side of n becomes ceil(n / 2)."""
 SMALLEST = 4
 """Sides are halved until they are at most this long."""
 CONVOLVE: Mapping[int, Callable[..., Tensor]] = {1: functional.conv1d, 2: functional.conv2d}
@@ -139,10 +140,7 @@ class Convolution(nn.Module):
         self.weight = initial_weight((*channels, *kernel), scale / count, generators)
 
     def forward(self, maps: Tensor, *, bounded: bool = False) -> Tensor:
-        """Apply the convolution.
-
-        In training on a GPU it is a product of patches. These take much memory, of which an evaluation with many
-        samples would make more than it saves.
+        """Apply the convolution, on a GPU by a kernel.
 
         Args:
             maps: Maps, `(R, N, *sizes, inputs)`.
@@ -151,11 +149,11 @@ class Convolution(nn.Module):
         Returns:
             Maps, `(R, N, *sizes, outputs)`.
         """
-        if torch.is_grad_enabled() and is_fused(maps):
+        if is_fused(maps):
             if bounded:
-                return self._by_products(maps)
+                return self._by_kernel(maps)
             largest = maps.detach().abs().amax(tuple(range(1, maps.ndim)), keepdim=True).clamp_min(1e-30)
-            return self._by_products(maps / largest) * largest
+            return self._by_kernel(maps / largest) * largest
         axes, replicas = len(self.sizes), len(self.weight)
         grouped = maps.movedim(-1, 2).transpose(0, 1).flatten(1, 2)  # a replica is a group of channels
         options = {"stride": 2, "padding": KERNEL // 2, "groups": replicas}
@@ -166,10 +164,7 @@ class Convolution(nn.Module):
             out = CONVOLVE[axes](grouped, self.weight.flatten(0, 1), **options)
         return out.unflatten(1, (replicas, -1)).transpose(0, 1).movedim(2, -1)
 
-    def _by_products(self, maps: Tensor) -> Tensor:
-        """The same by patches, `(R, N, *sizes, points inputs)` before the product or `points outputs` after it."""
+    def _by_kernel(self, maps: Tensor) -> Tensor:
         if self.transposed:
-            weight = self.weight.movedim(2, -1).flatten(2)
-            return sum_patches(replica_matmul(maps, weight, linear), self.sizes)
-        weight = self.weight.movedim((2, 1), (-2, -1)).flatten(1, -2)
-        return replica_matmul(patches(maps), weight, linear)
+            return transposed_convolution(maps, self.weight.movedim((1, 2), (-2, -1)), self.sizes)
+        return convolution(maps, self.weight.movedim((2, 1), (-2, -1)))
