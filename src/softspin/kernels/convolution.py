@@ -65,7 +65,7 @@ def _as_images(maps: Tensor) -> Tensor:
 
 def _as_points(weight: Tensor) -> Tensor:
     """Weights `(R, points, inputs, outputs)`, with multiples of 8 inputs and outputs."""
-    return padded_matrix(weight.flatten(1, -3))
+    return padded_matrix(weight.flatten(1, -3)).contiguous()  # or the kernels would copy its halves
 
 
 class _Convolve(torch.autograd.Function):
@@ -115,7 +115,8 @@ class _Transpose(torch.autograd.Function):
 
 def _relative(grad: Tensor) -> tuple[list[Tensor], Tensor]:
     """Halves of a gradient relative to its largest entry in each replica, and that entry `(R, 1, 1, 1, 1)`."""
-    largest = grad.abs().amax((1, 2, 3, 4), keepdim=True).clamp_min(1e-30)
+    # In two steps: torch.compile would otherwise reduce a whole replica in one program.
+    largest = grad.abs().amax((3, 4), keepdim=True).amax((1, 2), keepdim=True).clamp_min(1e-30)
     return halves(grad / largest), largest
 
 

@@ -152,7 +152,8 @@ class Convolution(nn.Module):
         if is_fused(maps):
             if bounded:
                 return self._by_kernel(maps)
-            largest = maps.detach().abs().amax(tuple(range(1, maps.ndim)), keepdim=True).clamp_min(1e-30)
+            largest = maps.detach().abs().flatten(2).amax(2).amax(1).clamp_min(1e-30)
+            largest = largest.view(-1, *(1 for _ in maps.shape[1:]))
             return self._by_kernel(maps / largest) * largest
         axes, replicas = len(self.sizes), len(self.weight)
         grouped = maps.movedim(-1, 2).transpose(0, 1).flatten(1, 2)  # a replica is a group of channels
