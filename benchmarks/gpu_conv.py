@@ -35,7 +35,7 @@ WARM_UP, ROUNDS = 12, 15
 def measure(kernels: bool, samples: int, tf32: bool, lock: Path) -> dict[str, Any]:
     """The row of a case."""
     if not kernels:
-        convolutions.is_fused = lambda maps: False
+        convolutions.is_fused = lambda maps, sizes, channels: False
     config = Config(structure="2-nonlinear", importance_samples=samples, tf32=tf32, device="cuda", **SETTINGS)
     data = some_data()
     engine = Engine(config, build(config, data.spec), data, torch.device("cuda"))

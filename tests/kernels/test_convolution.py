@@ -15,7 +15,7 @@ from training.runs import small
 
 from softspin.data.dataset import DataSpec
 from softspin.kernels import hidden, support
-from softspin.kernels.convolution import convolution, transposed_convolution
+from softspin.kernels.convolution import convolution, is_fused, transposed_convolution
 from softspin.nets import Conv, Convolution, NetSpec, convolutions
 
 pytest.importorskip("softspin.kernels.gpu_convolution", reason="Triton is not installed")
@@ -96,6 +96,15 @@ def test_a_replica_does_not_depend_on_the_others() -> None:
     single = [out.detach(), *torch.autograd.grad((out * towards).sum(), [one, own])]
     assert several[0][0].isnan().all()
     assert all(torch.equal(x[1], y[0]) for x, y in zip(several, single, strict=True))
+
+
+def test_maps_with_more_places_than_32_bits_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(support, "DEVICES", {"meta"})
+    few, many = torch.empty(1, 1000, 14, 14, 32, device="meta"), torch.empty(1, 11_000, 64, 64, 32, device="meta")
+    assert is_fused(few, (28, 28), 1)
+    assert not is_fused(few[:, :1, :2], (4, 28), 1)  # too few
+    assert is_fused(many, (32, 32), 32)
+    assert not is_fused(many, (128, 128), 32)
 
 
 @pytest.mark.parametrize("transposed", [False, True])

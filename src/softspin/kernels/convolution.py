@@ -7,14 +7,29 @@ side of n is halved to ceil(n / 2). Maps and weights must be in the range of flo
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, library
 from torch.autograd.function import once_differentiable
 
-from softspin.kernels.halves import halves, padded, padded_matrix
+from softspin.kernels import hidden
+from softspin.kernels.halves import UNIT, halves, padded, padded_matrix
 from softspin.kernels.matmul import ordered_sum, tf32_allowed
+
+
+def is_fused(maps: Tensor, sizes: Sequence[int], channels: int) -> bool:
+    """Check whether these functions should be used: many places on a GPU, in float32, whose number fits into 32 bits.
+
+    Args:
+        maps: Maps, `(R, images, *sizes, inputs)`.
+        sizes: Sizes of the result.
+        channels: Channels of the result.
+    """
+    places = maps.shape[1] * max(math.prod(sizes), math.prod(maps.shape[2:-1]))
+    return hidden.is_fused(maps) and places * (max(channels, maps.shape[-1]) + UNIT) < 2**31
 
 
 def convolution(maps: Tensor, weight: Tensor) -> Tensor:

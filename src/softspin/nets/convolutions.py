@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from softspin.kernels.convolution import convolution, transposed_convolution
-from softspin.kernels.hidden import is_fused
+from softspin.kernels.convolution import convolution, is_fused, transposed_convolution
 from softspin.nets.layers import initial_weight
 
 KERNEL = 5
@@ -149,7 +148,7 @@ class Convolution(nn.Module):
         Returns:
             Maps, `(R, N, *sizes, outputs)`.
         """
-        if is_fused(maps):
+        if is_fused(maps, self.sizes, self.weight.shape[2 if self.transposed else 1]):
             if bounded:
                 return self._by_kernel(maps)
             largest = maps.detach().abs().flatten(2).amax(2).amax(1).clamp_min(1e-30)
