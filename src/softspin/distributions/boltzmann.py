@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from softspin.distributions.checks import check_shape
+from softspin.distributions.checks import check_shape, sample_size
 from softspin.distributions.conditional import Clamp, Conditional, condition
 from softspin.distributions.exact import Enumerable
+from softspin.distributions.matrices import log_det, log_det_beside
 from softspin.errors import DeviceError, ShapeError, SupportError
-from softspin.kernels import log_det as kernel
-from softspin.numerics import align, real_tensor, replica_matmul, sample_size
+from softspin.numerics import align, real_tensor, replica_matmul
 
 
 class Boltzmann(Enumerable):
@@ -292,10 +292,7 @@ class Boltzmann(Enumerable):
             Log determinants, `(*replicas,)`, and the result of the other work.
         """
         term, matrix = self.determinant(beta)
-        if not kernel.is_fused(matrix):
-            other = meanwhile()
-            return term + log_det(matrix), other
-        value, other = kernel.log_det_beside(matrix, meanwhile)
+        value, other = log_det_beside(matrix, meanwhile)
         return term + value, other
 
     def with_parameters(self, bias: Tensor, couplings: Tensor) -> Self:
@@ -476,12 +473,3 @@ class Boltzmann(Enumerable):
 
     def _size(self) -> str:
         return f"{self.units} units"
-
-
-def log_det(matrix: Tensor) -> Tensor:
-    """Compute log det of symmetric matrices; NaN where one is not positive definite."""
-    if kernel.is_fused(matrix):
-        return kernel.log_det(matrix)
-    factor, failed = torch.linalg.cholesky_ex(matrix)
-    value = 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-    return torch.where(failed == 0, value, torch.full_like(value, torch.nan))

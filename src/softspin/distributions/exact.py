@@ -11,9 +11,10 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from softspin.deprecation import renamed_attribute
+from softspin.distributions.checks import sample_size
 from softspin.distributions.enumeration import LARGEST, Moments, exact_draws, exact_moments
 from softspin.errors import NoClosedFormError, TooLargeError
-from softspin.numerics import carry_gradient, sample_size
+from softspin.numerics import carry_gradient
 
 
 class Enumerable(Distribution, ABC):

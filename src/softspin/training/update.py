@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -24,8 +24,8 @@ from softspin.errors import ShapeError
 from softspin.kernels.noise import noise
 from softspin.methods import Terms
 from softspin.model import DiscreteVAE
-from softspin.numerics import convolution_precision
 from softspin.parallel import SINGLE, World
+from softspin.precision import tf32
 from softspin.random import DrawDomain, KeyDomain, init_rng_state
 from softspin.samplers import NegativePhase, Sampler, negative_phase
 from softspin.samplers.primitives import split_replicas
@@ -391,18 +391,3 @@ def check_replica_dimension(model: DiscreteVAE) -> None:
                 f"'{name}' has shape {tuple(value.shape)}; its first dimension must be that of the {model.replicas} "
                 "replicas"
             )
-
-
-@contextlib.contextmanager
-def tf32(allowed: bool) -> Iterator[None]:
-    """Allow TF32 (10 bits of mantissa) in matrix products and convolutions on a GPU, or not; restored afterwards."""
-    products = torch.backends.cuda.matmul
-    before, precision = products.allow_tf32, products.fp32_precision
-    products.allow_tf32 = allowed
-    try:
-        with convolution_precision(allowed):
-            yield
-    finally:
-        products.allow_tf32 = before
-        # The line above turns "none" into "ieee". Both mean no TF32, but they are different keys of compiled code.
-        products.fp32_precision = precision
