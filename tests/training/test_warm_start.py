@@ -20,7 +20,7 @@ from softspin.paper import METHODS
 from softspin.precision import tf32
 from softspin.training.capture import EAGER_UPDATES
 from softspin.training.engine import Engine
-from softspin.training.update import Stages
+from softspin.training.stages import Stages
 
 FEW = ("dvae#-power", "dvae#-gauss_int", "dvae-spike_exp")
 
