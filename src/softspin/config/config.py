@@ -41,7 +41,7 @@ from softspin.deprecation import current_names, warn_renamed
 from softspin.errors import ConfigError, UnknownNameError, unknown_name
 from softspin.graphs import Edges
 from softspin.parts import LIKELIHOODS, METHODS, NETS, PRIORS, SAMPLERS, Part
-from softspin.structures import STRUCTURES, Shape
+from softspin.structures import STRUCTURES, Shape, structure_name
 from softspin.typed import convert
 
 CUSTOM = "custom"
@@ -157,11 +157,7 @@ class Config(Settings):
         >>> Config(groups=1).structure_name, Config(bits_per_group=32).structure_name
         ('1-nonlinear', '2x32 bits, 2x200')
         """
-        shape = self.shape
-        if not shape.layers:  # then the width has no meaning
-            shape = shape._replace(width=STRUCTURES["1-linear"].width)
-        found = next((name for name, one in STRUCTURES.items() if one == shape), None)
-        return found or f"{shape.groups}x{shape.bits_per_group} bits, {shape.layers}x{shape.width}"
+        return structure_name(self.shape)
 
     @property
     def edges(self) -> Edges | None:
