@@ -44,7 +44,7 @@ def test_encoded_bits_follow_the_posterior() -> None:
 
 
 def test_decoded_bits_are_pixel_probabilities(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("softspin.trained.model.ROWS", 2)  # so that five images make three batches
+    monkeypatch.setattr("softspin.trained.batched.ROWS", 2)  # so that five images make three batches
     made = model()
     z = made.encode(some_images(5))
     for replica in range(2):

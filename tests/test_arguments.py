@@ -240,7 +240,7 @@ def test_the_sandwich_warning_tells_its_two_limits_apart(monkeypatch: pytest.Mon
     """A reverse value that is too low by a thousandth of a nat, as by samples that are not quite right."""
     forward = ais(RBM, seed=0, temperatures=10, chains=100)
     low = forward._replace(upper=forward.lower - 0.0004, value=forward.lower - 0.001)
-    monkeypatch.setattr("softspin.samplers.log_z._reverse_chains", lambda *args, **options: (low, None))
+    monkeypatch.setattr("softspin.samplers.log_z.reverse_chains", lambda *args, **options: (low, None))
     with pytest.warns(softspin.samplers.SandwichWarning) as caught:
         sandwich(RBM, seed=0, temperatures=10, chains=100, guarded=False)
     numbers = [word.strip(",;") for word in str(caught[0].message).split() if word[0].isdigit()]

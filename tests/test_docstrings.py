@@ -15,7 +15,7 @@ import pytest
 
 PACKAGES = (
     "softspin", "softspin.boltzmann_machine", "softspin.config", "softspin.data", "softspin.distributions",
-    "softspin.dwave", "softspin.evaluation",
+    "softspin.distributions.couplings", "softspin.distributions.exact", "softspin.dwave", "softspin.evaluation",
     "softspin.experiments", "softspin.kernels", "softspin.likelihoods", "softspin.methods", "softspin.nets",
     "softspin.objectives", "softspin.parts", "softspin.priors", "softspin.random", "softspin.records",
     "softspin.samplers", "softspin.samplers.diagnostics", "softspin.samplers.gibbs", "softspin.samplers.log_z",

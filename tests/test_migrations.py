@@ -20,7 +20,7 @@ from safetensors import safe_open
 import softspin
 from softspin import paper
 from softspin.config import VERSION, Config, migrate, migrate_tensors, migrate_variant, version_of
-from softspin.config.config import missing_setting
+from softspin.config.comparison import missing_setting
 from softspin.config.migrations import MIGRATIONS, Migration
 from softspin.data import load
 from softspin.errors import ConfigError, RecordError

@@ -20,7 +20,7 @@ ROOT = SOURCE.parents[1]
 LAYERS = [
     {"cores", "project"},
     {"errors", "deprecation"},
-    {"numerics", "paper", "structures", "typed", "graphs", "random", "files", "parallel", "seals"},
+    {"numerics", "precision", "paper", "structures", "typed", "graphs", "random", "files", "parallel", "seals"},
     {"parts", "schema", "compile_cache"},
     {"smoothing", "data", "config"},
     {"records"},

@@ -6,10 +6,8 @@ Replicas are leading dimensions. A parameter of shape ``(*replicas, ...)`` acts 
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
-from numbers import Integral
 from typing import Any
 
 import torch
@@ -17,28 +15,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import logsigmoid
 
-from softspin.errors import ShapeError, SupportError
+from softspin.errors import SupportError
 
 LOG_HALF = -0.6931471805599453
-
-
-@contextlib.contextmanager
-def convolution_precision(tf32: bool) -> Iterator[None]:
-    """Allow TF32 in convolutions on a GPU, or not; the setting is restored afterwards. Torch allows it by default.
-
-    Args:
-        tf32: Whether TF32 (10 bits of mantissa) is allowed.
-
-    Yields:
-        None.
-    """
-    convolutions = torch.backends.cudnn.conv  # type: ignore[attr-defined]
-    before = convolutions.fp32_precision
-    convolutions.fp32_precision = "tf32" if tf32 else "ieee"
-    try:
-        yield
-    finally:
-        convolutions.fp32_precision = before
 
 
 def real_tensor(name: str, value: Any) -> Tensor:
@@ -68,30 +47,6 @@ def real_tensor(name: str, value: Any) -> Tensor:
     if tensor.is_complex():
         raise SupportError(f"{name} holds complex numbers; it must be real")
     return tensor if tensor.is_floating_point() else tensor.to(torch.get_default_dtype())
-
-
-def sample_size(shape: Any) -> torch.Size:
-    """Read the shape of draws: a number of them, or dimensions.
-
-    Args:
-        shape: A whole number, or several.
-
-    Returns:
-        The dimensions.
-
-    Raises:
-        ShapeError: It is something else.
-
-    Example:
-        >>> sample_size(3), sample_size((2, 5)), sample_size(())
-        (torch.Size([3]), torch.Size([2, 5]), torch.Size([]))
-    """
-    sizes = (shape,) if isinstance(shape, Integral) else shape
-    if isinstance(sizes, str) or not isinstance(sizes, Sequence):
-        raise ShapeError(f"the shape of draws must be a number or a tuple of numbers, not {shape!r}")
-    if not all(isinstance(size, Integral) and int(size) >= 0 for size in sizes):
-        raise ShapeError(f"the shape of draws must consist of whole numbers from 0 on, not {shape!r}")
-    return torch.Size([int(size) for size in sizes])
 
 
 def log1mexp(x: Tensor) -> Tensor:
@@ -366,30 +321,3 @@ def all_states(units: int, chunk: int = 1 << 14, device: torch.device | None = N
     for start in range(0, 1 << units, chunk):
         index = torch.arange(start, min(start + chunk, 1 << units), device=device)
         yield ((index[:, None] >> shifts) & 1).to(torch.float64)
-
-
-def spectral_norm(matrix: Tensor) -> Tensor:
-    """Compute the largest singular value.
-
-    On a GPU it is norm(G^p)^(1/2p) with G = w'w and p = 16**4, because a singular-value decomposition synchronizes with
-    the host. It is never too small, and too large by at most a factor of n**(1/4p).
-
-    Args:
-        matrix: Matrices w, `(..., n, m)`.
-
-    Returns:
-        Norms, `(...)`.
-    """
-    return torch.linalg.matrix_norm(matrix, ord=2) if matrix.device.type == "cpu" else _norm_by_squaring(matrix)
-
-
-def _norm_by_squaring(matrix: Tensor) -> Tensor:
-    tiny = torch.finfo(matrix.dtype).tiny
-    scale = matrix.abs().amax((-2, -1), keepdim=True).clamp_min(tiny)
-    w = (matrix if matrix.shape[-2] >= matrix.shape[-1] else matrix.mT) / scale
-    power, log_norm = w.mT @ w, 2 * scale.log()
-    for p in (1, 16, 16**2, 16**3, 16**4):
-        power = torch.linalg.matrix_power(power, min(p, 16))
-        norm = torch.linalg.matrix_norm(power, keepdim=True).clamp_min(tiny)
-        power, log_norm = power / norm, log_norm + norm.log() / p
-    return (0.5 * log_norm).exp()[..., 0, 0]

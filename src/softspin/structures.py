@@ -40,3 +40,18 @@ STRUCTURES: dict[str, Shape] = {
     "2-nonlinear": Shape(groups=2, bits_per_group=200, layers=2, width=200),
     "4-nonlinear": Shape(groups=4, bits_per_group=100, layers=2, width=200),
 }
+
+
+def structure_name(shape: Shape) -> str:
+    """Name of the structure with these sizes, or the sizes if there is none.
+
+    Args:
+        shape: Sizes of a model.
+
+    Returns:
+        The name, such as "2-nonlinear", or a text, such as "2x32 bits, 2x200".
+    """
+    if not shape.layers:  # then the width has no meaning
+        shape = shape._replace(width=STRUCTURES["1-linear"].width)
+    found = next((name for name, one in STRUCTURES.items() if one == shape), None)
+    return found or f"{shape.groups}x{shape.bits_per_group} bits, {shape.layers}x{shape.width}"

@@ -27,7 +27,7 @@ from softspin.parts import SAMPLERS
 from softspin.samplers import LogZWarning
 from softspin.stored_model import restore
 from softspin.training import capture
-from softspin.training.update import Stages
+from softspin.training.stages import Stages
 
 QUIET: dict[str, Any] = {"progress": False, "pictures": False}
 MAKE = {case.name: case.make for case in CASES}

@@ -11,7 +11,6 @@ import torch
 import softspin
 from softspin.evaluation.draws import replica_keys
 from softspin.random import DrawDomain, KeyDomain, init_rng_state, uniforms
-from softspin.random.domains import domains
 
 SOURCE = Path(softspin.__file__).parent
 TAKE_A_DOMAIN = {
@@ -19,6 +18,11 @@ TAKE_A_DOMAIN = {
     "one_uniform": 1,
 }  # fmt: skip
 """Functions that take a domain, with its position among their arguments."""
+
+
+def domains(kind: type[KeyDomain] | type[DrawDomain]) -> dict[str, int]:
+    """Numbers of all domains of one kind, by name."""
+    return {name: number for name, number in vars(kind).items() if name.isupper()}
 
 
 def coinciding(named: dict[str, int]) -> list[tuple[str, str]]:

@@ -19,8 +19,9 @@ from torch import Tensor
 
 from softspin.distributions import BipartiteBoltzmann, Boltzmann
 from softspin.samplers import LogZ, LogZWarning, guards, search
+from softspin.samplers.ais import Chains
 from softspin.samplers.bounds import distinct, known_states, precise, state_bound, upper_bound
-from softspin.samplers.guards import Chains, Hybrid, hybrid_estimate
+from softspin.samplers.guards import Hybrid, hybrid_estimate
 from softspin.samplers.log_z import sandwich
 
 SOME = [

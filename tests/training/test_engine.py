@@ -114,7 +114,7 @@ def test_replicas_of_one_seed_differ_only_in_beta() -> None:
     assert torch.equal(made.update.adam.value[0], made.update.adam.value[1])
     assert not torch.equal(made.update.adam.value[0], made.update.adam.value[2])
     run(made, 3)
-    assert torch.equal(made.update.order[0], made.update.order[1])
+    assert torch.equal(made.update.batches.order[0], made.update.batches.order[1])
     assert not torch.equal(made.update.adam.value[0], made.update.adam.value[1])
 
 

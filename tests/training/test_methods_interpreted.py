@@ -117,7 +117,7 @@ def test_updates_with_kernels_follow_the_plain_ones(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(mean_field, "_shared_memory", lambda _: 232448)
         data = bars()
         update = Update(config, build(config, data.spec), data, torch.device("cpu"), Gibbs())
-        update.shuffle(0)
+        update.batches.shuffle(update.rng_state, 0)
         for _ in range(3):
             update.run(update.stages)
         made["cpu" in devices] = update.state()

@@ -67,8 +67,8 @@ def test_training_from_a_file_equals_training_from_memory(
     expected = memory.train()
     disk = trainer(config, tmp_path / "disk", on_disk(path))
     (found, *_), state = disk.train(), disk.engine.state()
-    assert memory.engine.update.stream is None
-    assert disk.engine.update.steps_per_epoch == 10
+    assert memory.engine.update.batches.stream is None
+    assert disk.engine.update.batches.per_epoch == 10
     assert equal(state, memory.engine.state())
     assert (found.nll, found.fingerprint, found.valid_nll) == (
         expected[0].nll, expected[0].fingerprint, expected[0].valid_nll,
@@ -340,7 +340,7 @@ def test_a_captured_update_from_a_file_equals_one_from_gpu_memory(
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free, free))
         data = on_disk(path)
         made = Engine(config, build(config, data.spec), data, torch.device("cuda"))
-        assert (made.update.stream is not None) == (free == 0)
+        assert (made.update.batches.stream is not None) == (free == 0)
         for _ in range(25):
             made.step()
         assert made._run._graph is not None

@@ -17,9 +17,10 @@ from softspin.config import Config
 from softspin.evaluation import evaluate, log_z_for
 from softspin.model import build
 from softspin.paper import METHODS
+from softspin.precision import tf32
 from softspin.training.capture import EAGER_UPDATES
 from softspin.training.engine import Engine
-from softspin.training.update import Stages, tf32
+from softspin.training.stages import Stages
 
 FEW = ("dvae#-power", "dvae#-gauss_int", "dvae-spike_exp")
 

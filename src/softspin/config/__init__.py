@@ -1,6 +1,7 @@
 """The configuration of a run: :class:`Config`, metadata of its settings, and migrations of stored files."""
 
-from softspin.config.config import CUSTOM, Config, Intervals, differing_setting, missing_setting
+from softspin.config.comparison import differing_setting, missing_setting
+from softspin.config.config import CUSTOM, Config, Intervals
 from softspin.config.fields import Count, Natural, Positive, SettingInfo
 from softspin.config.migrations import RENAMED_SETTINGS, VERSION, migrate, migrate_tensors, migrate_variant, version_of
 from softspin.config.phases import Phase, phase_at

@@ -10,11 +10,18 @@ from dataclasses import InitVar, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from softspin.config.fields import Pairs
-from softspin.config.migrations import RENAMED_SETTINGS, VERSION, added_since, migrate
+from softspin.config.consistency import (
+    check_input_flips,
+    check_method_settings,
+    check_parts,
+    default_beta,
+    resolved_beta,
+    resolved_edges,
+)
+from softspin.config.migrations import RENAMED_SETTINGS, VERSION, migrate
 from softspin.config.phases import LATE, Phase, phases_of
 from softspin.config.profiles import profile_values
-from softspin.config.replicas import Replica, Variant, replicas_of, variants_of
+from softspin.config.replicas import Replica, Variant, merged_variants, replicas_of, variants_of
 from softspin.config.settings import Settings
 from softspin.config.toml import read_toml
 from softspin.config.values import (
@@ -24,7 +31,6 @@ from softspin.config.values import (
     declared_settings,
     default_values,
     invalid_value,
-    is_neutral,
     method_settings,
     parse_settings,
     plain,
@@ -32,11 +38,10 @@ from softspin.config.values import (
     short_text,
 )
 from softspin.deprecation import current_names, warn_renamed
-from softspin.errors import ConfigError, SoftspinError, UnknownNameError, unknown_name
-from softspin.graphs import Edges, checked_edges, read_edges
-from softspin.paper import published_beta
+from softspin.errors import ConfigError, UnknownNameError, unknown_name
+from softspin.graphs import Edges
 from softspin.parts import LIKELIHOODS, METHODS, NETS, PRIORS, SAMPLERS, Part
-from softspin.structures import STRUCTURES, Shape
+from softspin.structures import STRUCTURES, Shape, structure_name
 from softspin.typed import convert
 
 CUSTOM = "custom"
@@ -96,32 +101,16 @@ class Config(Settings):
             raise unknown_name("structure", self.structure, STRUCTURES)
         if self.prior is None:
             object.__setattr__(self, "prior", "rbm" if self.graph is None else "graph")
-        parts = self.parts
-        object.__setattr__(self, "part_settings", complete_part_settings(self.part_settings, parts))
+        object.__setattr__(self, "part_settings", complete_part_settings(self.part_settings, self.parts))
         if self.graph is not None:
-            object.__setattr__(self, "graph", self._edges(self.graph))
-        self._resolve_beta()
-        self._check_method_settings()
+            object.__setattr__(self, "graph", resolved_edges(self.graph, self.shape.units))
+        object.__setattr__(self, "beta", resolved_beta(self))
+        check_method_settings(self)
         variants_of(self)  # raises if lists do not go together
-        self._check_parts(parts)
+        check_parts(self)
         for phase in self.phases[1:]:
             self.in_phase(phase)  # raises if a part does not accept its settings
-        if any(self.of_replicas("input_flips")) and not LIKELIHOODS.get(self.likelihood).binary:
-            raise ConfigError(
-                f"input_flips = {plain(self.input_flips)} is not possible with likelihood = {self.likelihood}, whose "
-                "data are not bits; set it to 0"
-            )
-
-    def _check_parts(self, parts: Mapping[str, type[Part]]) -> None:
-        for kind, part in parts.items():
-            if self.compile == "on" and not part.compilable:
-                raise ConfigError(f"compile = on is not possible with the {kind} '{part.name}'; use auto")
-            try:
-                part.check_config(self)
-            except SoftspinError:
-                raise
-            except ValueError as error:
-                raise ConfigError(str(error)) from error
+        check_input_flips(self)
 
     @property
     def parts(self) -> dict[str, type[Part]]:
@@ -137,46 +126,6 @@ class Config(Settings):
         if self.late_sampler is not None and self.late_sampler[1] != self.sampler:
             found["late sampler"] = SAMPLERS.get(self.late_sampler[1])
         return found
-
-    def _resolve_beta(self) -> None:
-        method = METHODS.get(self.method)
-        if self.beta is not None and self.betas:
-            raise ConfigError(
-                f"beta = {self.beta:g} and betas = {short_text(self.betas)} exclude each other; set one to none"
-            )
-        if not method.uses_beta:
-            if self.beta is not None or self.betas:
-                raise ConfigError(f"beta cannot be set for '{self.method}', which has no relaxation")
-            return
-        if self.beta is None and not self.betas:
-            object.__setattr__(self, "beta", self._default_beta())
-
-    def _default_beta(self) -> float | None:
-        """The published value for this data set, structure and method, or else the method's default."""
-        method = METHODS.get(self.method)
-        published = published_beta(self.data, self.structure, self.method)
-        return (method.default_beta if published is None else published) if method.uses_beta else None
-
-    def _check_method_settings(self) -> None:
-        uses = METHODS.get(self.method).used_settings()
-        for name, default in method_settings().items():
-            value = getattr(self, name)
-            if name not in uses and value != default:
-                known = f"it has {', '.join(uses)}" if uses else "it has none of its kind"
-                raise ConfigError(
-                    f"{name} = {short_text(value)} is not possible for '{self.method}', which has no such setting; "
-                    f"{known}"
-                )
-
-    def _edges(self, graph: Pairs | str) -> Edges:
-        """The sorted edges, so that a run stores the edges and not a file name."""
-        units = self.shape.units
-        pairs = read_edges(graph, units) if isinstance(graph, str) else graph
-        try:
-            pairs = convert(Pairs, pairs)
-        except ValueError as error:
-            raise invalid_value("graph", pairs, str(error)) from None
-        return checked_edges(pairs, units)
 
     @property
     def given(self) -> frozenset[str]:
@@ -208,11 +157,7 @@ class Config(Settings):
         >>> Config(groups=1).structure_name, Config(bits_per_group=32).structure_name
         ('1-nonlinear', '2x32 bits, 2x200')
         """
-        shape = self.shape
-        if not shape.layers:  # then the width has no meaning
-            shape = shape._replace(width=STRUCTURES["1-linear"].width)
-        found = next((name for name, one in STRUCTURES.items() if one == shape), None)
-        return found or f"{shape.groups}x{shape.bits_per_group} bits, {shape.layers}x{shape.width}"
+        return structure_name(self.shape)
 
     @property
     def edges(self) -> Edges | None:
@@ -270,15 +215,7 @@ class Config(Settings):
         Returns:
             The config; a setting that is the same in all of them is no list.
         """
-        changes: dict[str, Any] = {}
-        for name in variants[0]:
-            values = tuple(one[name] for one in variants)
-            is_list = len(dict.fromkeys(values)) > 1
-            if name == "beta":
-                changes |= {"beta": None if is_list else values[0], "betas": values if is_list else ()}
-            else:
-                changes[name] = values if is_list else values[0]
-        return self.replace(**changes)
+        return self.replace(**merged_variants(variants))
 
     def of_replica(self, number: int) -> Config:
         """The config of one replica alone.
@@ -382,7 +319,7 @@ class Config(Settings):
         """
         own = {field.name: plain(field.default) for field in dataclasses.fields(Settings)}
         added = {name: plain(one.default) for part in self.parts.values() for name, one in part.settings.items()}
-        found = own | added | {"data": self.data, "prior": "rbm", "beta": None if self.betas else self._default_beta()}
+        found = own | added | {"data": self.data, "prior": "rbm", "beta": None if self.betas else default_beta(self)}
         return {name: found[name] for name in self.settings()}
 
     def replace(self, **changes: Any) -> Config:
@@ -466,35 +403,3 @@ def _init(self: Config, *unnamed: Any, **settings: Any) -> None:
 
 
 Config.__init__ = _init  # type: ignore[method-assign]
-
-
-def differing_setting(one: Config, other: Config) -> str | None:
-    """Find a setting that two configs of one run may not differ in.
-
-    Args:
-        one: A config.
-        other: Another config.
-
-    Returns:
-        The first such setting, or None if the configs are compatible.
-    """
-    ours, theirs = one.settings(), other.settings()
-    names = (name for name in ours | theirs if not is_neutral(name))
-    return next((name for name in names if ours.get(name) != theirs.get(name)), None)
-
-
-def missing_setting(stored: Mapping[str, Any]) -> str | None:
-    """Find a setting that a stored config lacks, so that its default would be used.
-
-    Args:
-        stored: All settings of a config of any version, as :meth:`Config.to_dict` wrote them.
-
-    Returns:
-        The first one; None if there are all that its version has.
-
-    Raises:
-        ConfigError: The config is invalid, or of a newer version.
-        UnknownNameError: It names an unknown part.
-    """
-    known = migrate(stored).keys() | added_since(stored)
-    return next((name for name in Config.from_dict(stored).settings() if name not in known), None)

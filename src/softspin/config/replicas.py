@@ -5,7 +5,7 @@ Lists have equal lengths and go together: `betas=20,30 decoder_dropout=0.1,0.2` 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple, get_args, get_origin
 
@@ -125,3 +125,23 @@ def replicas_of(settings: Settings) -> tuple[Replica, ...]:
         for seed in settings.seeds
         for one in variants
     )
+
+
+def merged_variants(variants: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Settings of a config that has these variants; the reverse of :func:`variants_of`.
+
+    Args:
+        variants: Values of the same settings for each, by name.
+
+    Returns:
+        Settings by name; one that is the same in all variants is no list.
+    """
+    settings: dict[str, Any] = {}
+    for name in variants[0]:
+        values = tuple(one[name] for one in variants)
+        is_list = len(dict.fromkeys(values)) > 1
+        if name == "beta":
+            settings |= {"beta": None if is_list else values[0], "betas": values if is_list else ()}
+        else:
+            settings[name] = values if is_list else values[0]
+    return settings

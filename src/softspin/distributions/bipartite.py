@@ -10,11 +10,12 @@ from torch import Tensor
 
 from softspin.distributions.boltzmann import Boltzmann
 from softspin.distributions.checks import check_finite, same_type
+from softspin.distributions.matrices import spectral_norm
 from softspin.distributions.on_graph import GraphBoltzmann
 from softspin.errors import ShapeError
 from softspin.kernels.fields import couple
 from softspin.kernels.matmul import product
-from softspin.numerics import align, replica_matmul, spectral_norm
+from softspin.numerics import align, replica_matmul
 
 
 @final

@@ -1,8 +1,7 @@
-"""The common interface of Boltzmann machines, bipartite or on any graph."""
+"""Boltzmann machines, bipartite or on any graph: log probabilities, log Z, and what follows from the couplings."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
@@ -10,12 +9,12 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from softspin.distributions.checks import check_shape
+from softspin.distributions.checks import check_shape, sample_size
 from softspin.distributions.conditional import Clamp, Conditional, condition
 from softspin.distributions.exact import Enumerable
+from softspin.distributions.matrices import log_det, log_det_beside
 from softspin.errors import DeviceError, ShapeError, SupportError
-from softspin.kernels import log_det as kernel
-from softspin.numerics import align, real_tensor, replica_matmul, sample_size
+from softspin.numerics import align, real_tensor, replica_matmul
 
 
 class Boltzmann(Enumerable):
@@ -26,7 +25,7 @@ class Boltzmann(Enumerable):
     States have shape `(*replicas, ..., D)`. There are three final classes: :class:`BipartiteBoltzmann` (an RBM, the
     fast case), :class:`GraphBoltzmann` (any symmetric coupling matrix), and :class:`RowBoltzmann`, one of these with
     other biases for each row of a batch. Code that uses a Boltzmann machine never checks its class: every difference is
-    a method or an attribute here.
+    a method or an attribute of :class:`softspin.distributions.couplings.Coupled`.
 
     Args:
         bias: Biases a, `(*replicas, D)`.
@@ -40,186 +39,11 @@ class Boltzmann(Enumerable):
     """
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
-    has_kernels: ClassVar[bool]
-    """Whether `softspin.kernels` implements Gibbs sweeps, annealing and mean field, with `couplings` as weight."""
-    axis_names: ClassVar[tuple[str, str]]
-    """Names of the last two dimensions of `couplings`, for plots."""
-
-    bias: Tensor
 
     def __init__(self, bias: Tensor, log_z: Tensor | float | None, validate_args: bool | None) -> None:
         self.bias = bias
         super().__init__(bias.shape[:-1], bias.shape[-1:], validate_args=validate_args)
         self._set_log_z(log_z)
-
-    # Abstract methods --------------------------------------------------------------------------------
-
-    @classmethod
-    @abstractmethod
-    def from_parameters(cls, bias: Tensor, couplings: Tensor) -> Self:
-        """Construct a distribution of this class without checking values.
-
-        A compiled function takes the class as an argument and calls this method, so that `torch.compile` sets no
-        guards on an instance.
-
-        Args:
-            bias: Biases, `(*replicas, D)`.
-            couplings: Couplings in the form of :attr:`couplings`.
-
-        Returns:
-            The distribution.
-        """
-
-    @abstractmethod
-    def block_field(self, block: int, z: Tensor) -> Tensor:
-        """Compute the log odds of the units in one block given all other units.
-
-        Args:
-            block: Index into :attr:`blocks`.
-            z: States, `(*replicas, ..., D)`.
-
-        Returns:
-            Log odds, `(*replicas, ..., block size)`.
-        """
-
-    @abstractmethod
-    def energy(self, z: Tensor) -> Tensor:
-        """Compute the energy E(z) = -a.z - z.W.z / 2.
-
-        E is multilinear, so E(m) is also the mean energy under a factorial distribution with means m.
-
-        Args:
-            z: States or means, `(*replicas, ..., D)`.
-
-        Returns:
-            Energies, `(*replicas, ...)`.
-        """
-
-    @abstractmethod
-    def field(self, z: Tensor) -> Tensor:
-        """Compute the field a + W z, the log odds of each unit given all others.
-
-        Args:
-            z: States, `(*replicas, ..., D)`.
-
-        Returns:
-            Fields, `(*replicas, ..., D)`.
-        """
-
-    @abstractmethod
-    def with_fields(self, extra: Tensor) -> Boltzmann:
-        """Add fields to the biases.
-
-        Args:
-            extra: Fields, `(*replicas, ..., D)`.
-
-        Returns:
-            A Boltzmann machine with batch shape `(*replicas, ...)`: one distribution per leading index of `extra`.
-        """
-
-    @abstractmethod
-    def restricted_to(self, units: Tensor, bias: Tensor) -> Boltzmann:
-        """Keep some units and the couplings among them.
-
-        Args:
-            units: Indices of the units, ascending, `(n,)`.
-            bias: Their biases, `(*replicas, n)`.
-
-        Returns:
-            A Boltzmann machine over these units. An RBM with units of one side only becomes a :class:`GraphBoltzmann`
-            without couplings.
-        """
-
-    @abstractmethod
-    def pair_moments(self, bits: Tensor, means: Tensor, mean: Tensor) -> Tensor:
-        """Estimate E[z_i z_j] of the coupled pairs from samples.
-
-        The estimate is the mean over samples of (means_i z_j + z_i means_j) / 2.
-
-        Args:
-            bits: Samples z, `(*replicas, samples, D)`.
-            means: Conditional means p(z_i = 1 | all other units), `(*replicas, samples, D)`.
-            mean: Mean of `means` over the samples, `(*replicas, D)`.
-
-        Returns:
-            Pair moments in the form of :attr:`couplings`. A :class:`GraphBoltzmann` has E[z_i] on the diagonal.
-        """
-
-    @abstractmethod
-    def weighted_pairs(self, z: Tensor, weights: Tensor) -> Tensor:
-        """Sum w_k z_ki z_kj over rows k, for the coupled pairs.
-
-        With weights 1/N for data and -1/C for samples, it is the gradient of the mean log-likelihood.
-
-        Args:
-            z: Rows, states or means, `(*replicas, rows, D)`.
-            weights: Weights of the rows, `(rows,)`.
-
-        Returns:
-            Sums in the form of :attr:`couplings`; a :class:`GraphBoltzmann` has those of all pairs.
-        """
-
-    @abstractmethod
-    def split(self, first: int) -> tuple[Tensor | None, Tensor]:
-        """Couplings of the first units among each other, and with the other units.
-
-        Args:
-            first: Number of first units n.
-
-        Returns:
-            Couplings `(*replicas, n, n)`, None if there are none by construction, and `(*replicas, n, D - n)`.
-        """
-
-    @abstractmethod
-    def coupling_term(self, pair: Tensor) -> Tensor:
-        """Sum W_ij pair_ij over all pairs of units.
-
-        With pair = E[z_i z_j], its gradient is that of log Z with respect to the couplings.
-
-        Args:
-            pair: Pair moments in the form of :attr:`couplings`.
-
-        Returns:
-            The sums, `(*replicas,)`.
-        """
-
-    @abstractmethod
-    def coupling_strength(self) -> Tensor:
-        """Sum abs(W_ij) over j, which bounds how far the neighbors can move the log odds of unit i.
-
-        Returns:
-            The sums, `(*replicas, D)`.
-        """
-
-    @abstractmethod
-    def edges(self) -> tuple[Tensor, Tensor]:
-        """List the coupled pairs of units.
-
-        Returns:
-            Units i and j with i < j, `(edges,)` each. For an RBM these are all pairs between the sides, including
-            zero weights; for any other graph, the pairs that are coupled in some replica.
-        """
-
-    @abstractmethod
-    def lowest_eigenvalue(self) -> Tensor:
-        """Compute the lowest eigenvalue of W.
-
-        Returns:
-            Eigenvalues, `(*replicas,)`.
-        """
-
-    @abstractmethod
-    def determinant(self, beta: Tensor) -> tuple[Tensor, Tensor]:
-        """Reduce det(W + beta I) to the determinant of a symmetric matrix that may be smaller.
-
-        Args:
-            beta: Values added to the diagonal, `(*replicas,)`.
-
-        Returns:
-            Terms `(*replicas,)`, and matrices whose log determinants are to be added to them.
-        """
-
-    # Derived methods ---------------------------------------------------------------------------------
 
     @property
     def shared(self) -> Boltzmann:
@@ -292,10 +116,7 @@ class Boltzmann(Enumerable):
             Log determinants, `(*replicas,)`, and the result of the other work.
         """
         term, matrix = self.determinant(beta)
-        if not kernel.is_fused(matrix):
-            other = meanwhile()
-            return term + log_det(matrix), other
-        value, other = kernel.log_det_beside(matrix, meanwhile)
+        value, other = log_det_beside(matrix, meanwhile)
         return term + value, other
 
     def with_parameters(self, bias: Tensor, couplings: Tensor) -> Self:
@@ -476,12 +297,3 @@ class Boltzmann(Enumerable):
 
     def _size(self) -> str:
         return f"{self.units} units"
-
-
-def log_det(matrix: Tensor) -> Tensor:
-    """Compute log det of symmetric matrices; NaN where one is not positive definite."""
-    if kernel.is_fused(matrix):
-        return kernel.log_det(matrix)
-    factor, failed = torch.linalg.cholesky_ex(matrix)
-    value = 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-    return torch.where(failed == 0, value, torch.full_like(value, torch.nan))

@@ -1,8 +1,10 @@
-"""Conversion and checks of what users pass to Boltzmann distributions."""
+"""Conversion and checks of what users pass to distributions."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -38,6 +40,30 @@ def same_type(**parameters: Any) -> list[Tensor]:
         dtype = functools.reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
         tensors = [tensor.to(dtype) for tensor in tensors]
     return tensors
+
+
+def sample_size(shape: Any) -> torch.Size:
+    """Read the shape of draws: a number of them, or dimensions.
+
+    Args:
+        shape: A whole number, or several.
+
+    Returns:
+        The dimensions.
+
+    Raises:
+        ShapeError: It is something else.
+
+    Example:
+        >>> sample_size(3), sample_size((2, 5)), sample_size(())
+        (torch.Size([3]), torch.Size([2, 5]), torch.Size([]))
+    """
+    sizes = (shape,) if isinstance(shape, Integral) else shape
+    if isinstance(sizes, str) or not isinstance(sizes, Sequence):
+        raise ShapeError(f"the shape of draws must be a number or a tuple of numbers, not {shape!r}")
+    if not all(isinstance(size, Integral) and int(size) >= 0 for size in sizes):
+        raise ShapeError(f"the shape of draws must consist of whole numbers from 0 on, not {shape!r}")
+    return torch.Size([int(size) for size in sizes])
 
 
 def check_is_boltzmann(value: object) -> None:

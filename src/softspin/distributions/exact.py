@@ -2,48 +2,27 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution
 
 from softspin.deprecation import renamed_attribute
+from softspin.distributions.checks import sample_size
+from softspin.distributions.couplings import Coupled
 from softspin.distributions.enumeration import LARGEST, Moments, exact_draws, exact_moments
 from softspin.errors import NoClosedFormError, TooLargeError
-from softspin.numerics import carry_gradient, sample_size
+from softspin.numerics import carry_gradient
 
 
-class Enumerable(Distribution, ABC):
+class Enumerable(Coupled):
     """The part of a Boltzmann distribution that sums over all states.
 
     The largest block is summed out in closed form and the other units, at most 24, are enumerated.
     """
 
-    bias: Tensor
     _known: tuple[tuple[int, int], Moments] | None = None
-
-    @property
-    @abstractmethod
-    def couplings(self) -> Tensor:
-        """The couplings as given: `(*replicas, n, m)` for an RBM, `(*replicas, D, D)` for any other graph."""
-
-    @property
-    @abstractmethod
-    def coupling(self) -> Tensor:
-        """W as a dense symmetric matrix with zero diagonal, `(*replicas, D, D)`."""
-
-    @property
-    @abstractmethod
-    def blocks(self) -> Sequence[slice | Tensor]:
-        """Sets of units without couplings among them, in the order of a Gibbs sweep. Each is updated jointly."""
-
-    @property
-    def units(self) -> int:
-        """Number of units D."""
-        return int(self.event_shape[0])
 
     def exact_log_z(self) -> Tensor:
         """Compute log Z by enumeration.

@@ -10,9 +10,9 @@ from torch.autograd.function import once_differentiable
 from torch.distributions import Distribution, constraints
 from torch.nn.functional import logsigmoid
 
-from softspin.distributions.checks import check_soft_bits
+from softspin.distributions.checks import check_soft_bits, sample_size
 from softspin.errors import NoClosedFormError, ShapeError, SupportError
-from softspin.numerics import binary_entropy, broadcast_shape, mixture_log_prob, open_uniform, real_tensor, sample_size
+from softspin.numerics import binary_entropy, broadcast_shape, mixture_log_prob, open_uniform, real_tensor
 from softspin.smoothing import Location, Smoothing, SoftBits
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from softspin.data.mapped import Table
 from softspin.errors import ShapeError
 from softspin.model import DiscreteVAE
-from softspin.numerics import convolution_precision
+from softspin.precision import convolution_precision
 
 
 class MeanNLL(NamedTuple):

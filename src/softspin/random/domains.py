@@ -75,19 +75,3 @@ class DrawDomain:
     """Fig. 2: the choice of training images."""
     FIGURE_BINARIZATION: Final = 112
     FIGURE_POSTERIOR: Final = 113
-
-
-def domains(kind: type[KeyDomain] | type[DrawDomain]) -> dict[str, int]:
-    """List all domains of one kind.
-
-    Args:
-        kind: :class:`KeyDomain` or :class:`DrawDomain`.
-
-    Returns:
-        Numbers by name.
-
-    Example:
-        >>> domains(DrawDomain)["START"]
-        1
-    """
-    return {name: number for name, number in vars(kind).items() if name.isupper()}

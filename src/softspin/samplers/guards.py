@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 
 from softspin.distributions import Boltzmann
-from softspin.kernels import Implementation
 from softspin.numerics import softplus
 from softspin.random import KeyDomain
+from softspin.samplers.ais import Chains, Path
 from softspin.samplers.bounds import Known, is_known, known_states, precise, state_keys, upper_bound
 from softspin.samplers.primitives import anneal, replica_rng_states, sweep, worst_replica
 from softspin.samplers.result import NORMAL_95, LogZ, log_mean_error, log_mean_exp, weight_ess
@@ -52,25 +52,6 @@ SHARE = 0.003
 
 class LogZWarning(UserWarning):
     """The interval of log Z by annealing is wrong. It was replaced by bounds that hold with certainty."""
-
-
-class Chains(NamedTuple):
-    """The end of an annealing."""
-
-    log_weights: Tensor
-    """log of an unbiased estimate of Z by each chain, `(*replicas, C)`."""
-    z: Tensor
-    """The last states, or the first of reverse annealing, `(*replicas, C, D)`."""
-
-
-class Path(NamedTuple):
-    """An annealing path."""
-
-    base: Tensor
-    """Biases at inverse temperature 0, `(*replicas, D)`."""
-    schedule: Tensor
-    """Increasing inverse temperatures, `(T + 1,)`."""
-    implementation: Implementation
 
 
 class Hybrid(NamedTuple):

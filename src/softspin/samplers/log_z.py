@@ -1,4 +1,4 @@
-"""log Z by annealed importance sampling (AIS) forward and in reverse, or exactly.
+"""log Z exactly, or by annealed importance sampling (AIS) in both directions.
 
 e^(AIS weight) is an unbiased estimate of Z, so its log is too low on average, and a likelihood computed with it too
 high. Reverse annealing from samples of the Boltzmann machine errs on the other side. Reports should quote the two
@@ -21,12 +21,11 @@ from softspin.distributions.enumeration import LARGEST
 from softspin.errors import SupportError, unknown_name
 from softspin.formatting import distinct
 from softspin.kernels import Implementation
-from softspin.numerics import softplus
 from softspin.random import DrawDomain, KeyDomain, one_uniform
-from softspin.samplers.guards import Chains, Path, guard
+from softspin.samplers.ais import Chains, ais, annealing_path, forward_chains, reverse_ais, reverse_chains
+from softspin.samplers.guards import guard
 from softspin.samplers.population_log_z import anneal_population
 from softspin.samplers.primitives import (
-    anneal,
     base_biases,
     check_boltzmann,
     check_chains,
@@ -36,8 +35,10 @@ from softspin.samplers.primitives import (
     worst_replica,
 )
 from softspin.samplers.resampling import mean_square_family, systematic
-from softspin.samplers.result import NORMAL_95, LogZ, log_mean_error, log_mean_exp, weight_ess
+from softspin.samplers.result import NORMAL_95, LogZ
 from softspin.samplers.schedules import check_schedule, linear_schedule
+
+__all__ = ["SANDWICH_RUNS", "SandwichWarning", "ais", "estimate", "exact", "reverse_ais", "sandwich"]
 
 METHODS = ("auto", "exact", "ais", "sandwich", "population")
 SANDWICH_RUNS = ("forward AIS", "samples for reverse AIS", "reverse AIS")
@@ -82,152 +83,6 @@ def exact(boltzmann: Boltzmann) -> LogZ:
     value = precise.exact_log_z()
     many = torch.full_like(value, torch.inf)
     return LogZ(value, torch.zeros_like(value), many, value, value, method="exact", kind="exact")
-
-
-@renamed_arguments(machine="boltzmann")
-@torch.no_grad()
-def ais(
-    boltzmann: Boltzmann,
-    *,
-    seed: int,
-    temperatures: int = 10_000,
-    chains: int = 1_000,
-    base: str | Tensor = "centred",
-    schedule: Tensor | None = None,
-    implementation: Implementation = "auto",
-) -> LogZ:
-    """Forward AIS from independent units to the Boltzmann machine: a lower bound on log Z in expectation.
-
-    Memory is that of the chains.
-
-    >>> from softspin.distributions import BipartiteBoltzmann
-    >>> boltzmann = BipartiteBoltzmann(torch.zeros(5), torch.ones(2, 3))
-    >>> result = ais(boltzmann, seed=0, temperatures=20, chains=500)
-    >>> bool((result.value - exact(boltzmann).value).abs() < 3 * result.standard_error)
-    True
-
-    Args:
-        boltzmann: Boltzmann machine at inverse temperature 1.
-        seed: Seed of the random numbers.
-        temperatures: Number of equal steps of the inverse temperature.
-        chains: Number of chains per replica.
-        base: "centred", "bias", "uniform" or biases `(*replicas, D)`, see :func:`base_biases`.
-        schedule: Increasing inverse temperatures from 0 to 1, `(T + 1,)`, in place of `temperatures` equal steps.
-        implementation: Implementation of the sweeps.
-
-    Returns:
-        The estimate, of kind "lower bound".
-
-    References:
-        R. M. Neal, 2001, Annealed Importance Sampling, arXiv:physics/9803008.
-        R. Salakhutdinov and I. Murray, 2008, On the Quantitative Analysis of Deep Belief Networks, ICML.
-    """
-    path = _path(boltzmann, temperatures, base, schedule, implementation)
-    return _forward_chains(boltzmann, path, chains, seed=seed)[0]
-
-
-def _path(
-    boltzmann: Boltzmann,
-    temperatures: int,
-    base: str | Tensor,
-    schedule: Tensor | None,
-    implementation: Implementation,
-) -> Path:
-    """The annealing path of a Boltzmann machine, checked."""
-    check_boltzmann(boltzmann)
-    steps = check_schedule(linear_schedule(temperatures) if schedule is None else schedule)
-    return Path(base_biases(boltzmann, base), steps, implementation)
-
-
-def _forward_chains(
-    boltzmann: Boltzmann, path: Path, chains: int, *, seed: int, domain: int = KeyDomain.FORWARD_AIS
-) -> tuple[LogZ, Chains]:
-    """The estimate of :func:`ais`, and its chains."""
-    check_count("chains", chains)
-    rng_state = replica_rng_states(boltzmann, seed, domain)
-    log_weights, z = anneal(boltzmann, path.base, path.schedule, chains, rng_state, implementation=path.implementation)
-    log_base = softplus(path.base.to(torch.float64)).sum(-1)
-    error = log_mean_error(weight_ess(log_weights), chains)
-    value = log_base + log_mean_exp(log_weights)
-    found = LogZ(
-        value=value,
-        standard_error=error,
-        effective_sample_size=weight_ess(log_weights),
-        lower=value - NORMAL_95 * error,
-        upper=torch.full_like(value, torch.inf),
-        method="ais",
-        kind="lower bound",
-    )
-    return found, Chains(log_base[..., None] + log_weights, z)
-
-
-@renamed_arguments(machine="boltzmann", kinship="family_correlation")
-@torch.no_grad()
-def reverse_ais(
-    boltzmann: Boltzmann,
-    samples: Tensor,
-    *,
-    seed: int,
-    temperatures: int = 10_000,
-    base: str | Tensor = "centred",
-    schedule: Tensor | None = None,
-    family_correlation: Tensor | float = 1.0,
-    implementation: Implementation = "auto",
-) -> LogZ:
-    """Reverse AIS from samples of the Boltzmann machine to the base: an upper bound on log Z in expectation.
-
-    The bound and its standard error hold for independent samples of the Boltzmann machine. For a population, pass its
-    mean square family size as `family_correlation`.
-
-    If the samples cover only a subset A of the states, the result is log Z + log p(A) - log q(A), where q(A) is the
-    fraction of the forward chains, before weighting, that end in A. So a missing mode biases the result downwards if
-    annealing prefers A, upwards if it avoids A, and not at all if it ends in A with the right frequency.
-
-    Args:
-        boltzmann: Boltzmann machine at inverse temperature 1.
-        samples: Samples of it, `(*replicas, chains, D)`.
-        seed: Seed of the random numbers.
-        temperatures: Number of equal steps of the inverse temperature.
-        base: "centred", "bias", "uniform" or biases `(*replicas, D)`, see :func:`base_biases`.
-        schedule: The forward schedule, increasing from 0 to 1, `(T + 1,)`, in place of `temperatures` equal steps.
-        family_correlation: Mean square family size of the samples, `(*replicas,)`; 1 for independent samples.
-        implementation: Implementation of the sweeps.
-
-    Returns:
-        The estimate, of kind "upper bound".
-
-    References:
-        R. B. Grosse, Z. Ghahramani and R. P. Adams, 2015, Sandwiching the Marginal Likelihood Using Bidirectional Monte
-        Carlo, arXiv:1511.02543.
-    """
-    path = _path(boltzmann, temperatures, base, schedule, implementation)
-    return _reverse_chains(boltzmann, samples, path, seed=seed, family_correlation=family_correlation)[0]
-
-
-def _reverse_chains(
-    boltzmann: Boltzmann, samples: Tensor, path: Path, *, seed: int, family_correlation: Tensor | float
-) -> tuple[LogZ, Chains]:
-    """The estimate of :func:`reverse_ais`, and its chains."""
-    samples = boltzmann.as_states("the samples", samples)
-    check_chains(samples, boltzmann, what="the samples")
-    rng_state = replica_rng_states(boltzmann, seed, KeyDomain.REVERSE_AIS)
-    chains = samples.shape[-2]
-    log_weights, _ = anneal(
-        boltzmann, path.base, path.schedule.flip(0), chains, rng_state, samples, path.implementation
-    )
-    error = log_mean_error(weight_ess(log_weights), chains, family_correlation)
-    log_base = softplus(path.base.to(torch.float64)).sum(-1)
-    value = log_base - log_mean_exp(log_weights)
-    found = LogZ(
-        value=value,
-        standard_error=error,
-        effective_sample_size=weight_ess(log_weights) / family_correlation,
-        lower=torch.full_like(value, -torch.inf),
-        upper=value + NORMAL_95 * error,
-        method="reverse ais",
-        kind="upper bound",
-    )
-    return found, Chains(log_base[..., None] - log_weights, samples)
 
 
 @renamed_arguments(machine="boltzmann")
@@ -293,18 +148,18 @@ def sandwich(
     check_count("chains", chains, minimum=2 if samples is None else 1)
     tell = progress or (lambda name: None)
     tell(SANDWICH_RUNS[0])
-    path = _path(boltzmann, temperatures, base, schedule, implementation)
-    forward, ends = _forward_chains(boltzmann, path, chains, seed=seed)
+    path = annealing_path(boltzmann, temperatures, base, schedule, implementation)
+    forward, ends = forward_chains(boltzmann, path, chains, seed=seed)
     family_correlation: Tensor | float = 1.0
     low, high = forward.lower, forward.value + NORMAL_95 * forward.standard_error
     if samples is None:
         tell(SANDWICH_RUNS[1])
-        again, other_ends = _forward_chains(boltzmann, path, chains, seed=seed, domain=KeyDomain.AIS_SAMPLES)
+        again, other_ends = forward_chains(boltzmann, path, chains, seed=seed, domain=KeyDomain.AIS_SAMPLES)
         samples, family_correlation = _resampled(boltzmann, other_ends, seed)
         if guarded:
             low, high = _of_both(low, high, forward, again)
     tell(SANDWICH_RUNS[2])
-    reverse, starts_of_reverse = _reverse_chains(
+    reverse, starts_of_reverse = reverse_chains(
         boltzmann, samples, path, seed=seed, family_correlation=family_correlation
     )
     crossed = reverse.upper < forward.lower - ROUNDING * (1 + forward.value.abs())

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from softspin.conditions import Given
 from softspin.data import Dataset
 from softspin.data.dataset import DataSpec
 from softspin.distributions import Boltzmann
 from softspin.distributions.conditional import Clamp
-from softspin.errors import ShapeError, SupportError
-from softspin.evaluation.draws import replica_keys, uniforms
+from softspin.errors import SupportError
 from softspin.evaluation.running import evaluating
-from softspin.model import DiscreteVAE
 from softspin.numerics import real_tensor
 from softspin.samplers.primitives import check_count, split_replicas
 from softspin.trained.arguments import read_mask, read_seed
@@ -27,9 +24,6 @@ from softspin.trained.posterior import likely_bits, posterior_means
 from softspin.trained.prior_samples import prior_bits
 from softspin.trained.scores import Scores
 from softspin.trained.shareable import ReplicaChoice
-
-ROWS = 1024
-"""Images that go through the networks in one batch."""
 
 
 class Model(Scores):
@@ -282,20 +276,6 @@ class Model(Scores):
         given = read_given(self.net, condition, len(bits) if bits.ndim else 1)
         return self._decoded(bits, given, replica, self.net.likelihood.mean)
 
-    def _decoded(self, bits: Tensor, given: Tensor | None, replica: int, query: Callable[[Tensor], Tensor]) -> Tensor:
-        """Call `query(parameters of the likelihood)`, which returns data `(R, 1, batch, F)`."""
-        if bits.ndim != 2 or bits.shape[1] != self.net.units:
-            raise ShapeError(f"bits have shape {tuple(bits.shape)}; expected (N, {self.net.units})")
-        with evaluating(self.net):
-            parts = [some.to(self.net.mean).expand(self.net.replicas, 1, -1, -1) for some in bits.split(ROWS)]
-            nets = [self._given(given, slice(start, start + ROWS)) for start in range(0, len(bits), ROWS)]
-            pixels = [query(net.decode(some))[replica, 0] for net, some in zip(nets, parts, strict=True)]
-        return torch.cat(pixels).reshape(len(bits), *self.shape)
-
-    def _given(self, given: Tensor | None, rows: slice | Tensor) -> DiscreteVAE | Given:
-        """The networks with the conditions of some rows."""
-        return self.net.given(None if given is None else given[rows].expand(self.net.replicas, -1, -1))
-
     def reconstruct(
         self, x: Any, *, condition: Any = None, replica: ReplicaChoice = None, seed: int | None = 0
     ) -> Tensor:
@@ -373,29 +353,3 @@ class Model(Scores):
         with evaluating(self.net):
             drawn, means = fill_in(self.net, rows, missing, replica, steps, candidates, generator, given)
         return (drawn if sample else means).reshape(len(rows), *self.shape)
-
-    def _each_image(
-        self,
-        x: Any,
-        condition: Any,
-        replica: ReplicaChoice,
-        samples: int,
-        seed: int | None,
-        query: Callable[[DiscreteVAE | Given, Tensor, Tensor], Tensor],
-    ) -> Tensor:
-        """Call `query(net, images (R, batch, F), uniforms (R, K, batch, D))`, and average over K; a row per image."""
-        replica = self.choose_replica(replica)
-        rows = self._images(x)
-        given = read_given(self.net, condition, len(rows))
-        keys = replica_keys(read_seed(seed), self.net.replicas, rows.device)
-        which = torch.arange(samples, device=rows.device)
-        parts = []
-        with evaluating(self.net):
-            for some in self._batches(len(rows), samples):
-                u = uniforms(keys, some, which, self.net.units)
-                found = query(self._given(given, some), rows[some].expand(self.net.replicas, -1, -1), u)
-                parts.append(found[replica].mean(0) if samples > 1 else found[replica, 0])
-        return torch.cat(parts)
-
-    def _batches(self, images: int, samples: int) -> Iterator[Tensor]:
-        yield from torch.arange(images, device=self.net.mean.device).split(max(1, ROWS // samples))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,12 +13,12 @@ from softspin.distributions import Boltzmann, VisibleMarginal
 from softspin.errors import ShapeError
 from softspin.model import DiscreteVAE
 from softspin.samplers.primitives import check_count
-from softspin.trained.evaluable import Evaluable
+from softspin.trained.batched import Batched
 from softspin.trained.posterior import posterior_means
 from softspin.trained.shareable import ReplicaChoice
 
 
-class Scores(Evaluable):
+class Scores(Batched):
     """A model with scores, for anomaly detection and model comparison. Arguments as in :class:`softspin.Model`."""
 
     def score_samples(
@@ -121,15 +120,3 @@ class Scores(Evaluable):
     @abstractmethod
     def prior(self, replica: ReplicaChoice = None, *, condition: Any = None) -> Boltzmann:
         """The prior of one replica."""
-
-    @abstractmethod
-    def _each_image(
-        self,
-        x: Any,
-        condition: Any,
-        replica: ReplicaChoice,
-        samples: int,
-        seed: int | None,
-        query: Callable[[DiscreteVAE | Given, Tensor, Tensor], Tensor],
-    ) -> Tensor:
-        """Call a query for batches of images."""

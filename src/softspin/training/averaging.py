@@ -111,9 +111,9 @@ def estimate_statistics(update: Update) -> None:
 def _batch(update: Update, rng_state: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     """Random training images `(R, batch, features)`, with replacement, uniforms for their posterior, and conditions."""
     model, samples, size = update.model, update.phase.importance_samples, update.batch_size
-    images = len(update.train_images)
+    images = len(update.batches.images)
     index = (noise(rng_state, (size,), DrawDomain.SHUFFLE).double() * images).long().clamp_max(images - 1)
-    rows = update.train_images[index.to(update.train_images.device)].to(update.device)
+    rows = update.batches.images[index.to(update.batches.images.device)].to(update.device)
     if update.binarizes:
         rows = noise(rng_state, rows.shape[1:], DrawDomain.BINARIZATION) < rows
     shape = model.method.noise_shape(samples, size, model.units)

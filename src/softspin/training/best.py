@@ -23,6 +23,25 @@ class Best:
         self.tensors: dict[str, Tensor] = {}
         """The parameters, on the device of the model; the row of each replica is from its own best step."""
 
+    def has_stalled(self, step: int, every: int, patience: int | None) -> bool:
+        """Whether no replica has improved for some validations.
+
+        It follows from the step and the best validations, which are in every checkpoint, so a resumed run stops at the
+        same step.
+
+        Args:
+            step: Number of steps made.
+            every: Steps between validations.
+            patience: Number of validations without an improvement; None for any number.
+
+        Returns:
+            Whether training stops early.
+        """
+        validated = step // every * every
+        return patience is not None and all(
+            one is not None and validated - one["step"] >= patience * every for one in self.found
+        )
+
     def update(self, model: DiscreteVAE, step: int, nll: Sequence[float], *, averaged: bool = False) -> None:
         """Copy the parameters of the replicas that improved. Nothing is read on the host.
 

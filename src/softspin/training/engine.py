@@ -85,20 +85,20 @@ class Engine:
         """
         if (phase := phase_at(self._config.phases, self.steps)) != self.update.phase:
             self._enter(phase)
-        if self.steps % self.update.steps_per_epoch == 0:
+        if self.steps % self.update.batches.per_epoch == 0:
             self._shuffle()
-        self.update.read_streamed_rows()
+        self.update.batches.read()
         self.model.method.before_step(self.steps, self.update.prior)
         self._run()
         self.steps += 1
 
     def _shuffle(self) -> None:
-        self.update.shuffle(*divmod(self.steps, self.update.steps_per_epoch))
+        batches = self.update.batches
+        batches.shuffle(self.update.rng_state, *divmod(self.steps, batches.per_epoch))
 
     def close(self) -> None:
         """End the thread that reads images ahead, if there is one; a later step starts it again."""
-        if self.update.stream is not None:
-            self.update.stream.close()
+        self.update.batches.close()
 
     @torch.no_grad()
     def set_log_z(self, value: Tensor) -> None:
@@ -161,7 +161,7 @@ class Engine:
         copy_state(state, self.update.state())
         self.record.load(state)
         self.steps = int(self.update.step_counter)
-        if self.steps % self.update.steps_per_epoch:
+        if self.steps % self.update.batches.per_epoch:
             self._shuffle()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,6 +14,16 @@ TERMS = ("bound", "reconstruction", "kl", "sampler", "gradient")
 
 Bound and KL are as accurate as log Z. Between two AIS estimates, log Z is tracked by the sampler (pa), whose errors
 accumulate, or kept constant (other samplers). :meth:`Record.correct_log_z` corrects the means afterwards."""
+
+
+class Failure(NamedTuple):
+    """The first non-finite number of a run."""
+
+    step: int
+    """Number of the step, counted from 1."""
+    term: str
+    """One of `TERMS`."""
+    replica: int
 
 
 class Record:
@@ -40,6 +51,15 @@ class Record:
         self.sums += terms
         first = (self.first_nonfinite < 0) & ~torch.isfinite(terms)
         self.first_nonfinite.copy_(torch.where(first, step, self.first_nonfinite))
+
+    def failure(self) -> Failure | None:
+        """The first non-finite number, or None. Waits for the device."""
+        steps = self.first_nonfinite.cpu()
+        if bool((steps < 0).all()):
+            return None
+        steps = torch.where(steps < 0, torch.iinfo(torch.int64).max, steps)
+        replica, term = divmod(int(steps.argmin()), len(TERMS))
+        return Failure(int(steps.min()) + 1, TERMS[term], replica)
 
     def correct_log_z(self, error: Tensor, kl_weight: Tensor, since: int, step: int) -> None:
         """Correct the means for an error of log Z, assuming that it grew linearly.

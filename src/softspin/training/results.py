@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -188,6 +189,39 @@ def validated_rows(config: Config, data: Dataset) -> list[ResultRow]:
         )
         for replica in config.replicas
     ]  # fmt: skip
+
+
+def trained_rows(
+    rows: Sequence[ResultRow],
+    best: Sequence[Mapping[str, Any] | None],
+    steps: int,
+    seconds: float,
+    start_commit: str | None,
+) -> list[ResultRow]:
+    """Add to rows what is known of the training.
+
+    Args:
+        rows: Rows of all replicas.
+        best: Step and validation NLL of the best parameters of each.
+        steps: Number of steps made.
+        seconds: Time of training.
+        start_commit: Commit that started the run.
+
+    Returns:
+        The rows.
+    """
+    return [
+        dataclasses.replace(
+            row,
+            steps=steps,
+            short=steps != FULL_STEPS,
+            best_step=None if one is None else one["step"],
+            valid_nll=None if one is None else one["nll"],
+            training_seconds=round(seconds, 3),
+            start_commit=start_commit,
+        )
+        for row, one in zip(rows, best, strict=True)
+    ]
 
 
 def check_result(rows: Sequence[ResultRow]) -> None:

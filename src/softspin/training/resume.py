@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from softspin.config import Config
+from softspin.data import Dataset
+from softspin.errors import RunError
 from softspin.training import checkpoint
-from softspin.training.run_files import check_checkpoint
+from softspin.training.run_files import RESULT, RUN, check_checkpoint, check_same, read_run
 
 
 class Saved(NamedTuple):
@@ -47,3 +49,33 @@ def read_saved(config: Config, folder: Path) -> Saved:
     # `best` is saved before `last`. After a kill between the two, `best` is newer, and has its own step.
     tensors, meta = checkpoint.load(folder, "best")
     return saved._replace(found=meta["best"], best=tensors)
+
+
+def resumed(config: Config, data: Dataset, folder: Path) -> Saved | None:
+    """Read what the run in a folder resumes from.
+
+    Args:
+        config: Config to resume with.
+        data: Data to resume with.
+        folder: Run directory.
+
+    Returns:
+        Its checkpoints; None if it was stopped before the first one, and starts again.
+
+    Raises:
+        RunError: There is no run, its settings or data differ, or it cannot be resumed without its checkpoint.
+        CheckpointError: A checkpoint is damaged.
+    """
+    if not (folder / RUN).exists():
+        raise RunError(f"no run in {folder} to resume; there is no {RUN}")
+    check_same(config, data, folder)
+    if checkpoint.exists(folder, "last"):
+        return read_saved(config, folder)
+    if (folder / RESULT).exists():
+        raise RunError(f"the run in {folder} is finished, but its checkpoint 'last' is missing; it cannot be resumed")
+    if (source := read_run(folder).init_from) is not None:
+        raise RunError(
+            f"the run in {folder} began with the parameters of {source} and has no checkpoint yet; delete it and start "
+            "again with --init-from"
+        )
+    return None

@@ -15,8 +15,27 @@ from softspin.errors import ConfigError, RecordError, RunError, UnknownNameError
 from softspin.evaluation.conditional import condition_text
 from softspin.records import DataRecord, ResultRow, RunRecord
 from softspin.seals import KEY, is_intact, sealed
+from softspin.training.journal import NAME as JOURNAL
 
 RUN, RESULT = "run.json", "result.json"
+
+
+def begin_run(folder: Path, run: RunRecord) -> None:
+    """Write the `run.json` of a new run.
+
+    Args:
+        folder: Run directory.
+        run: What it contains.
+
+    Raises:
+        RunError: The folder already holds a run, or files of one.
+    """
+    if (folder / RUN).exists():
+        raise RunError(f"{folder} already holds a run; resume it, or give another folder")
+    for name in (JOURNAL, RESULT, "last.json", "best.json"):
+        if (folder / name).exists():
+            raise RunError(f"{folder} holds a {name}, but no {RUN}; give another folder")
+    write_run(folder, run)
 
 
 def check_same(config: Config, data: Dataset, folder: Path) -> None:

@@ -11,7 +11,6 @@ calls the callback; the others wait for what it found.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
 import os
 import time
@@ -19,44 +18,31 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from softspin.config import Config
 from softspin.data import Dataset
 from softspin.data.notices import notice
 from softspin.deprecation import renamed_arguments, renamed_members
 from softspin.errors import CheckpointError, DataError, OutOfTimeError, RunError, SupportError, TrainingError
-from softspin.evaluation import Likelihood, Progress, evaluate, log_z_for
-from softspin.formatting import replica_name
+from softspin.evaluation import Likelihood, Progress
 from softspin.model import DiscreteVAE, build
 from softspin.parallel import world
 from softspin.provenance import find_device, provenance
-from softspin.records import EVALUATED, FULL_STEPS, ResultRow, RunRecord
+from softspin.records import EVALUATED, ResultRow, RunRecord
 from softspin.samplers import LogZ, Sampler
-from softspin.training import checkpoint
 from softspin.training.averaging import averaged, check_averaging
 from softspin.training.best import Best
 from softspin.training.callbacks import Callback
 from softspin.training.capture import compile_errors
 from softspin.training.engine import Engine
-from softspin.training.journal import NAME, Journal, plain
+from softspin.training.failure import nonfinite_error
+from softspin.training.journal import Journal, plain
 from softspin.training.loggers import Logger, scalars, started
 from softspin.training.process import interrupts_wait, locked, noted_by_any, stop_error, termination_raises
-from softspin.training.record import TERMS
-from softspin.training.results import image_counter, result_rows, validated_rows
-from softspin.training.resume import Saved, read_saved
-from softspin.training.run_files import (
-    RESULT,
-    RUN,
-    check_same,
-    describe,
-    read_result,
-    read_run,
-    write_result,
-    write_run,
-)
+from softspin.training.results import result_rows, trained_rows, validated_rows
+from softspin.training.resume import Saved, resumed
+from softspin.training.run_files import RUN, begin_run, describe, read_result, read_run, write_result
 from softspin.training.shards import check_same_run
+from softspin.training.validation import forward_log_z, validate
 from softspin.training.writer import CheckpointWriter
 
 __all__ = ["AIS_REPORT_INTERVAL", "REPORT_AIS", "Callback", "Trainer"]
@@ -161,35 +147,15 @@ class Trainer:
     def _open(self, resume: bool, held: contextlib.ExitStack) -> Saved | None:
         """Lock the folder, and write `run.json` or read the last checkpoint."""
         held.enter_context(locked(self.folder))
-        is_run = (self.folder / RUN).exists()
         if resume:
-            if not is_run:
-                raise RunError(f"no run in {self.folder} to resume; there is no {RUN}")
-            check_same(self.config, self.data, self.folder)
-            if checkpoint.exists(self.folder, "last"):
-                return read_saved(self.config, self.folder)
-            if (self.folder / RESULT).exists():
-                raise RunError(
-                    f"the run in {self.folder} is finished, but its checkpoint 'last' is missing; it cannot be resumed"
-                )
-            if (source := read_run(self.folder).init_from) is not None:
-                raise RunError(
-                    f"the run in {self.folder} began with the parameters of {source} and has no checkpoint yet; delete "
-                    "it and start again with --init-from"
-                )
-            return None
-        if is_run:
-            raise RunError(f"{self.folder} already holds a run; resume it, or give another folder")
-        for name in (NAME, RESULT, "last.json", "best.json"):
-            if (self.folder / name).exists():
-                raise RunError(f"{self.folder} holds a {name}, but no {RUN}; give another folder")
+            return resumed(self.config, self.data, self.folder)
         run = RunRecord(
             config=self.config.to_dict(),
             data=describe(self.data),
             provenance=provenance(self.device),
             init_from=self.init_from,
         )
-        write_run(self.folder, run)
+        begin_run(self.folder, run)
         return None
 
     def _existing_result(self) -> list[ResultRow] | None:
@@ -236,16 +202,8 @@ class Trainer:
 
     @property
     def _has_stalled(self) -> bool:
-        """Whether no replica has improved for so many validations that training stops early.
-
-        It follows from the step and the best validations, which are in every checkpoint, so a resumed run stops at the
-        same step.
-        """
-        patience, every, best = self.config.patience, self.config.intervals.evaluate, self.best.found
-        validated = self.engine.steps // every * every
-        return patience is not None and all(
-            one is not None and validated - one["step"] >= patience * every for one in best
-        )
+        """Whether no replica has improved for so many validations that training stops early."""
+        return self.best.has_stalled(self.engine.steps, self.config.intervals.evaluate, self.config.patience)
 
     def _step(self) -> None:
         try:
@@ -259,7 +217,7 @@ class Trainer:
             at = f"stopped at step {self.engine.steps:,} of {self.config.steps:,}, with a checkpoint"
             raise DataError(f"{error}; {at}: restore the file, and resume") from error
         except SupportError:  # CPU samplers reject NaN: report where it came from
-            self._check(self.engine.record.first_nonfinite.cpu())
+            self._check()
             raise
 
     def _write(self, journal: Journal | None, line: dict[str, Any]) -> None:
@@ -270,38 +228,22 @@ class Trainer:
             self.callback.report(line)
 
     def _report(self) -> dict[str, Any]:
-        self._check(self.engine.record.first_nonfinite.cpu())
+        self._check()
         if self.config.intervals.report >= AIS_REPORT_INTERVAL:
             ais = REPORT_AIS["temperatures"], REPORT_AIS["chains"]
             self.engine.correct_log_z(self.world.call(lambda: self._log_z(*ais).value), self._log_z_set)
         means = {name: values.tolist() for name, values in self.engine.report().items()}
         return {"step": self.engine.steps, "kind": "train", "seconds": round(self.seconds, 3), **means}
 
-    def _check(self, broken: Tensor) -> None:
+    def _check(self) -> None:
         """Stop at a non-finite number."""
-        if bool((broken < 0).all()):
-            return
-        at = torch.where(broken < 0, torch.iinfo(torch.int64).max, broken)
-        replica, term = divmod(int(at.argmin()), len(TERMS))
-        raise self.world.shared(self._broke(int(at.min()) + 1, f"'{TERMS[term]}'", replica))
+        if (failure := self.engine.record.failure()) is not None:
+            raise self.world.shared(self._broke(failure.step, f"'{failure.term}'", failure.replica))
 
     def _broke(self, step: int, what: str, replica: int) -> TrainingError:
-        where = "there is no checkpoint yet"
         with contextlib.suppress(CheckpointError):
             self._writer.wait()
-        with contextlib.suppress(CheckpointError):
-            where = f"the last good checkpoint is at step {checkpoint.load_meta(self.folder, 'last')['step']}"
-        return TrainingError(
-            f"training broke at step {step}: {what} of the replica with {self._name(replica)} is not finite; {where}. "
-            "A smaller learning_rate or beta may help",
-            self.seeds[replica],
-            replica,
-        )
-
-    def _name(self, replica: int) -> str:
-        """The seed of a replica, and the settings in which replicas of a seed differ, unless beta alone does."""
-        one = self.config.replicas[replica]
-        return replica_name(one) if one.settings else f"seed {one.seed}"
+        return nonfinite_error(self.config, self.folder, step, what, replica)
 
     @property
     def _log_z_set(self) -> int:
@@ -310,10 +252,9 @@ class Trainer:
         times = [every.evaluate, *([every.report] if every.report >= AIS_REPORT_INTERVAL else [])]
         return max((step - 1) // time * time for time in times)
 
-    def _log_z(self, temperatures: int, chains: int, progress: Progress | None = None) -> LogZ:
-        """log Z at the current parameters, by forward AIS, or exact if that is possible."""
-        path: dict[str, Any] = {"temperatures": temperatures, "chains": chains, "sandwich": False}
-        return log_z_for(self.engine.model, seed=self.seeds, progress=progress, **path)
+    def _log_z(self, temperatures: int, chains: int) -> LogZ:
+        """log Z at the current parameters."""
+        return forward_log_z(self.engine.model, self.seeds, temperatures, chains)
 
     def _progress(self, what: str) -> Progress | None:
         """Tells the callback about the phases of a validation or of the test, if it has a method for them."""
@@ -324,7 +265,7 @@ class Trainer:
 
     def _validate(self) -> dict[str, Any]:
         """Update log Z, estimate the validation NLL, and keep the best parameters of each replica."""
-        self._check(self.engine.record.first_nonfinite.cpu())
+        self._check()
         found = self.world.call(self._evaluate)
         log_z, nll = found.log_z, found.nll.tolist()
         self.engine.correct_log_z((found.log_z_of_values or log_z).value, self._log_z_set)
@@ -361,15 +302,8 @@ class Trainer:
 
     def _evaluate(self) -> Likelihood:
         """The likelihood of the validation images at the current parameters."""
-        config, model = self.config, self.engine.model
-        progress = self._progress("validation")
-        log_z = self._log_z(config.validation_temperatures, config.validation_chains, progress)
-        count = image_counter(progress, len(self.data.valid))
-        options: dict[str, Any] = {"samples": config.validation_samples, "compiled": self.engine.compiled}
-        if model.condition is not None and self.data.condition is not None:
-            options["condition"] = model.condition.table.encode(self.data.condition.valid)
-        with compile_errors("the validation"):
-            return evaluate(model, self.data.valid, log_z=log_z, seed=self.seeds, progress=count, **options)
+        model, compiled = self.engine.model, self.engine.compiled
+        return validate(self.config, model, self.data, compiled, self._progress("validation"))
 
     def _finish(self, test: bool) -> list[ResultRow]:
         """Evaluate the best model on the test set and write `result.json`; without test, its validation NLL."""
@@ -392,24 +326,13 @@ class Trainer:
 
     def _finished(self, rows: Sequence[ResultRow]) -> list[ResultRow]:
         """Rows of all replicas, with what is known of their training."""
-        start_commit, steps = read_run(self.folder).provenance.commit, self.engine.steps
-        return [
-            dataclasses.replace(
-                row,
-                steps=steps,
-                short=steps != FULL_STEPS,
-                best_step=None if best is None else best["step"],
-                valid_nll=None if best is None else best["nll"],
-                training_seconds=round(self.seconds, 3),
-                start_commit=start_commit,
-            )
-            for row, best in zip(rows, self.best.found, strict=True)
-        ]
+        start_commit = read_run(self.folder).provenance.commit
+        return trained_rows(rows, self.best.found, self.engine.steps, self.seconds, start_commit)
 
     # Checkpoints --------------------------------------------------------------------------------------
 
     def _save(self) -> None:
-        self._check(self.engine.record.first_nonfinite.cpu())  # non-finite parameters are never saved
+        self._check()  # non-finite parameters are never saved
         meta = {
             "step": self.engine.steps, "seconds": self.seconds, "best": self.best.found,
             "config": self.config.to_dict(),

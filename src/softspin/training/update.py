@@ -8,28 +8,26 @@ so its result does not depend on the other replicas. Processes can share the ima
 from __future__ import annotations
 
 import contextlib
-import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from softspin.config import Config, Phase
 from softspin.data import Dataset
-from softspin.data.mapped import MappedTable, Table
 from softspin.distributions import Boltzmann
 from softspin.errors import ShapeError
 from softspin.kernels.noise import noise
 from softspin.methods import Terms
 from softspin.model import DiscreteVAE
-from softspin.numerics import convolution_precision
 from softspin.parallel import SINGLE, World
+from softspin.precision import tf32
 from softspin.random import DrawDomain, KeyDomain, init_rng_state
 from softspin.samplers import NegativePhase, Sampler, negative_phase
 from softspin.samplers.primitives import split_replicas
 from softspin.training.adam import Adam
+from softspin.training.batches import Batches
 from softspin.training.centring import Centring
 from softspin.training.conditional import conditions_of, spread
 from softspin.training.pathwise_nets import check_pathwise
@@ -37,29 +35,8 @@ from softspin.training.record import Record
 from softspin.training.regularization import Regularization, RegularizationNoise, weight_decays
 from softspin.training.schedules import Schedules
 from softspin.training.shards import Shards
-from softspin.training.stream import BatchStream, table_for
-
-BOUND_OPTIONS: dict[str, Any] = {
-    # With them, torch puts each row of a sum over bits into one warp: 0.26 ms for the densities of the soft bits at
-    # K = 25.
-    "triton.persistent_reductions": False,
-    # Padded strides of saved tensors do not fit the kernels, and each would be copied in the backward pass.
-    "comprehensive_padding": False,
-    # The mean field must start before the decoder, beside which it runs.
-    "reorder_for_peak_memory": False,
-    # Where it does not apply, torch warns.
-    "online_softmax": False,
-}
-"""Options of torch.compile for the bound."""
-
-
-class Stages(NamedTuple):
-    """The stages of an update that are plain torch; each can be replaced by a compiled version."""
-
-    moments: Callable[[Tensor], NegativePhase]
-    next_batch: Callable[[], tuple[Tensor, Tensor, Tensor | None]]
-    bound: Callable[..., tuple[Tensor, Tensor]]
-    descend: Callable[[list[Tensor], NegativePhase, Tensor, Tensor, Tensor, Tensor | None], None]
+from softspin.training.stages import Stages, compile_stages
+from softspin.training.stream import table_for
 
 
 class Update:
@@ -92,7 +69,7 @@ class Update:
             check_pathwise(self.model, max(phase.importance_samples for phase in config.phases))
         self.model.method.begin_training()
         self.conditions = conditions_of(self.model, data, device)
-        self.train_images: Table = table_for(data.train, device)
+        images = table_for(data.train, device)
         self.binarizes = data.binarization == "per-batch"
         self.schedules = Schedules(config, device)
         self.regularization = Regularization(config, self.model, device)
@@ -111,18 +88,12 @@ class Update:
         self.average = self.adam.value.clone() if config.ema_decay else None
         replicas = self.model.replicas
         seeds = [replica.seed for replica in config.replicas]
-        self.batch_size = min(config.batch_size, len(self.train_images))
+        self.batch_size = min(config.batch_size, len(images))
         chains = self._chains()
         self.shards = Shards(world, self.model, sampler, self.batch_size, chains)
-        self.steps_per_epoch = len(self.train_images) // self.batch_size
+        self.batches = Batches(images, self.batch_size, self.shards.images, replicas, device)
         self.rng_state = torch.cat([init_rng_state(seed, 1, domain=KeyDomain.TRAINING) for seed in seeds]).to(device)
-        self.order = torch.zeros(replicas, len(self.train_images), dtype=torch.int64, device=device)
         self.step_counter = torch.zeros((), dtype=torch.int64, device=device)
-        self.stream: BatchStream | None = None
-        if isinstance(self.train_images, MappedTable):
-            self.stream = BatchStream(self.train_images, pinned=device.type == "cuda")
-            size = replicas, self.shards.images.stop - self.shards.images.start, self.train_images.pixels
-            self.streamed_rows = torch.zeros(size, dtype=self.train_images.dtype, device=device)
         sizes = (replicas,) if self.conditions is None else (replicas, self.conditions.condition.count)
         self.log_z = torch.full(sizes, self.model.units * 0.6931471805599453, device=device)
         self.record = Record(replicas, device)
@@ -166,24 +137,11 @@ class Update:
 
     def compiled_stages(self) -> Stages:
         """The stages, compiled by torch.compile."""
-        return Stages(
-            moments=torch.compile(self.moments),
-            next_batch=torch.compile(self.next_batch),
-            bound=self._compiled_bound(),
-            descend=torch.compile(self.descend),
-        )
-
-    def _compiled_bound(self) -> Callable[..., tuple[Tensor, Tensor]]:
-        compiler: Callable[[Any], Any] = functools.partial(torch.compile, options=BOUND_OPTIONS)
-        if not self.model.method.compiled_by_parts:
-            return compiler(self.bound)
-        self.model.method.compile_parts(compiler)
-        return self.bound
+        return compile_stages(self.stages, self.model.method)
 
     def before_capture(self) -> None:
         """End the thread that reads ahead, which allocates pinned memory. The next batch starts it again."""
-        if self.stream is not None:
-            self.stream.close()
+        self.batches.close()
 
     def run(
         self,
@@ -230,12 +188,10 @@ class Update:
 
     def next_batch(self) -> tuple[Tensor, Tensor, Tensor | None]:
         """The next stored images `(R, batch, features)` of every replica, the weight of the KL, and the conditions."""
-        if self.stream is not None and self.conditions is None:
-            return self.streamed_rows, self.schedules.warmup(self.step_counter), None
-        index = self.step_counter % self.steps_per_epoch * self.batch_size
-        index = index + torch.arange(self.shards.images.start, self.shards.images.stop, device=self.device)
-        index = self.order[:, index]
-        rows = self.train_images[index] if self.stream is None else self.streamed_rows
+        if self.batches.stream is not None and self.conditions is None:
+            return self.batches.streamed_rows, self.schedules.warmup(self.step_counter), None
+        index = self.batches.index(self.step_counter)
+        rows = self.batches.rows(index)
         given = None if self.conditions is None else self.conditions.train[index]
         return rows, self.schedules.warmup(self.step_counter), given
 
@@ -328,29 +284,6 @@ class Update:
         """The prior for the sampler, `(R,)`; with a condition, one for each of its values, `(R x V,)`."""
         return spread(self.conditions, self.prior())
 
-    def read_streamed_rows(self) -> None:
-        """Copy the next batch of a table on disk to the device. A captured graph does not include this.
-
-        Raises:
-            DataError: The batch cannot be read; nothing has changed.
-        """
-        if self.stream is not None:
-            self.stream.copy_to(self.streamed_rows)
-
-    def shuffle(self, epoch: int, position: int = 0) -> None:
-        """Shuffle the images of each replica; the order is a function of its key and the epoch.
-
-        Args:
-            epoch: Number of the epoch.
-            position: Number of the next batch in it.
-        """
-        now = torch.stack([self.rng_state[:, 0], torch.full_like(self.rng_state[:, 1], epoch)], dim=-1)
-        self.order.copy_(noise(now, (len(self.train_images),), DrawDomain.SHUFFLE).argsort(dim=-1))
-        if self.stream is not None:
-            used = self.order[:, : self.steps_per_epoch * self.batch_size].cpu()
-            batches = used.unflatten(1, (self.steps_per_epoch, self.batch_size))
-            self.stream.start(batches[:, :, self.shards.images], position)
-
     @torch.no_grad()
     def sample(self) -> Tensor:
         """Make a step of the sampler at the current parameters; returns its quality `(R,)`."""
@@ -391,18 +324,3 @@ def check_replica_dimension(model: DiscreteVAE) -> None:
                 f"'{name}' has shape {tuple(value.shape)}; its first dimension must be that of the {model.replicas} "
                 "replicas"
             )
-
-
-@contextlib.contextmanager
-def tf32(allowed: bool) -> Iterator[None]:
-    """Allow TF32 (10 bits of mantissa) in matrix products and convolutions on a GPU, or not; restored afterwards."""
-    products = torch.backends.cuda.matmul
-    before, precision = products.allow_tf32, products.fp32_precision
-    products.allow_tf32 = allowed
-    try:
-        with convolution_precision(allowed):
-            yield
-    finally:
-        products.allow_tf32 = before
-        # The line above turns "none" into "ieee". Both mean no TF32, but they are different keys of compiled code.
-        products.fp32_precision = precision

@@ -99,9 +99,9 @@ class Probe:
         self.rng_state = torch.stack(
             [self.rng_state[:, 0], torch.full_like(self.rng_state[:, 1], engine.steps << 20)], dim=-1
         )
-        order = noise(self.rng_state, (len(update.train_images),), DrawDomain.FIGURE_IMAGES)[0].argsort()
+        order = noise(self.rng_state, (len(update.batches.images),), DrawDomain.FIGURE_IMAGES)[0].argsort()
         index = order[: update.batch_size]
-        rows = update.train_images[index]
+        rows = update.batches.images[index]
         x = noise(self.rng_state, rows.shape, DrawDomain.FIGURE_BINARIZATION)[0] < rows if update.binarizes else rows
         return x.to(torch.float32).expand(self.twin.replicas, *rows.shape)
 

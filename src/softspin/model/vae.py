@@ -1,8 +1,4 @@
-"""The discrete variational autoencoder: encoder nets, decoder, likelihood, prior and method.
-
-x -> outputs of the net of group 1 -> its bits -> net of group 2, ... ; all bits -> decoder -> likelihood of x. Shapes:
-data `(R, batch, features)`; everything that depends on a sample `(R, K, batch, ...)`.
-"""
+"""The discrete variational autoencoder: encoder nets, decoder, likelihood, prior and method."""
 
 from __future__ import annotations
 
@@ -13,17 +9,15 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from softspin.conditions import Condition, Given
-from softspin.config import Config
-from softspin.data.conditions import ConditionTable, make_table
-from softspin.data.dataset import DataSpec
+from softspin.data.conditions import ConditionTable
 from softspin.deprecation import renamed_attribute
 from softspin.distributions import Boltzmann
 from softspin.errors import ShapeError
 from softspin.likelihoods import Likelihood
 from softspin.methods import Method
-from softspin.nets import Linear, Net, NetSpec, as_net
+from softspin.model.reconstruction import Reconstruction
+from softspin.nets import Linear, Net, as_net
 from softspin.nets.detached import Features, detached_call
-from softspin.parts import LIKELIHOODS, METHODS, NETS, PRIORS
 from softspin.priors import Prior
 
 
@@ -35,26 +29,6 @@ class Flips:
 
     def __init__(self) -> None:
         self.at = None  # not of the class: torch.compile would compile again after the first step
-
-
-class Reconstruction(nn.Module):
-    """log p(x|z) as a module, so that all parameters in it can be replaced by constants.
-
-    Args:
-        decoder: The decoder.
-        likelihood: The likelihood.
-    """
-
-    def __init__(self, decoder: Net, likelihood: Likelihood) -> None:
-        super().__init__()
-        self.decoder, self.likelihood = decoder, likelihood
-
-    def forward(self, x: Tensor, *parts: Tensor) -> Tensor:
-        """Run the decoder on its inputs `(R, K, batch, ...)` for data `(R, batch, features)`."""
-        split = self.decoder.split_last(*parts)
-        if split is None:
-            return self.likelihood.log_prob(x, self.likelihood.parameters_of(self.decoder(*parts)))
-        return self.likelihood.log_prob_of_layer(x, *split)
 
 
 class DiscreteVAE(nn.Module):
@@ -378,37 +352,3 @@ class DiscreteVAE(nn.Module):
         """
         shared = [f"likelihood.{own}" for own in self.likelihood.shared]
         return name not in ("mean", *shared, *(f"condition.{own}" for own in ConditionTable._fields))
-
-
-def build(config: Config, data: DataSpec) -> DiscreteVAE:
-    """Build the model that a config describes. The parameters of a replica depend on its seed alone.
-
-    Args:
-        config: Configuration of the run.
-        data: Shape and mean of the data.
-
-    Returns:
-        The model, with initial parameters.
-    """
-    shape = config.shape
-    generators = [torch.Generator().manual_seed(replica.seed) for replica in config.replicas]
-    likelihood: Likelihood = LIKELIHOODS.get(config.likelihood)(config, data)
-    method: type[Method] = METHODS.get(config.method)
-    net: type[Net] = NETS.get(config.net)
-    outputs = shape.bits_per_group * method.outputs_per_bit
-    condition = None
-    if data.condition is not None:
-        raw = data.condition
-        table = raw if isinstance(raw, ConditionTable) else make_table(raw, config.condition_values)
-        condition = Condition(table, len(config.replicas), shape.units)
-    given = () if condition is None else (condition.columns,)
-    encoder = []
-    for group in range(shape.groups):
-        inputs = (likelihood.inputs, *given, *([group * shape.bits_per_group] if group else []))
-        spec = NetSpec("encoder", group, inputs, outputs, data, likelihood.shape, likelihood.adjacent)
-        encoder.append(net.build(config, spec, generators))
-    ends = (*given, shape.units), likelihood.outputs
-    spec = NetSpec("decoder", 0, *ends, data, likelihood.shape, likelihood.adjacent)
-    decoder = net.build(config, spec, generators)
-    prior: Prior = PRIORS.get(config.prior or "rbm").build(config)
-    return DiscreteVAE(encoder, decoder, prior, method(config, generators), likelihood, data.mean, condition)
