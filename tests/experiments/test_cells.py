@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from softspin import paper
 from softspin.config import Config
 from softspin.errors import ConfigError, SoftspinError
 from softspin.experiments.cells import PAPER_TABLES, Cell, check_settings, choose, find_table, read_cells
+from softspin.experiments.runs import RunSpec
 from softspin.structures import STRUCTURES
 
 ROOT = Path(softspin.__file__).parents[2]
@@ -99,6 +101,47 @@ def test_a_variant_has_the_settings_that_differ_from_the_recipe() -> None:
     assert cell.variant(cell.config(settings=settings)) == {"tf32": True, "clamp": 1e-7, "sampler": "pcd"}
     assert cell.variant(cell.config(settings=["tf32=false", "sampler=pa"])) == {}
     assert cell.variant(cell.config(settings=["beta=20"])) == {"beta": 20.0}
+
+
+def test_a_cell_can_have_settings_of_its_own(tmp_path: Path) -> None:
+    """They are a variant of the cell without them, as with `--set`, and both can be in a table."""
+    cell = 'data = "mnist", structure = "2-nonlinear", k = 1, method = "dvae#-power", sampler = "pa"'
+    own = ("", "net = 'conv', channels = 8, steps = 500", "learning_rate_schedule = [[0.5, 1], [1, 0.1]]")
+    lines = [f"{{{cell}, settings = {{{settings}}}}}," for settings in own]
+    path = tmp_path / "mine.toml"
+    path.write_text("cells = [\n" + "\n".join(lines) + "\n]\n")
+    plain, conv, rates = read_cells(path)
+    config = conv.config(seeds=(1,))
+    assert (config.net, config.options["channels"], config.steps) == ("conv", 8, 500)
+    assert conv.id == plain.id
+    assert conv.variant(config) == {"net": "conv", "channels": 8}
+    assert plain.config(seeds=(1,), steps=500, settings=["net=conv", "channels=8"]) == config
+    assert conv.config(steps=70).steps == conv.config(settings=["steps=70"]).steps == 70  # an option overrides the cell
+    assert rates.config().learning_rate_schedule == ((0.5, 1.0), (1.0, 0.1))
+    assert len({plain, conv, rates}) == 3
+    for cell in (conv, rates):
+        spec = RunSpec(cell, cell.config(), tmp_path)
+        assert RunSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ('{net = "transformer"}', "unknown net 'transformer'"),
+        ("{widht = 3}", "unknown setting 'widht'; did you mean 'width'"),
+        ("{seeds = [1]}", "cell 1: seeds cannot be set in a grid"),
+        ('{method = "nvil"}', "cell 1: method cannot be set in a grid"),
+        ('"net=conv"', "settings = 'net=conv' is not a table; write settings ="),
+        ("{width = 8}}, CELL, settings = {width = 8}", "has the cell .* twice with these settings"),
+    ],
+)
+def test_wrong_settings_of_a_cell(tmp_path: Path, settings: str, reason: str) -> None:
+    cell = '{data = "mnist", structure = "2-nonlinear", k = 1, method = "dvae#-power", sampler = "pa"'
+    path = tmp_path / "mine.toml"
+    path.write_text(f"cells = [{cell}, settings = {settings.replace('CELL', cell)}}}]\n")
+    with pytest.raises(SoftspinError, match=reason) as raised:
+        read_cells(path)
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(

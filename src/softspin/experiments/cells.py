@@ -44,6 +44,13 @@ class Cell:
     """Published test NLL, if there is one."""
     std: float | None = None
     """Its standard deviation over training runs."""
+    settings: tuple[tuple[str, Any], ...] = ()
+    """Settings that differ from the recipe, such as `("net", "conv")`. Its results are variants of the plain cell."""
+
+    def __post_init__(self) -> None:
+        """Take the settings of TOML and JSON as well, so that cells can be compared and hashed."""
+        pairs = self.settings.items() if isinstance(self.settings, Mapping) else self.settings
+        object.__setattr__(self, "settings", tuple((name, _without_lists(value)) for name, value in pairs))
 
     @property
     def id(self) -> str:
@@ -55,8 +62,8 @@ class Cell:
 
         Args:
             seeds: Seeds, which train as replicas of one run.
-            steps: Training steps; the whole schedule is scaled. None for those of the recipe.
-            settings: `key=value` texts that override the recipe.
+            steps: Training steps; the whole schedule is scaled. None for those of the cell or the recipe.
+            settings: `key=value` texts that override the recipe and the settings of the cell.
 
         Returns:
             The config.
@@ -68,7 +75,9 @@ class Cell:
         if steps is not None:
             own["steps"] = steps
         try:
-            return _recipe({**own, "importance_samples": self.k, "seeds": tuple(seeds)}).with_settings(settings)
+            recipe = _recipe({**own, "importance_samples": self.k, "seeds": tuple(seeds)})
+            changed = {name: value for name, value in self.settings if name != "steps" or steps is None}
+            return recipe.replace(**changed).with_settings(settings)
         except SoftspinError as error:
             raise type(error)(f"{self.id}: {error}") from None
 
@@ -81,7 +90,7 @@ class Cell:
         Returns:
             Values by name; empty for the recipe itself, with any number of steps.
         """
-        recipe = self.config(seeds=config.seeds, steps=config.steps).settings()
+        recipe = dataclasses.replace(self, settings=()).config(seeds=config.seeds, steps=config.steps).settings()
         return {
             name: value
             for name, value in config.settings().items()
@@ -103,6 +112,11 @@ class Cell:
         """
         parts = iter(self.id.split("/"))
         return all(any(_part_matches(part, wanted) for part in parts) for wanted in pattern.strip("/").split("/"))
+
+
+def _without_lists(value: Any) -> Any:
+    """Lists as tuples, at any depth."""
+    return tuple(_without_lists(one) for one in value) if isinstance(value, list | tuple) else value
 
 
 def _recipe(own: Mapping[str, Any]) -> Config:
@@ -127,8 +141,19 @@ def check_settings(settings: Iterable[str]) -> None:
     Raises:
         ConfigError: A setting cannot be set in a grid.
     """
-    for setting in settings:
-        name = setting.partition("=")[0].strip()
+    check_names(setting.partition("=")[0].strip() for setting in settings)
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Raise for settings that the cell or another option determines.
+
+    Args:
+        names: Names of settings.
+
+    Raises:
+        ConfigError: A setting cannot be set in a grid.
+    """
+    for name in names:
         if name == "profile":
             raise ConfigError("profile cannot be set in a grid; its cells have the settings of the recipe")
         info = setting_info(name)
@@ -174,11 +199,14 @@ def read_cells(path: Path) -> list[Cell]:
     if not isinstance(listed, list) or not listed:
         raise ConfigError(f"table {path} has no cells; it must be a list: cells = [{{data = ..., ...}}, ...]")
     cells = [_cell(path, number, values) for number, values in enumerate(listed, 1)]
-    seen: set[str] = set()
+    seen: set[tuple[str, frozenset[tuple[str, Any]]]] = set()
     for cell in cells:
-        if cell.id in seen:
-            raise ConfigError(f"table {path} has the cell {cell.id} twice")
-        seen.add(cell.id)
+        key = cell.id, frozenset(cell.settings)
+        if key in seen:
+            raise ConfigError(
+                f"table {path} has the cell {cell.id} twice" + " with these settings" * bool(cell.settings)
+            )
+        seen.add(key)
     return cells
 
 
@@ -196,6 +224,13 @@ def _cell(path: Path, number: int, values: object) -> Cell:
     for name in ("nll", "std"):
         if not isinstance(values.get(name, 0.0), int | float):
             raise ConfigError(f"{where}: {name} = {values[name]!r} is not a number")
+    own = values.get("settings", {})
+    if not isinstance(own, dict):
+        raise ConfigError(f'{where}: settings = {own!r} is not a table; write settings = {{net = "conv"}}')
+    try:
+        check_names(name for name in own if name != "steps")
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
     if "/" in str(values["data"]):
         raise ConfigError(f"{where}: data = {values['data']!r} has a slash, which separates the parts of cell names")
     try:
