@@ -21,6 +21,7 @@ from training.runs import bars, engine, small
 import softspin
 from softspin.data import from_arrays, with_condition
 from softspin.errors import DataWarning, SoftspinError
+from softspin.evaluation import pictures
 from softspin.evaluation.stored import check_stored
 from softspin.model import build
 from softspin.parts import SAMPLERS
@@ -482,3 +483,17 @@ def test_a_resumed_run_says_that_its_condition_is_missing(tmp_path: Path, call: 
     np.save(tmp_path / "x.npy", x)
     ended = call("evaluate", tmp_path / "run", "--data", tmp_path / "x.npy")
     assert "'x' has no condition; give it by --condition FILE or labels" in ended.err
+
+
+def test_the_title_of_samples_names_their_conditions(trained: dict[str, softspin.Model]) -> None:
+    net = trained["class"].net
+    assert net.condition is not None
+    every = net.condition.values.repeat_interleave(2, 0)
+    assert pictures._given_name(net, every) == ", given c = 0, 1, 2, 2 of each in this order"
+    assert pictures._given_name(net, every[:2]) == ", given c = 0"
+    assert pictures._given_name(trained["none"].net, None) == ""
+    net = trained["numbers"].net
+    assert net.condition is not None
+    given = net.condition.table.encode(torch.tensor([[2.5, 3.0]]))
+    assert pictures._given_name(net, given) == ", given c = 2.5 and 3"
+    assert pictures._given_name(net, net.condition.values) == ", given c from 0 and 1 to 38 and 39, in this order"

@@ -246,3 +246,26 @@ def test_one_hot_blocks_that_are_read_as_integers_are_noticed() -> None:
     with pytest.warns(DataWarning, match="look like one-hot blocks of 4; set one_hot = true"):
         build(small(likelihood="categorical", categories=4), data.spec)
     build(small(likelihood="categorical", categories=4, one_hot=True), data.spec)
+
+
+def test_the_card_of_a_density_says_so_and_promises_no_page(tmp_path: Path) -> None:
+    model = softspin.fit(
+        small(likelihood="gaussian"), GAUSSIAN.make(30, 3), tmp_path / "run", progress=False, pictures=False
+    )
+    model.save(tmp_path / "shared")
+    card = (tmp_path / "shared" / "README.md").read_text()
+    assert " nats of a density)." in card.split("independent features (")[1]
+    assert "model.sample(16)  # draws from p(x | z); draw=False returns means" in card
+    assert "playground" not in card
+    assert "run `pip install -e .`." in card
+
+
+def test_curves_have_the_unit_of_the_likelihood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    drawn: list[Any] = []
+    monkeypatch.setattr(pictures, "_save", lambda figure, path: drawn.append(figure))
+    rows = [{"kind": "valid", "step": step, "nll": 3.0, "log_z": 2.0} for step in (1, 2)]
+    pictures.curves(rows, tmp_path / "curves.png", unit="nats of a density")
+    units = {axis.get_title(): axis.get_ylabel() for part in drawn[0].subfigs for axis in part.axes}
+    assert units["negative log-likelihood"] == "nats of a density"
+    assert units["log Z of the prior"] == "nats"
