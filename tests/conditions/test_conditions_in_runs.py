@@ -466,7 +466,7 @@ def test_whole_numbers_are_numbers_of_a_model_of_numbers(trained: dict[str, soft
     assert all(torch.equal(one, drawn[0]) for one in drawn)
 
 
-def test_a_resumed_run_says_that_its_condition_is_missing(tmp_path: Path, call: Call) -> None:
+def test_runs_say_what_their_condition_is_and_that_it_is_missing(tmp_path: Path, call: Call) -> None:
     x, classes = MAKE["bernoulli"](60, 6), CONDITIONS["class"]
     softspin.fit(small(), x, tmp_path / "run", condition=classes, **QUIET)
     softspin.fit(small(), x, tmp_path / "plain", **QUIET)
@@ -480,6 +480,8 @@ def test_a_resumed_run_says_that_its_condition_is_missing(tmp_path: Path, call: 
             softspin.fit(None, x, tmp_path / run, condition=condition, resume=True, **QUIET)
     ended = call("evaluate", tmp_path / "run")
     assert "which is 'arrays' (own arrays); give that by --data FILE, and its condition (a class of 3) by" in ended.err
+    shown = " ".join(call("info", tmp_path / "run").out.split())
+    assert "given c: class, 3 values; log Z(c) of 3 values from" in shown
     np.save(tmp_path / "x.npy", x)
     ended = call("evaluate", tmp_path / "run", "--data", tmp_path / "x.npy")
     assert "'x' has no condition; give it by --condition FILE or labels" in ended.err
