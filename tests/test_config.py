@@ -314,7 +314,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
         "compile = on is not possible with the prior 'graph'",
     ),
     ({"sampler": "pt", "temperatures": 0}, "temperatures = 0 is not possible; it must be an integer from 1 to 1000"),
-    ({"sampler": "pa", "temperatures": 3}, "unknown setting 'temperatures'; "),
+    ({"sampler": "pa", "temperatures": 3}, "'temperatures' is a setting of sampler = pt; choose that sampler too"),
     (
         {"sampler": "pt", "temperatures": 3, "temperature": 3},
         "unknown setting 'temperature'; did you mean 'temperatures'?",

@@ -17,10 +17,13 @@ from softspin.config import Config
 from softspin.custom_nets import Encoder, with_nets
 from softspin.data import Dataset
 from softspin.data.condition_inputs import attach_condition, resolved_condition
+from softspin.data.keys import PARTS
 from softspin.data.mapped import table_chunks
+from softspin.data.values import UnitRangeError
 from softspin.deprecation import renamed_arguments
-from softspin.errors import ConfigError, DataError, RunError
+from softspin.errors import ConfigError, DataError, RunError, SupportError
 from softspin.likelihoods import Likelihood
+from softspin.likelihoods.scaled import OutsideSupportError
 from softspin.model import DiscreteVAE, build
 from softspin.parallel import world
 from softspin.parts import LIKELIHOODS
@@ -211,7 +214,13 @@ def load_data(
     data = config.data if data is None else data
     kind = LIKELIHOODS.get(config.likelihood)
     read = datasets.load if isinstance(data, str | os.PathLike) else datasets.as_dataset
-    found = read(data, binarize=kind.binary)
+    try:
+        found = read(data, binarize=kind.binary)
+    except UnitRangeError as error:
+        raise SupportError(
+            f"{error}; or set the likelihood of your data: gaussian (real numbers), negative-binomial (counts), "
+            "categorical (sequences), discretized-logistic (bytes), zero-inflated-lognormal (0 or positive)"
+        ) from None
     condition = config.condition if condition is None else condition
     found = attach_condition(found, condition)
     # Data of a run are compared with the recorded ones, which says more.
@@ -229,11 +238,20 @@ def load_data(
 
 
 def check_values(likelihood: Likelihood, data: Dataset) -> None:
-    """Raise SupportError if data are outside the support of a likelihood; those of bits were checked when made."""
-    if not likelihood.binary:
-        for table in (data.train, data.valid, data.test):
-            for rows in table_chunks(table):
+    """Raise SupportError if data are outside the support of a likelihood; those of bits were checked when made.
+
+    The message has the row of the user's data, from which the splits were drawn.
+    """
+    if likelihood.binary:
+        return
+    for part in PARTS:
+        start, table = 0, getattr(data, part)
+        for rows in table_chunks(table):
+            try:
                 likelihood.check_data(rows)
+            except OutsideSupportError as error:
+                raise error.moved_to(*data.origin(part, start + error.row)) from None
+            start += len(rows)
 
 
 def _named_sources(config: Config, data: Any, dataset: Dataset, condition: Any) -> Config:

@@ -126,7 +126,7 @@ def result_sentence(rows: Sequence[ResultRow] | None) -> str:
         return f"{text}."
     gain = first.baseline_nll - nll
     compared = f"{abs(gain):.2f} nats {'better' if gain >= 0 else 'worse'} than {baseline_name(first)}"
-    return f"{text}; {compared} ({first.baseline_nll:.2f} nats)."
+    return f"{text}; {compared} ({first.baseline_nll:.2f} {first.unit or 'nats'})."
 
 
 def log_z_text(row: ResultRow) -> str:

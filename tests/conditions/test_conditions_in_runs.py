@@ -21,6 +21,7 @@ from training.runs import bars, engine, small
 import softspin
 from softspin.data import from_arrays, with_condition
 from softspin.errors import DataWarning, SoftspinError
+from softspin.evaluation import pictures
 from softspin.evaluation.stored import check_stored
 from softspin.model import build
 from softspin.parts import SAMPLERS
@@ -282,7 +283,10 @@ def test_custom_networks_get_the_condition(tmp_path: Path) -> None:
 X = np.eye(20, dtype=np.uint8)
 BAD: list[tuple[Any, str]] = [
     (np.arange(19) % 3, "the condition has shape (19,); it must have 20 rows, one for each image"),
-    (np.array(["a", "b"] * 10), "the condition must be integers (a class) or floats, not <U1; number the classes"),
+    (
+        np.array(["a", "b"] * 10),
+        "the condition must be integers (a class) or floats, not str (at index [0]); number the classes",
+    ),
     (np.array([np.nan] + [1.0] * 19), "the condition is nan in row 0, column 0; it must be finite"),
     (np.array([np.inf] + [1.0] * 19), "the condition is inf in row 0, column 0; it must be finite"),
     (np.zeros(20), "column 0 of the condition is the same for all training images; leave it out"),
@@ -346,7 +350,11 @@ QUERIES: list[tuple[str, Any, str]] = [
     ("class", np.zeros((4, 2)), "the condition has 2 columns; this model needs one class for each image"),
     ("numbers", 1.0, "the condition has 1 column; this model needs 2 numbers for each image"),
     ("numbers", [1.0, np.nan], "the condition is nan in row 0, column 1; it must be finite"),
-    ("class", "two", "the condition must be integers (a class) or floats, not <U3; number the classes"),
+    (
+        "class",
+        "two",
+        "the condition must be integers (a class) or floats, not str (at index [0, 0]); number the classes",
+    ),
 ]
 
 
@@ -449,3 +457,45 @@ def test_conditional_models_are_compiled_on_request_only(monkeypatch: pytest.Mon
             model = build(config, data.spec)
             plan = capture.plan_capture(config, model, SAMPLERS.get(config.sampler), gpu)
             assert plan == (setting == "on" or (setting == "auto" and condition is None), True)
+
+
+def test_whole_numbers_are_numbers_of_a_model_of_numbers(trained: dict[str, softspin.Model]) -> None:
+    model = trained["numbers"]
+    whole, floats = ([[1, 2]], [[1.0, 2.0]])
+    drawn = [model.sample(3, condition=one, seed=0) for one in (whole, floats, whole[0], np.array(whole))]
+    assert all(torch.equal(one, drawn[0]) for one in drawn)
+
+
+def test_runs_say_what_their_condition_is_and_that_it_is_missing(tmp_path: Path, call: Call) -> None:
+    x, classes = MAKE["bernoulli"](60, 6), CONDITIONS["class"]
+    softspin.fit(small(), x, tmp_path / "run", condition=classes, **QUIET)
+    softspin.fit(small(), x, tmp_path / "plain", **QUIET)
+    for run, condition, text in (
+        ("run", None, r"which has a condition \(a class of 3\); this one has no condition"),
+        ("run", classes % 2, r"which has a condition \(a class of 3\); this one has a condition \(a class of 2\)"),
+        ("run", classes[::-1].copy(), "the images or their conditions differ"),
+        ("plain", classes, r"which has no condition; this one has a condition \(a class of 3\)"),
+    ):
+        with pytest.raises(SoftspinError, match=text):
+            softspin.fit(None, x, tmp_path / run, condition=condition, resume=True, **QUIET)
+    ended = call("evaluate", tmp_path / "run")
+    assert "which is 'arrays' (own arrays); give that by --data FILE, and its condition (a class of 3) by" in ended.err
+    shown = " ".join(call("info", tmp_path / "run").out.split())
+    assert "given c: class, 3 values; log Z(c) of 3 values from" in shown
+    np.save(tmp_path / "x.npy", x)
+    ended = call("evaluate", tmp_path / "run", "--data", tmp_path / "x.npy")
+    assert "'x' has no condition; give it by --condition FILE or labels" in ended.err
+
+
+def test_the_title_of_samples_names_their_conditions(trained: dict[str, softspin.Model]) -> None:
+    net = trained["class"].net
+    assert net.condition is not None
+    every = net.condition.values.repeat_interleave(2, 0)
+    assert pictures._given_name(net, every) == ", given c = 0, 1, 2, 2 of each in this order"
+    assert pictures._given_name(net, every[:2]) == ", given c = 0"
+    assert pictures._given_name(trained["none"].net, None) == ""
+    net = trained["numbers"].net
+    assert net.condition is not None
+    given = net.condition.table.encode(torch.tensor([[2.5, 3.0]]))
+    assert pictures._given_name(net, given) == ", given c = 2.5 and 3"
+    assert pictures._given_name(net, net.condition.values) == ", given c from 0 and 1 to 38 and 39, in this order"

@@ -267,3 +267,16 @@ def test_sparse_matrices_and_anndata_are_the_same_data() -> None:
     for x in (counts, sparse.csr_matrix(counts)):
         found = as_dataset(anndata.AnnData(x), binarize=False)
         assert found.fingerprint == from_arrays(counts, binarize=False).fingerprint
+
+
+def test_a_table_of_mixed_columns_is_read_and_the_first_text_in_it_is_named() -> None:
+    """pandas converts a table of several types to Python objects, numbers first."""
+    mixed = np.array([[1.5, True, 2], [0.5, False, 3], [2.5, True, 4]], dtype=object)
+    found = as_array("train", mixed).array
+    assert found.dtype == np.float64
+    assert (found == mixed.astype(float)).all()
+    assert as_array("labels", np.array([3, 1], dtype=object)).array.dtype.kind == "i"
+    for wrong, text in (("a", r"not str \(at index \[1, 2\]\)"), (None, r"not a missing value \(at index \[1, 2\]\)")):
+        mixed[1, 2] = wrong
+        with pytest.raises(SupportError, match=f"train must hold booleans, integers or floats, {text}"):
+            from_arrays(mixed, binarize=False)

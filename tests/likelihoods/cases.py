@@ -153,10 +153,10 @@ NEGATIVE_BINOMIAL = Case(
     (
         (
             -1,
-            r"the data have -1 \(row 0, feature 1\); likelihood = negative-binomial needs counts, whole numbers from 0",
+            r"the data have -1 \(row 0 of train, feature 1\); .* = negative-binomial needs counts, whole numbers",
         ),
         (0.5, "whole numbers from 0"),
-        (1e31, r"the data have 1e\+31 \(row 0, feature 1\); .* needs counts of at most 1e\+30"),
+        (1e31, r"the data have 1e\+31 \(row 0 of train, .*\); .* needs counts of at most 1e\+30"),
         (math.nan, "train contains NaN"),
     ),
 )
@@ -184,7 +184,7 @@ CATEGORICAL = Case(
     lambda _: whole_numbers(CATEGORIES - 1),
     np.array([[0.0, 3.0, 3.0]]),
     (
-        (4, r"the data have 4 \(row 0, feature 1\); .* categories = 4 needs whole numbers from 0 to 3"),
+        (4, r"the data have 4 \(row 0 of train, .*\); .* categories = 4 needs whole numbers from 0 to 3"),
         (-1, "whole numbers from 0 to 3"),
         (1.5, "whole numbers from 0 to 3"),
     ),
@@ -229,7 +229,10 @@ ENERGIES = Case(
     energy_support,
     np.array([[0.0, 1e-30, 1e30]]),
     (
-        (-0.5, r"the data have -0.5 \(row 0, feature 1\); likelihood = zero-inflated-lognormal needs numbers from 0"),
+        (
+            -0.5,
+            r"the data have -0.5 \(row 0 of train, .*\); likelihood = zero-inflated-lognormal needs numbers from 0",
+        ),
         (math.nan, "train contains NaN"),
     ),
 )
@@ -261,7 +264,10 @@ BYTES = Case(
     lambda _: whole_numbers(255),
     np.array([[0.0, 255.0, 128.0]]),
     (
-        (256, r"the data have 256 \(row 0, feature 1\); .* needs whole numbers from 0 to 255; multiply gray levels"),
+        (
+            256,
+            r"the data have 256 \(row 0 of train, .*\); .* needs whole numbers from 0 to 255; multiply gray levels",
+        ),
         (-1, "whole numbers from 0 to 255"),
         (0.5, "whole numbers from 0 to 255"),
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from likelihoods.cases import BERNOULLI, CASES, GAUSSIAN, NEGATIVE_BINOMIAL, ONE
 from training.runs import small
 
 import softspin
-from softspin.errors import SoftspinError
+from softspin.errors import DataWarning, SoftspinError
 from softspin.evaluation import pictures
 from softspin.model import build
 
@@ -197,3 +198,74 @@ def test_the_first_lines_of_a_run_name_net_and_likelihood(tmp_path: Path, capsys
     config = small(likelihood="gaussian", net="resnet", steps=1)
     softspin.fit(config, GAUSSIAN.make(30, 3), tmp_path / "run", pictures=False)
     assert ", net = resnet, likelihood = gaussian; seed 0" in capsys.readouterr().err
+
+
+def test_a_bad_value_is_named_by_its_row_in_the_data_that_were_given(tmp_path: Path) -> None:
+    """The splits are drawn at random, and large tables are checked in pieces; the message has the user's row."""
+    counts = NEGATIVE_BINOMIAL.make(50, 3).astype(int)
+    for row in (0, 17, 49):
+        bad = counts.copy()
+        bad[row, 2] = -4
+        with pytest.raises(SoftspinError, match=rf"the data have -4 \(row {row}, feature 2\)") as error:
+            softspin.fit(small(likelihood="negative-binomial"), bad, tmp_path / "never")
+        again = pickle.loads(pickle.dumps(error.value))
+        assert (type(again), str(again)) == (type(error.value), str(error.value))
+    parts = {"train": counts, "test": np.where(np.arange(50)[:, None] == 7, -1, counts)}
+    with pytest.raises(SoftspinError, match=r"the data have -1 \(row 7 of test, feature 0\)"):
+        softspin.fit(small(likelihood="negative-binomial"), parts, tmp_path / "never")
+    letters = np.zeros((40, 3), int)
+    letters[3, 1] = 9
+    with pytest.raises(SoftspinError, match=r"the data have 9 \(row 3, feature 1\)"):
+        softspin.fit(small(likelihood="categorical", categories=4), letters, tmp_path / "never")
+    assert not (tmp_path / "never").exists()
+
+
+def test_the_row_is_right_in_every_piece_of_a_large_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("softspin.data.mapped.CHUNK_BYTES", 4 * 3 * 10)
+    counts = NEGATIVE_BINOMIAL.make(50, 3).astype(int)
+    counts[33, 1] = -2
+    data = softspin.data.from_arrays(counts, binarize=False)
+    likelihood = build(small(likelihood="negative-binomial"), data.spec).likelihood
+    with pytest.raises(SoftspinError, match=r"\(row 33, feature 1\)"):
+        softspin.api.check_values(likelihood, data)
+
+
+def test_data_of_other_kinds_name_the_likelihoods_and_settings_of_other_parts_their_part(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).standard_normal((40, 3))
+    with pytest.raises(SoftspinError, match=r"must be in \[0, 1\]; or set the likelihood of your data: gaussian"):
+        softspin.fit(small(), x, tmp_path / "never")
+    with pytest.raises(SoftspinError, match=r"'categories' is a setting of likelihood = categorical; choose that"):
+        small(categories=4)
+    with pytest.raises(SoftspinError, match=r"'channels' is a setting of net = conv or conv1d; choose that net"):
+        small(channels=4)
+
+
+def test_one_hot_blocks_that_are_read_as_integers_are_noticed() -> None:
+    blocks = np.eye(4, dtype=int)[np.random.default_rng(0).integers(4, size=(30, 5))]
+    data = softspin.data.from_arrays(blocks, binarize=False)
+    with pytest.warns(DataWarning, match="look like one-hot blocks of 4; set one_hot = true"):
+        build(small(likelihood="categorical", categories=4), data.spec)
+    build(small(likelihood="categorical", categories=4, one_hot=True), data.spec)
+
+
+def test_the_card_of_a_density_says_so_and_promises_no_page(tmp_path: Path) -> None:
+    model = softspin.fit(
+        small(likelihood="gaussian"), GAUSSIAN.make(30, 3), tmp_path / "run", progress=False, pictures=False
+    )
+    model.save(tmp_path / "shared")
+    card = (tmp_path / "shared" / "README.md").read_text()
+    assert " nats of a density)." in card.split("independent features (")[1]
+    assert "model.sample(16)  # draws from p(x | z); draw=False returns means" in card
+    assert "playground" not in card
+    assert "run `pip install -e .`." in card
+
+
+def test_curves_have_the_unit_of_the_likelihood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    drawn: list[Any] = []
+    monkeypatch.setattr(pictures, "_save", lambda figure, path: drawn.append(figure))
+    rows = [{"kind": "valid", "step": step, "nll": 3.0, "log_z": 2.0} for step in (1, 2)]
+    pictures.curves(rows, tmp_path / "curves.png", unit="nats of a density")
+    units = {axis.get_title(): axis.get_ylabel() for part in drawn[0].subfigs for axis in part.axes}
+    assert units["negative log-likelihood"] == "nats of a density"
+    assert units["log Z of the prior"] == "nats"

@@ -15,7 +15,7 @@ import softspin
 from softspin.cli.app import run
 from softspin.errors import SharingError
 from softspin.formatting import result_sentence
-from softspin.project import install_hint
+from softspin.project import install_command
 from softspin.sharing.card import card
 from softspin.trained import Model
 
@@ -120,7 +120,7 @@ def test_the_example_in_it_runs(made: Model, tmp_path: Path) -> None:
     scope: dict[str, Any] = {}
     exec(code.replace('"PATH"', repr(str(tmp_path / "m"))), scope)
     assert scope["images"].shape == (16, 3, 3)
-    assert f"To install softspin, {install_hint()}.\n" in text
+    assert f"To install softspin, in a clone of it, run `{install_command()}`.\n" in text
 
 
 def test_the_card_of_an_unevaluated_model(made: Model, tmp_path: Path) -> None:

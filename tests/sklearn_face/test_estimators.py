@@ -151,11 +151,11 @@ def test_the_encoder_of_data_that_are_not_binary(
     [
         (machine(), X + 1, "X has the value 2; values must be 0 or 1, or set binarize to a threshold"),
         (machine(), X / 2, "X has the value 0.5; values must be 0 or 1"),
-        (machine(n_components=0), X, "hidden = 0 is not possible"),
+        (machine(n_components=0), X, "n_components = 0 is not possible"),
         (machine(max_iter=0), X, "max_iter = 0 is not possible; it must be an integer from 1"),
         (machine(batch_size=0), X, "batch_size = 0 is not possible"),
         (machine(sampler="cd"), X, "sampler = 'cd' is not possible; it must be one of pcd, pa, pt"),
-        (machine(random_state=-3), X, "seeds = .* is not possible"),
+        (machine(random_state=-3), X, "random_state = .* is not possible"),
         (encoder(), X + 1, r"X has the value 2; values must be in \[0, 1\]"),
         (encoder(), X[:1], "n_samples=1 is too few"),
         (encoder(n_bits=3), X, "is odd"),
@@ -190,3 +190,78 @@ def test_anndata_in_and_out(make: Any, sparse: bool) -> None:
     assert (list(cells.obsm), list(cells.obs)) == (["X_softspin", "X_again"], ["softspin_log_likelihood"])
     with pytest.raises(SoftspinError, match="data are a ndarray, not an AnnData object"):
         annotate(fitted, X)
+
+
+def test_parameters_that_are_set_after_fit_do_not_break_the_fitted_estimator() -> None:
+    ours = machine().fit(X)
+    before = ours.score_samples(X)
+    np.testing.assert_array_equal(ours.set_params(n_components=5).score_samples(X), before)
+    assert ours.transform(X).shape == (len(X), 3)
+    for name, value in (("n_components", 5), ("sampler", "pt"), ("chains", 20), ("average", False)):
+        changed = machine().fit(X).set_params(**{name: value})
+        with pytest.raises(SoftspinError, match=rf"{name} was changed from .* to {value!r}; partial_fit continues"):
+            changed.partial_fit(X)
+    assert machine().fit(X).set_params(learning_rate=0.01, batch_size=7).partial_fit(X).n_iter_ == 5
+
+
+def test_grids_of_numpy_and_both_generators_of_numpy_are_parameters() -> None:
+    size = np.int64(3)
+    ours = machine(n_components=size, max_iter=size, batch_size=size, random_state=np.int64(0)).fit(X)
+    theirs = machine(max_iter=3, batch_size=3).fit(X)
+    np.testing.assert_array_equal(ours.components_, theirs.components_)
+    drawn = [machine(random_state=np.random.default_rng(4)).fit(X).components_ for _ in range(2)]
+    np.testing.assert_array_equal(drawn[0], drawn[1])
+    assert encoder(n_bits=np.int64(4), steps=np.int64(4)).fit(X).transform(X).shape == (len(X), 4)
+
+
+@pytest.mark.parametrize(
+    ("ours", "text"),
+    [
+        (machine(n_components=0), "n_components = 0 is not possible; it must be an integer from 1"),
+        (machine(batch_size="10"), "batch_size = '10' is not possible; it must be an integer from 1"),
+        (machine(binarize="yes"), "binarize = 'yes' is not possible; it must be a number, or None"),
+        (machine(random_state=-1), "random_state = -1 is not possible; it must be an integer from 0"),
+        (encoder(random_state=2**40), "random_state = 1099511627776 is not possible"),
+        (encoder(n_bits=0), "n_bits = 0 is not possible; it must be an integer from 1"),
+        (encoder(settings="width=3"), "settings = 'width=3' is not possible; give a mapping"),
+        (encoder(settings={"bits_per_group": 8}), "settings has bits_per_group; give it as the parameter n_bits"),
+        (encoder(settings={"steps": 8}), "settings has steps; give it as the parameter steps"),
+        (encoder(settings={"condition": "labels"}), "settings has condition, which a BinaryEncoder does not have"),
+        (encoder(validation_fraction="a"), r"validation_fraction = 'a' is not possible; it must be in \(0, 1\)"),
+    ],
+)
+def test_impossible_parameters_are_named_as_the_user_gave_them(ours: Any, text: str) -> None:
+    with pytest.raises(SoftspinError, match=text):
+        ours.fit(X)
+
+
+def test_codes_outside_the_unit_interval_and_folders_with_a_run_are_rejected(tmp_path: Path) -> None:
+    ours = encoder(folder=str(tmp_path / "run")).fit(X)
+    with pytest.raises(SoftspinError, match="codes are from 0 to 7; give bits or probabilities"):
+        ours.inverse_transform(np.array([[0, 1, 7, 0]]))
+    with pytest.raises(SoftspinError, match="already holds a run; give another one, or None"):
+        encoder(folder=str(tmp_path / "run")).fit(X)
+
+
+def test_genes_of_another_order_are_rejected(tmp_path: Path) -> None:
+    anndata = pytest.importorskip("anndata")
+    data = anndata.AnnData(X, var={"gene": list("abcd")})
+    data.var_names = list("abcd")
+    ours = machine().fit(data)
+    np.testing.assert_array_equal(ours.transform(data), ours.transform(X))
+    with pytest.raises(SoftspinError, match="variable 0 of the AnnData object is 'd', and in fit it was 'a'"):
+        ours.transform(data[:, ::-1].copy())
+    machine().fit(data).fit(data[:, ::-1].copy())
+
+
+def test_anndata_without_values_in_memory_end_in_one_line() -> None:
+    anndata = pytest.importorskip("anndata")
+
+    class OnDisk(anndata.AnnData):  # type: ignore[misc, name-defined]
+        isbacked = True
+
+    OnDisk.__module__ = "anndata"
+    for data, text in ((OnDisk(X), "is on disk; read it into memory first"), (anndata.AnnData(), "has no matrix X")):
+        for read in (machine().fit, softspin.data.from_arrays):
+            with pytest.raises(SoftspinError, match=text):
+                read(data)

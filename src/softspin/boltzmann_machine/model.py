@@ -300,7 +300,7 @@ class BoltzmannModel:
         Raises:
             SupportError: n is below 1, or the seed is not a whole number.
         """
-        check_count("n", n)
+        check_count("samples", n)
         return prior_bits(self.boltzmann(), n, read_seed(seed))[:, : self.visible]
 
     # Files --------------------------------------------------------------------------------------------

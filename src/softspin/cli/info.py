@@ -26,6 +26,7 @@ from softspin.formatting import (
     result_line,
     result_sentence,
     structure_text,
+    values_text,
 )
 from softspin.records import DataRecord, ModelRecord, ResultRow, RunRecord
 from softspin.sharing import files
@@ -158,6 +159,8 @@ def _groups(found: Info) -> dict[str, list[tuple[str, str]]]:
     rows = []
     for row in found.result or []:
         rows.append(("replica", f"{replica_name(row)}: {result_line(row)}"))
+        if row.condition is not None:
+            rows.append(("", f"given c: {row.condition}; {values_text(row)}"))
         rows += [("", line) for line in importance_lines(row)]
     return {
         "Damaged": [("file", damage) for damage in found.damage],

@@ -137,7 +137,8 @@ def open_data(model: api.Model, other: str | None = None, condition: str | None 
     except DataError as error:
         raise DataError(f"{error}; if the data are in another place, give it by --data FILE") from error
     if data.fingerprint != recorded.fingerprint:
-        if recorded.condition is not None and data.condition is None:
+        lacks = recorded.condition is not None and data.condition is None
+        if lacks and data.name == recorded.name:
             raise DataError(
                 f"{model.folder} was trained with a condition ({recorded.condition}) that '{data.name}' does not hold; "
                 "give it by --condition FILE"
@@ -145,6 +146,7 @@ def open_data(model: api.Model, other: str | None = None, condition: str | None 
         raise DataError(
             f"the data set '{model.config.data}' is not the one that {model.folder} was trained on, which is "
             f"'{recorded.name}' ({recorded.source}); give that by --data FILE"
+            + (f", and its condition ({recorded.condition}) by --condition FILE" if lacks else "")
         )
     return data
 
@@ -209,7 +211,12 @@ def _fitting(model: api.Model, data: Dataset, name: str, condition: str | None =
     check_shape((len(data.test), *data.shape), model.shape)
     if model.net.condition is None:
         return dataclasses.replace(data, condition=None)
-    return data if condition is None else attach_condition(data, condition)
+    found = data if condition is None else attach_condition(data, condition)
+    if found.condition is None:
+        raise DataError(
+            f"the model is of p(x | c), but '{data.name}' has no condition; give it by --condition FILE or labels"
+        )
+    return found
 
 
 def check_split(split: str, known: tuple[str, ...]) -> None:

@@ -11,7 +11,7 @@ from softspin.config.fields import SettingInfo
 from softspin.config.migrations import RENAMED_SETTINGS
 from softspin.config.settings import Settings
 from softspin.errors import ConfigError, UnknownNameError, unknown_name
-from softspin.parts import LIKELIHOODS, METHODS, NETS, PRIORS, SAMPLERS, Part, PartSetting
+from softspin.parts import LIKELIHOODS, METHODS, NETS, PRIORS, SAMPLERS, Part, PartSetting, Registry
 from softspin.typed import convert, parse
 
 PartSettings = tuple[tuple[str, Any], ...]
@@ -99,11 +99,15 @@ def config_arguments(values: Mapping[str, Any]) -> dict[str, Any]:
     return own | {"part_settings": tuple((dict(given) | extra).items())}
 
 
+def _kinds() -> dict[str, Registry[Any]]:
+    """Registries of the parts that settings name."""
+    return {"method": METHODS, "net": NETS, "likelihood": LIKELIHOODS, "prior": PRIORS, "sampler": SAMPLERS}
+
+
 def declared_settings(values: Mapping[str, Any]) -> dict[str, PartSetting]:
     """Settings declared by the parts that a config's arguments name."""
-    kinds = {"method": METHODS, "net": NETS, "likelihood": LIKELIHOODS, "prior": PRIORS, "sampler": SAMPLERS}
     found: dict[str, PartSetting] = {}
-    for kind, registry in kinds.items():
+    for kind, registry in _kinds().items():
         name = str(values.get(kind)).strip()
         if name in registry:
             found |= registry.get(name).settings
@@ -169,6 +173,9 @@ def unknown_setting(name: str, known: Iterable[str]) -> UnknownNameError:
         )
     if (ours := SYNONYMS.get(name.lower())) is not None:
         return UnknownNameError(f"unknown setting '{name}'; here it is called '{ours}'")
+    for kind, registry in _kinds().items():
+        if owners := [part for part in registry if name in registry.get(part).settings]:
+            return UnknownNameError(f"'{name}' is a setting of {kind} = {' or '.join(owners)}; choose that {kind} too")
     return unknown_name("setting", name, known)
 
 

@@ -16,7 +16,7 @@ from softspin.data.conditions import Conditions
 from softspin.data.dataset import Dataset
 from softspin.data.inputs import as_array
 from softspin.data.keys import PARTS
-from softspin.data.values import tell_if_rounded
+from softspin.data.values import odd_type, tell_if_rounded
 from softspin.errors import DataError, ShapeError, SupportError
 
 
@@ -37,7 +37,7 @@ def read_condition(values: Any, count: int | None = None, *, what: str = "the co
     """
     array = as_array(what, values).array
     if array.dtype.kind not in "buif":
-        raise SupportError(f"{what} must be integers (a class) or floats, not {array.dtype}; number the classes")
+        raise SupportError(f"{what} must be integers (a class) or floats, not {odd_type(array)}; number the classes")
     if array.ndim not in (1, 2) or not array.size or (count is not None and len(array) != count):
         wanted = "one row for each image" if count is None else f"{count:,} rows, one for each image"
         raise ShapeError(f"{what} has shape {array.shape}; it must have {wanted}")

@@ -82,11 +82,22 @@ class ConditionTable(NamedTuple):
 
     def raw_values(self) -> Tensor:
         """The values as they are given: labels `(V, 1)`, or numbers `(V, C)`."""
+        return self.decode(self.values)
+
+    def decode(self, encoded: Tensor) -> Tensor:
+        """Conditions as they were given.
+
+        Args:
+            encoded: Encoded conditions, `(N, C)`.
+
+        Returns:
+            Labels `(N, 1)`, or numbers `(N, C)`.
+        """
         if self.classes is not None:
-            return self.classes[self.values.argmax(1)][:, None]
+            return self.classes[encoded.argmax(1)][:, None]
         assert self.center is not None
         assert self.scale is not None
-        return self.values * self.scale + self.center
+        return encoded * self.scale + self.center
 
 
 def make_table(train: Tensor, limit: int) -> ConditionTable:

@@ -187,6 +187,23 @@ class Dataset:
         rows = torch.cat([first, self.valid[:].to(first), self.test[:].to(first)])
         return rows if self.places is None else rows[self.places.argsort()]
 
+    def origin(self, part: str, row: int) -> tuple[int, str]:
+        """Where the user's data have a row of a split.
+
+        Args:
+            part: Name of the split.
+            row: Row of its table.
+
+        Returns:
+            The row in the user's array and ""; or the row itself and the split, if the user gave that split.
+        """
+        sizes = {one: len(getattr(self, one)) for one in ("train", "valid", "test")}
+        if self.places is None:
+            return row, part
+        own = self.places.split(list(sizes.values()))[list(sizes).index(part)]
+        given = bool((own.diff() == 1).all()) and len(own) > 1  # an order that was not shuffled
+        return (row, part) if given else (int(own[row]), "")
+
     def pixel_mean(self) -> Tensor:
         """Mean of every pixel over the training images, bits or gray levels.
 

@@ -48,7 +48,7 @@ def as_array(part: str, values: Any) -> Images:
         DataError: `values` is something else.
     """
     if is_anndata(values):
-        values = values.X
+        values = anndata_matrix(values)
     if hasattr(values, "toarray"):  # a sparse matrix of SciPy
         values = values.toarray()
     if isinstance(values, Tensor | MappedTable):
@@ -56,20 +56,39 @@ def as_array(part: str, values: Any) -> Images:
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         raise DataError(f"{part} is a masked array with missing values; replace them first, by values.filled(0)")
     if isinstance(values, np.ndarray):
-        return Images(values)
+        return Images(_with_type(values))
     if isinstance(values, list | tuple) and values and isinstance(values[0], torch.utils.data.Dataset):
         names = '{"train": a, "test": b}'
         raise DataError(f"{part} is a {type(values).__name__} of data sets; give one of them, or name them: {names}")
     if isinstance(values, list | tuple) and values and _is_item(values[0]):
         return _stack(part, values, len(values))
     if isinstance(values, list | tuple) or hasattr(values, "__array__"):
-        return Images(_nested(part, values))
+        return Images(_with_type(_nested(part, values)))
     return _from_torch(part, values)
 
 
 def is_anndata(x: Any) -> bool:
     """Whether data are an AnnData object; the package itself is not needed to use one."""
     return type(x).__module__.partition(".")[0] == "anndata" and hasattr(x, "obsm")
+
+
+def anndata_matrix(data: Any) -> Any:
+    """The matrix `X` of an AnnData object, dense or sparse.
+
+    Args:
+        data: The AnnData object.
+
+    Returns:
+        The matrix.
+
+    Raises:
+        DataError: It is on disk, or there is none.
+    """
+    if data.isbacked:
+        raise DataError("the matrix X of the AnnData object is on disk; read it into memory first: data.to_memory()")
+    if data.X is None:
+        raise DataError("the AnnData object has no matrix X; set it first, such as data.X = data.layers['counts']")
+    return data.X
 
 
 def tensor_array(tensor: Tensor) -> NDArray[Any]:
@@ -209,6 +228,17 @@ def _nested(part: str, values: Any) -> NDArray[Any]:
     except (ValueError, TypeError, RuntimeError) as error:
         why = "its images have different sizes" if "inhomogeneous" in str(error) else one_line(error)
         raise ShapeError(f"{part} is not a regular array of shape (images, ...): {why}") from error
+
+
+def _with_type(array: NDArray[Any]) -> NDArray[Any]:
+    """An array of Python objects with the type of its numbers, if all are numbers, as in a table of mixed columns."""
+    if array.dtype != object or not array.size:
+        return array
+    try:
+        found = np.array(array.tolist())
+    except (ValueError, OverflowError):
+        return array
+    return found if found.dtype.kind in "buif" and found.shape == array.shape else array
 
 
 def parse_shape(text: str) -> tuple[int, ...]:

@@ -36,6 +36,10 @@ class Levels(NamedTuple):
     """Whether the values stay as they are."""
 
 
+class UnitRangeError(SupportError):
+    """Data outside [0, 1], which are neither bits nor gray levels."""
+
+
 class _Range(NamedTuple):
     """Values of one array: the ends, and whether there is nothing between certain ones."""
 
@@ -84,7 +88,9 @@ def find_levels(arrays: Mapping[str, NDArray[Any]], binarize: bool = True) -> Le
     if not binarize:
         for part, found in ranges.items():
             if max(-found.low, found.high) > _LARGEST:
-                raise SupportError(f"values of {part} are from {found.low:g} to {found.high:g}, beyond float32")
+                raise SupportError(
+                    f"values of {part} are from {found.low:g} to {found.high:g}, beyond float32; they must be finite"
+                )
             tell_if_rounded(part, arrays[part])
         return Levels(dict.fromkeys(arrays, 1), binary=False, raw=True)
     of_bytes = [part for part, array in arrays.items() if array.dtype == np.uint8]
@@ -143,9 +149,23 @@ def tell_if_rounded(what: str, array: NDArray[Any]) -> None:
 
 def _check_type(part: str, array: NDArray[Any]) -> None:
     if array.dtype.kind not in "buif":
-        of_objects = array.dtype.kind in "OSU" and array.size
-        kind = type(array.flat[0]).__name__.removesuffix("_") if of_objects else array.dtype
-        raise SupportError(f"{part} must hold booleans, integers or floats, not {kind}")
+        raise SupportError(f"{part} must hold booleans, integers or floats, not {odd_type(array)}")
+
+
+def odd_type(array: NDArray[Any]) -> str:
+    """What the values of an array are that are no numbers: the type of the first of them, and its place.
+
+    >>> odd_type(np.array([[1.5, "a"]], dtype=object))
+    'str (at index [0, 1])'
+    """
+    if array.dtype.kind not in "OSU" or not array.size:
+        return str(array.dtype)
+    for index, value in np.ndenumerate(array):
+        if not isinstance(value, bool | int | float | np.number | np.bool_):
+            name = type(value).__name__
+            name = "a missing value" if name in ("NAType", "NaTType", "NoneType") else name.removesuffix("_")
+            return f"{name} (at index [{', '.join(map(str, index))}])"
+    return "objects"
 
 
 def _range(part: str, array: NDArray[Any], rule: str) -> _Range:
@@ -179,4 +199,4 @@ def _check_unit(part: str, found: _Range) -> None:
         hint = "; clip them to [0, 1]"
     elif low >= -1 and high <= 1:
         hint = "; rescale values in [-1, 1] with (x + 1) / 2"
-    raise SupportError(f"values of {part} are from {low:g} to {high:g}, but must be in [0, 1]{hint}")
+    raise UnitRangeError(f"values of {part} are from {low:g} to {high:g}, but must be in [0, 1]{hint}")

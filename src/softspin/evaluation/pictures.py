@@ -27,6 +27,10 @@ StrPath = str | os.PathLike[str]
 # Okabe and Ito's colors, which are distinct for color-blind readers; yellow is left out, it is too light for a line.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 _DPI = 110
+_NAMED_CONDITIONS = 6
+"""Conditions that the title of a picture names one by one."""
+_OF_DATA = ("bound", "reconstruction", "nll")
+"""Quantities with the unit of the likelihood."""
 KINDS = {"": "Metrics", "train": "Training (means over the steps between reports)", "valid": "Validation"}
 """Titles of the groups of curves."""
 QUANTITIES = {
@@ -78,7 +82,7 @@ def samples(
             images,
             shape,
             columns,
-            f"Samples: {what} decoded from samples of the prior{_name(model, replica)}",
+            f"Samples: {what} decoded from samples of the prior{_given_name(model, condition)}{_name(model, replica)}",
         ),
         path,
     )
@@ -142,6 +146,7 @@ def curves(
     names: Sequence[str] | None = None,
     labels: Sequence[str] | None = None,
     sampler: str | None = None,
+    unit: str = "nats",
 ) -> Path:
     """One panel for each quantity in the rows of a metrics log against `step`; training above, validation below.
 
@@ -154,6 +159,7 @@ def curves(
         names: Quantities to draw, in this order; all by default.
         labels: Names of the replicas for the legend.
         sampler: Name of the sampler, which determines the meaning of the quantity "sampler".
+        unit: Unit of the likelihood, such as "nats of a density".
 
     Raises:
         SupportError: A quantity is in no row, or there is none at all.
@@ -181,6 +187,8 @@ def curves(
             _curve(axis, name, series[name], labels)
             if name == "sampler" and sampler in SAMPLER_TITLES:
                 axis.set_title(SAMPLER_TITLES[sampler], fontsize=10)
+            if name in _OF_DATA:
+                axis.set_ylabel(unit, fontsize=9)
         for axis in panels[len(group) :]:
             axis.set_visible(False)
         axes += panels[: len(group)]
@@ -324,6 +332,18 @@ def _check_replica(model: DiscreteVAE, replica: int) -> None:
 
 def _mean_name(model: DiscreteVAE) -> str:
     return "pixel probabilities" if model.likelihood.binary else "means of p(x|z)"
+
+
+def _given_name(model: DiscreteVAE, condition: Tensor | None) -> str:
+    """The conditions of the images of a picture, in their order."""
+    if condition is None or model.condition is None:
+        return ""
+    raw, counts = model.condition.table.decode(condition.to(model.mean)).unique_consecutive(dim=0, return_counts=True)
+    texts = [" and ".join(f"{value:g}" for value in row) for row in raw.tolist()]
+    if len(texts) > _NAMED_CONDITIONS:
+        return f", given c from {texts[0]} to {texts[-1]}, in this order"
+    each = f", {counts[0]} of each in this order" if len(texts) > 1 else ""
+    return f", given c = {', '.join(texts)}{each}"
 
 
 def _name(model: DiscreteVAE, replica: int) -> str:

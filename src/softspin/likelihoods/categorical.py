@@ -10,7 +10,8 @@ from torch import Tensor
 
 from softspin.config.fields import Several
 from softspin.data.dataset import DataSpec
-from softspin.data.mapped import table_chunks
+from softspin.data.mapped import Table, table_chunks
+from softspin.data.notices import notice
 from softspin.errors import ShapeError
 from softspin.likelihoods.base import Likelihood
 from softspin.likelihoods.scaled import check_all
@@ -55,16 +56,22 @@ class Categorical(Likelihood):
                 f"one_hot = true with categories = {self.categories} needs data of shape (..., {self.categories}), not "
                 f"{tuple(data.shape)}"
             )
+        if not self.one_hot and last == self.categories > 2 and len(data.shape) > 1 and self._is_one_hot(data.train):
+            notice(f"the data look like one-hot blocks of {last}; set one_hot = true to read each as one category")
         self.positions = data.features // (self.categories if self.one_hot else 1)
         if self.one_hot:  # a dimension of one block is no dimension of positions
             blocks = (*data.shape[:-1], data.shape[-1] // self.categories)
             self.shape = blocks[:-1] if blocks[-1] == 1 and len(blocks) > 1 else blocks
         count = torch.zeros(self.positions, self.categories, dtype=torch.float64)
         for rows in () if data.train is None else table_chunks(data.train):
-            self.check_data(rows)
             count += self._one_hot(rows).cpu().sum(0)
         frequency = (count + 1) / (count.sum(-1, keepdim=True) + self.categories)
         self.register_buffer("base_logits", frequency.log().flatten().float())
+
+    def _is_one_hot(self, train: Table | None) -> bool:
+        """Whether the first training data are blocks of 0 and a single 1."""
+        blocks = None if train is None else train[:64].unflatten(-1, (-1, self.categories))
+        return blocks is not None and bool(((blocks == 0) | (blocks == 1)).all() and (blocks.sum(-1) == 1).all())
 
     @property
     def inputs(self) -> int:

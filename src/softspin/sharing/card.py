@@ -17,7 +17,8 @@ from softspin.formatting import (
     result_sentence,
     structure_text,
 )
-from softspin.project import home, install_hint
+from softspin.parts import LIKELIHOODS
+from softspin.project import home, install_command
 from softspin.records import DataRecord, ModelRecord
 
 FAMILIES = {"dvae": "DVAE", "dvae++": "DVAE++", "dvae#": "DVAE#"}
@@ -55,7 +56,7 @@ def card(record: ModelRecord, custom: Sequence[str] = ()) -> str:
         "Data": _table(_data(record.data)),
         "Training": _table(_training(record, config)),
         "Provenance": _table(_provenance(record)),
-        "Use": _use(custom, record.data),
+        "Use": _use(custom, record.data, config),
         "Citation": _citation(config),
     }
     title = f"# {_text(config.method)}, {config.structure_name}, on {_text(record.data.name)}"
@@ -190,17 +191,19 @@ def _provenance(record: ModelRecord) -> dict[str, str]:
     return {**{what: str(origin) for what, origin in makers.items()}, "card written by": f"softspin {__version__}"}
 
 
-def _use(custom: Sequence[str], data: DataRecord) -> str:
+def _use(custom: Sequence[str], data: DataRecord, config: Config) -> str:
     given = "" if data.condition is None else ", condition=..."
     nets = "".join(f", {part}={part}" for part in custom)
     name = "softspin" if home() is None else f"[softspin]({home()})"
+    binary = LIKELIHOODS.get(config.likelihood).binary
+    drawn = "pixel probabilities" if binary else "draws from p(x | z); draw=False returns means"
+    page = "\n\n`softspin playground PATH` writes a page that runs the model in a browser: draw, flip bits, sample."
     return (
-        f"To install {name}, {install_hint()}.\n\n"
+        f"To install {name}, in a clone of it, run `{install_command()}`.\n\n"
         "```python\nimport softspin\n\n"
         f'model = softspin.load("PATH"{nets})  # this folder or model.safetensors; runs no code from it\n'
         f'# model = softspin.Model.from_pretrained("OWNER/NAME"{nets})  # from the Hugging Face Hub\n'
-        f"images = model.sample(16{given})  # pixel probabilities\n```\n\n"
-        "`softspin playground PATH` writes a page that runs the model in a browser: draw, flip bits, sample."
+        f"images = model.sample(16{given})  # {drawn}\n```" + page * (binary and config.net == "mlp" and not custom)
     )
 
 

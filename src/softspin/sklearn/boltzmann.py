@@ -16,7 +16,10 @@ from softspin.boltzmann_machine.parameters import empty_parameters
 from softspin.data import Dataset
 from softspin.errors import ConfigError
 from softspin.provenance import find_device
-from softspin.sklearn.inputs import Array, read_rows, read_seed
+from softspin.sklearn.inputs import Array, check_integer, read_rows, read_seed
+
+_FIXED = ("n_components", "sampler", "chains", "average")
+"""Parameters that determine the state of the training, which :meth:`BoltzmannMachine.partial_fit` continues."""
 
 
 class BoltzmannMachine(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -47,7 +50,7 @@ class BoltzmannMachine(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         average: Whether the result is the average of the parameters over about the last tenth of the steps.
         binarize: Values above are 1, others 0. None: the data must be 0 or 1.
         device: "cpu", "cuda", or "auto" for a GPU if there is one.
-        random_state: Seed, generator, or None for new random numbers each time.
+        random_state: Seed, generator of NumPy, or None for new random numbers each time.
 
     Attributes:
         components_: Couplings, `(n_components, n_features)`.
@@ -106,11 +109,10 @@ class BoltzmannMachine(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             SupportError: A value of X is neither 0 nor 1, and `binarize` is None.
         """
         rows = read_rows(self, X, self.binarize, reset=True)
-        if type(self.max_iter) is not int or self.max_iter < 1:
-            raise ConfigError(f"max_iter = {self.max_iter!r} is not possible; it must be an integer from 1")
-        steps = self.max_iter * max(1, len(rows) // self.batch_size) if self.batch_size else 1
+        passes, size = check_integer("max_iter", self.max_iter), check_integer("batch_size", self.batch_size)
+        steps = passes * max(1, len(rows) // size)
         engine = self._engine(rows, steps, "linear", read_seed(self.random_state))
-        self.n_iter_ = self.max_iter
+        self.n_iter_ = passes
         return self._run(engine, steps)
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
@@ -124,10 +126,17 @@ class BoltzmannMachine(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             The estimator.
 
         Raises:
+            ConfigError: A parameter is not possible, or was changed and does not fit the state of the training.
             SupportError: A value of X is neither 0 nor 1, and `binarize` is None.
         """
         first = not hasattr(self, "components_")
         rows = read_rows(self, X, self.binarize, reset=first)
+        for name in () if first else _FIXED:
+            if getattr(self, name) != self._fitted[name]:
+                raise ConfigError(
+                    f"{name} was changed from {self._fitted[name]!r} to {getattr(self, name)!r}; partial_fit "
+                    "continues with the same, fit starts again"
+                )
         engine = self._engine(rows, 1, "constant", read_seed(self.random_state) if first else 0)
         if not first:
             engine.load({name: torch.from_numpy(value.copy()) for name, value in self._state.items()})
@@ -140,7 +149,8 @@ class BoltzmannMachine(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             "chains": self.chains, "sweeps": self.sweeps, "weight_decay": self.weight_decay, "centred": self.centred,
             "average": self.average, "device": self.device,
         }  # fmt: skip
-        config = BoltzmannConfig(**settings, hidden=self.n_components, seeds=(seed,), steps=steps, schedule=schedule)
+        hidden = check_integer("n_components", self.n_components)
+        config = BoltzmannConfig(**settings, hidden=hidden, seeds=(seed,), steps=steps, schedule=schedule)
         bits = torch.from_numpy(rows.astype(np.uint8))
         data = Dataset("X", bits, bits[:1], bits[:1], (bits.shape[1],), "static", "data of scikit-learn")
         return Engine(config, data, find_device(config.device))
@@ -153,6 +163,7 @@ class BoltzmannMachine(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         self.intercept_visible_, self.intercept_hidden_ = found["bias"][:visible], found["bias"][visible:]
         self.components_ = found["weight"].T.copy()
         self.n_steps_ = engine.steps
+        self._fitted = {name: getattr(self, name) for name in _FIXED}
         self._activity = engine.update.offset[0].cpu().numpy().copy()
         self._state = {name: value.cpu().numpy().copy() for name, value in engine.state().items()}
         return self
@@ -163,7 +174,7 @@ class BoltzmannMachine(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     def model_(self) -> BoltzmannModel:
         """The trained model, with more methods: energies, log Z with its interval, files."""
         check_is_fitted(self)
-        config = BoltzmannConfig(hidden=self.n_components)
+        config = BoltzmannConfig(hidden=len(self.components_))  # n_components may have been set since
         prior = empty_parameters(config.shape(self.n_features_in_), 1)
         bias = torch.from_numpy(np.concatenate([self.intercept_visible_, self.intercept_hidden_]))
         weight = torch.from_numpy(np.ascontiguousarray(self.components_.T))

@@ -16,9 +16,18 @@ from sklearn.utils.validation import check_is_fitted
 from softspin import api
 from softspin.config import Config
 from softspin.data import from_arrays
-from softspin.errors import ConfigError, ShapeError
+from softspin.errors import ConfigError, RunError, ShapeError, SupportError
 from softspin.parts import LIKELIHOODS
-from softspin.sklearn.inputs import Array, read_rows, read_seed, read_table
+from softspin.sklearn.inputs import Array, check_integer, read_rows, read_seed, read_table
+from softspin.training.run_files import RUN
+
+_PARAMETERS = {
+    "likelihood": "likelihood", "device": "device", "seeds": "random_state", "bits_per_group": "n_bits",
+    "steps": "steps",
+}  # fmt: skip
+"""Settings that are parameters of the estimator, and their names there."""
+_IMPOSSIBLE = ("data", "condition")
+"""Settings that have no effect here, or none that the estimator could use."""
 
 
 class BinaryEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -45,7 +54,7 @@ class BinaryEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             which bits are drawn for every batch. For `likelihood="bernoulli"` only.
         folder: Run directory; None for a temporary one.
         device: "cpu", "cuda", or "auto" for a GPU if there is one.
-        random_state: Seed, generator, or None for new random numbers each time.
+        random_state: Seed, generator of NumPy, or None for new random numbers each time.
         verbose: Whether to show the progress.
 
     Attributes:
@@ -92,24 +101,26 @@ class BinaryEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
         Raises:
             ConfigError: A parameter is not possible.
+            RunError: The folder already holds a run.
             ShapeError: There are fewer than 2 rows.
             SupportError: A value of X is outside the support of the likelihood; for "bernoulli", outside [0, 1].
         """
         rows = self._read(X, reset=True)
         if self.output not in ("bits", "probabilities"):
             raise ConfigError(f"output = {self.output!r} is not possible; it must be bits or probabilities")
-        if not 0 < self.validation_fraction < 1:
-            raise ConfigError(f"validation_fraction = {self.validation_fraction} is not possible; it must be in (0, 1)")
+        if not isinstance(self.validation_fraction, int | float | np.number) or not 0 < self.validation_fraction < 1:
+            raise ConfigError(
+                f"validation_fraction = {self.validation_fraction!r} is not possible; it must be in (0, 1)"
+            )
         if len(rows) < 2:
             raise ShapeError("n_samples=1 is too few; at least 2 rows are needed, one of them for validation")
+        if self.folder is not None and (Path(self.folder) / RUN).exists():
+            raise RunError(f"folder = {self.folder!r} already holds a run; give another one, or None")
         seed = read_seed(self.random_state)
         order = np.random.default_rng(seed).permutation(len(rows))
         held_out = min(max(1, round(self.validation_fraction * len(rows))), len(rows) - 1)
         valid, train = rows[order[:held_out]], rows[order[held_out:]]
-        settings = {"structure": "1-nonlinear", "bits_per_group": self.n_bits, **(self.settings or {})}
-        for name, other in (("likelihood", "likelihood"), ("device", "device"), ("seeds", "random_state")):
-            if name in settings:
-                raise ConfigError(f"settings has {name}; give it as the parameter {other} of BinaryEncoder")
+        settings = {"structure": "1-nonlinear", **self._settings()}
         config = Config(**settings, likelihood=self.likelihood, device=self.device, seeds=(seed,))
         if self.steps is not None:
             config = config.replace(steps=self.steps)
@@ -119,6 +130,19 @@ class BinaryEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             folder = Path(temporary) / "run" if self.folder is None else Path(self.folder)
             self.model_ = api.fit(config, data, folder, progress=self.verbose, pictures=False)
         return self
+
+    def _settings(self) -> dict[str, Any]:
+        """Settings of the run, without those that are parameters of the estimator."""
+        if not isinstance(self.settings, Mapping | None):
+            raise ConfigError(f"settings = {self.settings!r} is not possible; give a mapping such as {{'width': 100}}")
+        settings = dict(self.settings or {})
+        for name, own in _PARAMETERS.items():
+            if name in settings and (name != "steps" or self.steps is not None):
+                raise ConfigError(f"settings has {name}; give it as the parameter {own} of BinaryEncoder")
+        for name in _IMPOSSIBLE:
+            if name in settings:
+                raise ConfigError(f"settings has {name}, which a BinaryEncoder does not have; use softspin.fit")
+        return {**settings, "bits_per_group": check_integer("n_bits", self.n_bits)}
 
     def transform(self, X: Any) -> Array:
         """Codes of rows: the most probable bits, or the probabilities of the bits.
@@ -146,9 +170,15 @@ class BinaryEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
         Returns:
             Means of the columns, `(rows, columns)`; of bits, these are probabilities.
+
+        Raises:
+            ShapeError: There is another number of bits.
+            SupportError: A value is outside [0, 1].
         """
         check_is_fitted(self)
         codes = check_array(X, dtype=(np.float64, np.float32))
+        if not ((codes >= 0) & (codes <= 1)).all():
+            raise SupportError(f"codes are from {codes.min():g} to {codes.max():g}; give bits or probabilities")
         decoded = self.model_.decode(torch.from_numpy((codes > 0.5).astype(np.float32)))
         return decoded.cpu().flatten(1).numpy().astype(codes.dtype)
 

@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
-from softspin.data.inputs import is_anndata
-from softspin.errors import SupportError
+from softspin.data.inputs import anndata_matrix, is_anndata
+from softspin.errors import ConfigError, DataError, SupportError
 
 Array = NDArray[Any]
+LARGEST_SEED = 2**31 - 1
 
 
 def read_table(estimator: Any, x: Any, *, reset: bool) -> Array:
@@ -25,12 +26,30 @@ def read_table(estimator: Any, x: Any, *, reset: bool) -> Array:
 
     Returns:
         The data as a dense array, float32 or float64.
+
+    Raises:
+        DataError: The variables of an AnnData object are not those of the fit, in their order.
     """
-    found = validate_data(
-        estimator, x.X if is_anndata(x) else x, accept_sparse="csr", dtype=(np.float64, np.float32), reset=reset
-    )
+    matrix = anndata_matrix(x) if is_anndata(x) else x
+    found = validate_data(estimator, matrix, accept_sparse="csr", dtype=(np.float64, np.float32), reset=reset)
+    _check_variables(estimator, x, reset)
     rows: Array = found.toarray() if hasattr(found, "toarray") else found
     return rows
+
+
+def _check_variables(estimator: Any, x: Any, reset: bool) -> None:
+    """Remember the names of the variables of an AnnData object, such as genes, or compare with those of the fit."""
+    names = list(map(str, x.var_names)) if is_anndata(x) else None
+    if reset:
+        estimator._var_names = names
+    fitted = getattr(estimator, "_var_names", None)
+    if names is None or fitted is None or names == fitted:
+        return
+    at = next(number for number, (one, other) in enumerate(zip(names, fitted, strict=True)) if one != other)
+    raise DataError(
+        f"variable {at} of the AnnData object is '{names[at]}', and in fit it was '{fitted[at]}'; give the same "
+        "variables in the same order: data[:, fitted.var_names]"
+    )
 
 
 def read_rows(estimator: Any, x: Any, binarize: float | None, *, reset: bool, gray: bool = False) -> Array:
@@ -49,6 +68,8 @@ def read_rows(estimator: Any, x: Any, binarize: float | None, *, reset: bool, gr
     Raises:
         SupportError: A value is neither 0 nor 1, or outside [0, 1] if gray levels are allowed.
     """
+    if binarize is not None and (isinstance(binarize, bool) or not isinstance(binarize, int | float | np.number)):
+        raise ConfigError(f"binarize = {binarize!r} is not possible; it must be a number, or None")
     rows = read_table(estimator, x, reset=reset)
     if binarize is not None:
         return (rows > binarize).astype(rows.dtype)
@@ -56,12 +77,49 @@ def read_rows(estimator: Any, x: Any, binarize: float | None, *, reset: bool, gr
     if not allowed.all():
         what = "in [0, 1]" if gray else "0 or 1"
         wrong = rows[~allowed][0]
-        raise SupportError(f"X has the value {wrong:g}; values must be {what}, or set binarize to a threshold")
+        other = ", or choose another likelihood, such as gaussian or negative-binomial" if gray else ""
+        raise SupportError(f"X has the value {wrong:g}; values must be {what}, or set binarize to a threshold{other}")
     return rows
 
 
+def check_integer(name: str, value: Any, lowest: int = 1) -> int:
+    """A parameter as an integer, also one of NumPy, as a grid of parameters has.
+
+    Args:
+        name: Name of the parameter.
+        value: Its value.
+        lowest: Smallest possible value.
+
+    Returns:
+        The integer.
+
+    Raises:
+        ConfigError: It is no integer, or too small.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < lowest:
+        shown = value.item() if isinstance(value, np.generic) else value
+        raise ConfigError(f"{name} = {shown!r} is not possible; it must be an integer from {lowest}")
+    return int(value)
+
+
 def read_seed(random_state: Any) -> int:
-    """A seed from scikit-learn's `random_state`: an integer, a generator, or None for a new one each time."""
+    """A seed from scikit-learn's `random_state`: an integer, a generator, or None for a new one each time.
+
+    Args:
+        random_state: An integer, a generator of NumPy, old or new, or None.
+
+    Returns:
+        The seed.
+
+    Raises:
+        ConfigError: The integer is negative or too large.
+    """
     if isinstance(random_state, int | np.integer) and not isinstance(random_state, bool):
+        if not 0 <= random_state <= LARGEST_SEED:
+            raise ConfigError(
+                f"random_state = {int(random_state)} is not possible; it must be an integer from 0 to {LARGEST_SEED}"
+            )
         return int(random_state)
-    return int(check_random_state(random_state).randint(2**31 - 1))
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(LARGEST_SEED))
+    return int(check_random_state(random_state).randint(LARGEST_SEED))

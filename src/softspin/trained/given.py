@@ -71,6 +71,8 @@ def _rows(condition: Any, own: Condition) -> Tensor:
     except (ValueError, TypeError) as error:
         raise ShapeError(f"the condition is not an array: {' '.join(str(error).split())}") from error
     columns = 1 if own.is_class else own.columns
+    if not own.is_class and array.dtype.kind in "bui":  # whole numbers are numbers too
+        array = array.astype(np.float64)
     one_row = array.ndim == 0 or (array.ndim == 1 and columns > 1)
     return read_condition(array.reshape(1, -1) if one_row else array)
 

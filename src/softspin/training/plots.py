@@ -83,7 +83,9 @@ class PlotCallback:
             "reconstructions.png": lambda path: pictures.reconstructions(
                 model, images, shape, path, replica=replica, condition=None if shown is None else shown[2][:IMAGES]
             ),
-            "curves.png": lambda path: pictures.curves(_curves(folder), path, labels=labels, sampler=sampler),
+            "curves.png": lambda path: pictures.curves(
+                _curves(folder), path, labels=labels, sampler=sampler, unit=model.likelihood.unit
+            ),
             "couplings.png": lambda path: pictures.couplings(model, path, replica=replica),
         }
         self.paths = []

@@ -51,13 +51,23 @@ def check_same(config: Config, data: Dataset, folder: Path) -> None:
     """
     run = read_run(folder)
     if run.data.fingerprint != data.fingerprint:
-        raise RunError(f"the data set '{data.name}' is not the one that the run in {folder} was trained on")
+        what = f"the data set '{data.name}' is not the one that the run in {folder} was trained on"
+        theirs_given, given = run.data.condition, None if data.condition is None else condition_text(data.condition[0])
+        if theirs_given != given:
+            what += f", which has {_condition_name(theirs_given)}; this one has {_condition_name(given)}"
+        elif given is not None:
+            what += "; the images or their conditions differ"
+        raise RunError(what)
     theirs = run.read_config()
     if name := differing_setting(config, theirs):
         raise RunError(
             f"the run in {folder} has {name} = {theirs.settings().get(name)}, not {config.settings().get(name)}; "
             "settings of a run cannot change; resume it with its own config or train in another folder"
         )
+
+
+def _condition_name(text: str | None) -> str:
+    return "no condition" if text is None else f"a condition ({text})"
 
 
 def check_checkpoint(config: Config, meta: Mapping[str, Any], folder: Path) -> None:
