@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 import torch
 from gpu import TORCH_WARNINGS
+from interpreter import patch_once_per_launch
 from torch.distributions import Distribution
 
 from softspin import files
 from softspin.evaluation import pictures
 
 gc.disable()  # until all modules are imported: little of what an import makes is garbage
+patch_once_per_launch()
 
 
 @pytest.fixture(autouse=True)
