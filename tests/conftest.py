@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 from pathlib import Path
@@ -9,10 +10,14 @@ from pathlib import Path
 import pytest
 import torch
 from gpu import TORCH_WARNINGS
+from interpreter import patch_once_per_launch
 from torch.distributions import Distribution
 
 from softspin import files
 from softspin.evaluation import pictures
+
+gc.disable()  # until all modules are imported: little of what an import makes is garbage
+patch_once_per_launch()
 
 
 @pytest.fixture(autouse=True)
@@ -55,3 +60,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             for mark in TORCH_WARNINGS:
                 item.add_marker(mark)
+
+
+def pytest_collection_finish() -> None:
+    """Leave out of garbage collection what the imports and the list of tests hold.
+
+    Each run collects all garbage at its end, which would take a third of a second for the millions of objects of torch
+    and other packages, longer than the training of most tests. What tests themselves make is collected as usual.
+    """
+    gc.enable()
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish() -> None:
+    """Plugins may ask the garbage collector for references again."""
+    gc.unfreeze()

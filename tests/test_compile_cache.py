@@ -31,14 +31,23 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_command_line_sets_the_folders_unless_they_are_set(folder: Path) -> None:
-    code = "import os, sys; from softspin.cli import main; sys.argv = ['softspin', '--version']\n"
-    code += (
-        "try: main()\nexcept SystemExit: print(os.environ['TORCHINDUCTOR_CACHE_DIR'], os.environ['TRITON_CACHE_DIR'])"
-    )
-    unset = "import os\nfor name in ('TORCHINDUCTOR_CACHE_DIR', 'TRITON_CACHE_DIR'): os.environ.pop(name, None)\n"
-    own = {"SOFTSPIN_CACHE": os.environ["SOFTSPIN_CACHE"]}
-    assert python(unset + code, **own).splitlines()[-1] == f"{folder / 'inductor'} {folder / 'triton'}"
-    assert python(code, TORCHINDUCTOR_CACHE_DIR="a", TRITON_CACHE_DIR="b", **own).splitlines()[-1] == "a b"
+    """One process for both: the second command finds them set."""
+    code = """
+import os, sys
+from softspin.cli import main
+sys.argv = ["softspin", "--version"]
+names = "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"
+for name in names:
+    os.environ.pop(name, None)
+for given in ({}, dict(zip(names, "ab"))):
+    os.environ |= given
+    try:
+        main()
+    except SystemExit:
+        print(*(os.environ[name] for name in names))
+"""
+    printed = python(code, SOFTSPIN_CACHE=os.environ["SOFTSPIN_CACHE"]).splitlines()
+    assert printed[1::2] == [f"{folder / 'inductor'} {folder / 'triton'}", "a b"]
 
 
 def test_softspin_cache_is_the_cache_of_everything(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,6 +103,7 @@ def test_an_archive_of_something_else_is_rejected(name: str, folder: Path, tmp_p
 
 TRITON = """
 import sys
+from pathlib import Path
 import torch
 from triton.backends.compiler import GPUTarget
 from triton.compiler.compiler import ASTSource
@@ -107,18 +117,27 @@ class Absent:
     def get_current_stream(self, device):
         return 0
 
-driver.set_active(Absent())
-if sys.argv[1] == "stored":
-    def fails(*_):
-        raise RuntimeError("this kernel is compiled again")
-    ASTSource.make_ir = fails
+def fails(*_):
+    raise RuntimeError("this kernel is compiled again")
 
+driver.set_active(Absent())
 from softspin import compile_cache
 compile_cache.use_compiled_folder()
 from softspin.kernels.gpu_noise import fill
-fill.warmup(torch.zeros(2, 2, dtype=torch.int64), torch.zeros(2, 9), 9, 1, BLOCK=1024, grid=(1, 2))
+
+def compile():
+    fill.warmup(torch.zeros(2, 2, dtype=torch.int64), torch.zeros(2, 9), 9, 1, BLOCK=1024, grid=(1, 2))
+
+if len(sys.argv) > 1:
+    ASTSource.make_ir = fails
+    try:
+        compile()
+    except RuntimeError as error:
+        print(error)
+    compile_cache.restore(Path(sys.argv[1]))
+compile()
 """
-"""Compiles a kernel for an H200, without one."""
+"""Compiles a kernel for an H200, without one. Given an archive, it tries without that first, and cannot compile."""
 
 
 def test_triton_finds_its_kernels_in_an_imported_folder(
@@ -126,22 +145,20 @@ def test_triton_finds_its_kernels_in_an_imported_folder(
 ) -> None:
     pytest.importorskip("triton", reason="Triton is not installed")
 
-    def kernel(state: str) -> str:
+    def kernel(*archive: Path) -> tuple[str, str]:
         unset = {"TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"}
         environment = {name: value for name, value in os.environ.items() if name not in unset}
         run = subprocess.run(
-            [sys.executable, "-c", TRITON, state], env=environment | {"TRITON_INTERPRET": "0"},
+            [sys.executable, "-c", TRITON, *map(str, archive)], env=environment | {"TRITON_INTERPRET": "0"},
             capture_output=True, text=True, check=False,
         )  # fmt: skip
-        return run.stderr
+        return run.stdout, run.stderr
 
-    assert kernel("new") == ""
+    assert kernel() == ("", "")
     compile_cache.export(tmp_path / "compiled.tar.gz")
     folder.rename(tmp_path / "away")
     monkeypatch.setenv("SOFTSPIN_CACHE", str(tmp_path / "other"))
-    assert "this kernel is compiled again" in kernel("stored")
-    compile_cache.restore(tmp_path / "compiled.tar.gz")
-    assert kernel("stored") == ""
+    assert kernel(tmp_path / "compiled.tar.gz") == ("this kernel is compiled again\n", "")
 
 
 class Doubled(torch.autograd.Function):

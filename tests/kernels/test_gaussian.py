@@ -133,7 +133,7 @@ shifts = pytest.mark.parametrize("shifted", [True, False], ids=["shifted", "fixe
 
 @shifts
 @pytest.mark.parametrize("shared", [True, False])
-@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 5, 7), (2, 3, 33), (5, 7, 3)])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 5, 7), (2, 3, 33), (3, 7, 3)])
 def test_the_kernels_equal_the_distribution(shared: bool, shifted: bool, shape: tuple[int, int, int]) -> None:
     check(fused, inputs(shared, shifted, *shape))
 
@@ -141,7 +141,7 @@ def test_the_kernels_equal_the_distribution(shared: bool, shifted: bool, shape: 
 @shifts
 def test_the_kernels_are_as_accurate_as_the_distribution_in_float32(shifted: bool) -> None:
     """At most three times its errors, or three roundings; on a GPU, with fast logarithms, ten times."""
-    given = inputs(False, shifted, 5, 20, 40)
+    given = inputs(False, shifted, 5, 8, 40)
     want = with_gradients(plain, given, "cpu", torch.float64)
     found, other = (errors(with_gradients(way, given, at), want) for way, at in ((fused, DEVICE), (plain, "cpu")))
     assert all(error < (3 if INTERPRETED else 10) * max(other[name], 1.2e-7) for name, error in found.items()), (

@@ -40,7 +40,7 @@ def check(matrix: Tensor, tolerance: float) -> None:
 )
 def test_value_and_inverse(n: int, scale: float) -> None:
     """With condition number 20, the errors of 1e-7 of each operation add up to a few 1e-6."""
-    check(positive_definite(3, n, scale=scale), 1e-5)
+    check(positive_definite(3 if n < 100 else 2, n, scale=scale), 1e-5)
 
 
 @pytest.mark.parametrize("n", [3, 100, pytest.param(130, marks=pytest.mark.slow)])
