@@ -119,8 +119,8 @@ def test_a_cell_can_have_settings_of_its_own(tmp_path: Path) -> None:
     assert conv.config(steps=70).steps == conv.config(settings=["steps=70"]).steps == 70  # an option overrides the cell
     assert rates.config().learning_rate_schedule == ((0.5, 1.0), (1.0, 0.1))
     assert len({plain, conv, rates}) == 3
-    for cell in (conv, rates):
-        spec = RunSpec(cell, cell.config(), tmp_path)
+    for one in (conv, rates):
+        spec = RunSpec(one, one.config(), tmp_path)
         assert RunSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
 
 
