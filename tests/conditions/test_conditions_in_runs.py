@@ -168,7 +168,12 @@ def test_labels_and_files_are_conditions(tmp_path: Path, call: Call) -> None:
     assert "has no condition; give it" in told
     found = call("evaluate", tmp_path / "b", *files, "--split", "all", "--json").json
     assert found[0]["nll"] == pytest.approx(two.nll(x, condition=labels, samples=5).nll, rel=1e-5)
-    assert call("logz", tmp_path / "b", "--condition", "2").code == 0
+    every = call("logz", tmp_path / "b", "--json").json
+    assert [row["condition"] for row in every] == [[0], [1], [2]]
+    (alone,) = call("logz", tmp_path / "b", "--condition", "2", "--json").json
+    assert alone == every[2]
+    assert [line[:7] for line in call("logz", tmp_path / "b").out.splitlines()] == ["c = 0: ", "c = 1: ", "c = 2: "]
+    assert "class 7 did not occur in training" in call("logz", tmp_path / "b", "--condition", "7").err
     assert call("playground", tmp_path / "b").code == 0
     plain = call("train", tmp_path / "e", "--data", tmp_path / "own.npz", *options.split())
     assert plain.code == 0

@@ -8,14 +8,17 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from experiments.tables import EXP, POWER, write_table
 
 import softspin
 from softspin import paper
 from softspin.config import Config
+from softspin.data.dataset import DataSpec
 from softspin.errors import ConfigError, SoftspinError
 from softspin.experiments.cells import PAPER_TABLES, Cell, check_settings, choose, find_table, read_cells
 from softspin.experiments.runs import RunSpec
+from softspin.model import build
 from softspin.structures import STRUCTURES
 
 ROOT = Path(softspin.__file__).parents[2]
@@ -122,6 +125,20 @@ def test_a_cell_can_have_settings_of_its_own(tmp_path: Path) -> None:
     for one in (conv, rates):
         spec = RunSpec(one, one.config(), tmp_path)
         assert RunSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
+
+
+def test_convolutional_networks_are_no_larger_than_the_mlp() -> None:
+    """The table of convolutional networks: its sizes, and the choice of cells by their settings."""
+    cells = read_cells(ROOT / "experiments" / "convolutional.toml")
+    spec = DataSpec((28, 28), torch.full((784,), 0.5))
+    with torch.device("meta"):
+        sizes = [
+            sum(one.numel() for one in build(config, DataSpec(spec.shape, spec.mean)).parameters())
+            for config in (Config(), *(cell.config() for cell in cells))
+        ]
+    assert all(0.99 * sizes[0] < size <= sizes[0] for size in sizes[1:])
+    assert [cell.k for cell in choose(cells, ["channels=32/layers=1"])] == [1, 5]
+    assert len(choose(cells, ["k5/net=conv"])) == 4
 
 
 @pytest.mark.parametrize(

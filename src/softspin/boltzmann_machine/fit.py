@@ -82,7 +82,7 @@ def fit_boltzmann(
     if resume and not (path / RUN).exists():
         raise RunError(f"no run in {path} to resume; there is no {RUN}")
     if not resume and (path / RUN).exists():
-        raise RunError(f"{path} already holds a run; resume it (resume=True), or give another folder")
+        raise RunError(f"{path} already holds a run; resume it (resume=True, or --resume), or give another folder")
     if resume and config is None:
         config = BoltzmannConfig.from_dict(read_run(path).config)
     config = (config or BoltzmannConfig()).replace(**settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
@@ -31,11 +32,14 @@ def logz(
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Estimate log Z of a run's prior: exact for small priors, else by AIS in both directions."""
+    """Estimate log Z of a run's prior: exact for small priors, else by AIS in both directions.
+
+    A conditional model has a log Z(c) for each value of its condition, all of which are listed without --condition.
+    """
     model = with_replicas(open_model(run, which, device), replicas)
-    config = model.config
-    given = one_given(model.net, read_values(condition))
-    values = None if given is None or model.net.condition is None else model.net.condition.nearest(given).tolist()
+    config, own = model.config, model.net.condition
+    given = one_given(model.net, read_values(condition)) if own is None or condition is not None else None
+    values = None if own is None else list(range(own.count)) if given is None else own.nearest(given).tolist()
     with phases() as progress:
         found = log_z_for(
             model.net,
@@ -46,30 +50,49 @@ def logz(
             values=values,
         )
     check_log_z(found)
-    if values is not None:
-        found = LogZ._make(each[:, values[0]] if isinstance(each, Tensor) else each for each in found)
-    rows: list[dict[str, Any]] = [
-        {
-            **replica._asdict(),
-            "log_z": float(found.value[i]),
-            "standard_error": finite(found.standard_error[i]),
-            "log_z_low": finite(found.lower[i]),
-            "log_z_high": finite(found.upper[i]),
-            "effective_sample_size": float(found.effective_sample_size[i]),
-            "method": method_text(found, i),
-            "kind": found.kind,
-        }
+    parts: list[tuple[dict[str, Any], LogZ]] = [({}, found)]
+    if own is not None and values is not None:
+        raw = own.table.raw_values().tolist()
+        parts = [({"condition": raw[value]}, _of_value(found, value)) for value in values]
+    rows = [
+        {**replica._asdict(), **about, **_row(part, i)}
         for i, replica in enumerate(config.replicas)
+        for about, part in parts
     ]
     if json:
         say_json(rows)
         return
     valid = () if model.metadata is None else model.metadata.valid_nll
-    is_named = len(rows) > 1 or replicas != "all"
-    for number, (row, replica) in enumerate(zip(rows, config.replicas, strict=True)):
-        name = f"{replica_name(replica)}{mark_best(valid, config.variants, number)}: " if is_named else ""
-        interval = log_z_interval(row["log_z"], row["log_z_low"], row["log_z_high"])
-        exact = "exact" in interval
-        error = math.nan if row["standard_error"] is None else row["standard_error"]
-        value = "" if exact else f"log Z {with_error(row['log_z'], error)}, "
-        say(f"{name}{value}{interval}" + ("" if exact else f", by {row['method']}"))
+    is_named = len(config.replicas) > 1 or replicas != "all"
+    names = [f"{replica_name(one)}{mark_best(valid, config.variants, i)}: " for i, one in enumerate(config.replicas)]
+    for number, row in enumerate(rows):
+        name = names[number // len(parts)] if is_named else ""
+        value = f"c = {', '.join(f'{one:g}' for one in row['condition'])}: " if len(parts) > 1 else ""
+        say(name + value + _text(row))
+
+
+def _of_value(found: LogZ, value: int) -> LogZ:
+    """log Z `(R,)` of one value of the condition, from those of all `(R, V)`."""
+    return LogZ._make(each[:, value] if isinstance(each, Tensor) else each for each in found)
+
+
+def _row(found: LogZ, i: int) -> dict[str, Any]:
+    """log Z of one replica as plain data."""
+    return {
+        "log_z": float(found.value[i]),
+        "standard_error": finite(found.standard_error[i]),
+        "log_z_low": finite(found.lower[i]),
+        "log_z_high": finite(found.upper[i]),
+        "effective_sample_size": float(found.effective_sample_size[i]),
+        "method": method_text(found, i),
+        "kind": found.kind,
+    }
+
+
+def _text(row: Mapping[str, Any]) -> str:
+    """The same as text."""
+    interval = log_z_interval(row["log_z"], row["log_z_low"], row["log_z_high"])
+    if "exact" in interval:
+        return interval
+    error = math.nan if row["standard_error"] is None else row["standard_error"]
+    return f"log Z {with_error(row['log_z'], error)}, {interval}, by {row['method']}"

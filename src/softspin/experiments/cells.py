@@ -98,19 +98,20 @@ class Cell:
         }
 
     def matches(self, pattern: str) -> bool:
-        """Whether the identifier matches a pattern.
+        """Whether identifier and settings match a pattern.
 
-        >>> cell = Cell("mnist", "2-nonlinear", 1, "dvae#-power", "pa", 30.0)
-        >>> [cell.matches(p) for p in ("mnist/2-*/power*", "k1", "mnist/*", "omniglot", "power/mnist")]
+        >>> cell = Cell("mnist", "2-nonlinear", 1, "dvae#-power", "pa", 30.0, settings=(("net", "conv"),))
+        >>> [cell.matches(p) for p in ("mnist/2-*/power*", "k1/net=conv", "mnist/*", "omniglot", "power/mnist")]
         [True, True, True, False, False]
 
         Args:
-            pattern: Parts of the identifier in order, with wildcards; parts, and the prefix `dvae#-`, may be left out.
+            pattern: Parts of the identifier in order, with wildcards, then settings as `name=value` in the order of the
+                table; parts, and the prefix `dvae#-`, may be left out.
 
         Returns:
             True if every part of the pattern matches.
         """
-        parts = iter(self.id.split("/"))
+        parts = iter([*self.id.split("/"), *(f"{name}={value}" for name, value in self.settings)])
         return all(any(_part_matches(part, wanted) for part in parts) for wanted in pattern.strip("/").split("/"))
 
 
