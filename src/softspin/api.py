@@ -19,11 +19,9 @@ from softspin.data import Dataset
 from softspin.data.condition_inputs import attach_condition, resolved_condition
 from softspin.data.keys import PARTS
 from softspin.data.mapped import table_chunks
-from softspin.data.values import UnitRangeError
 from softspin.deprecation import renamed_arguments
-from softspin.errors import ConfigError, DataError, RunError, SupportError
+from softspin.errors import ConfigError, DataError, OutsideSupportError, RunError, SupportError, UnitRangeError
 from softspin.likelihoods import Likelihood
-from softspin.likelihoods.scaled import OutsideSupportError
 from softspin.model import DiscreteVAE, build
 from softspin.parallel import world
 from softspin.parts import LIKELIHOODS

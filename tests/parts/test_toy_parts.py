@@ -143,7 +143,9 @@ def test_the_settings_of_a_toy_are_checked_like_any_other() -> None:
         config.replace(beta=3.0)
     with pytest.raises(ConfigError, match="importance_samples = 1 is not possible for 'toy-score'"):
         config.replace(importance_samples=1)
-    with pytest.raises(UnknownNameError, match="unknown setting 'baseline_weight'"):
+    with pytest.raises(
+        UnknownNameError, match="'baseline_weight' is a setting of method = toy-score; choose that method too"
+    ):
         Config().with_settings(["baseline_weight=0.25"])
     assert config.replace(method="dvae#-power").options == {}
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from softspin.data.notices import notice
 from softspin.data.rows import RowReader
-from softspin.errors import ShapeError, SupportError
+from softspin.errors import ShapeError, SupportError, UnitRangeError
 
 CHUNK_BYTES = 1 << 24
 """Bytes of an array that are looked at in one piece."""
@@ -34,10 +34,6 @@ class Levels(NamedTuple):
     """Whether all values are 0 or 1 after the division."""
     raw: bool = False
     """Whether the values stay as they are."""
-
-
-class UnitRangeError(SupportError):
-    """Data outside [0, 1], which are neither bits nor gray levels."""
 
 
 class _Range(NamedTuple):

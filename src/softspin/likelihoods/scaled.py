@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from softspin.data.dataset import DataSpec
 from softspin.data.mapped import Table, table_chunks
-from softspin.errors import SupportError
+from softspin.errors import OutsideSupportError
 from softspin.likelihoods.base import Likelihood
 from softspin.parts import PartSetting
 
@@ -97,39 +97,6 @@ class Scaled(Likelihood):
             Tensors `(..., F)`; the log scale is the last one.
         """
         return parameters.split(self.features, dim=-1)
-
-
-class OutsideSupportError(SupportError):
-    """A value outside the support of a likelihood, and its place.
-
-    Args:
-        value: The value.
-        row: Its row.
-        column: Its feature.
-        rule: What would be right.
-        part: Name of the table of the row, such as "test", if it has one.
-    """
-
-    def __init__(self, value: float, row: int, column: int, rule: str, part: str = "") -> None:
-        self.value, self.row, self.column, self.rule, self.part = value, row, column, rule, part
-        of = f" of {part}" if part else ""
-        super().__init__(f"the data have {value:g} (row {row}{of}, feature {column}); {rule}")
-
-    def __reduce__(self) -> tuple[type[OutsideSupportError], tuple[float, int, int, str, str]]:
-        """For pickle, which would call the class with the message alone."""
-        return OutsideSupportError, (self.value, self.row, self.column, self.rule, self.part)
-
-    def moved_to(self, row: int, part: str) -> OutsideSupportError:
-        """The same error for another numbering of the rows.
-
-        Args:
-            row: The row.
-            part: Name of the table of the row, or "".
-
-        Returns:
-            The error.
-        """
-        return OutsideSupportError(self.value, row, self.column, self.rule, part)
 
 
 def check_finite(x: Tensor, likelihood: str) -> None:
