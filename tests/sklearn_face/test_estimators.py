@@ -265,3 +265,11 @@ def test_anndata_without_values_in_memory_end_in_one_line() -> None:
         for read in (machine().fit, softspin.data.from_arrays):
             with pytest.raises(SoftspinError, match=text):
                 read(data)
+
+
+def test_rows_that_are_read_only_are_copied() -> None:
+    """As those of a memory-mapped file. Torch warns of a tensor that shares their memory, once in a process."""
+    rows = np.ones((3, 2), dtype=np.float32)
+    rows.flags.writeable = False
+    BinaryEncoder(2, likelihood="gaussian")._items(rows).zero_()
+    assert (rows == 1).all()

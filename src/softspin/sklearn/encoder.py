@@ -235,7 +235,8 @@ class BinaryEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def _items(self, rows: Array) -> torch.Tensor:
         """Rows for the model: gray levels above 1/2 are 1, so that codes do not depend on other rows of a call."""
-        return torch.from_numpy((rows > 0.5).astype(np.uint8) if self._is_binary else rows)
+        own = (rows > 0.5).astype(np.uint8) if self._is_binary else rows
+        return torch.from_numpy(np.require(own, requirements="W"))  # torch warns of arrays that are read-only
 
     @property
     def _n_features_out(self) -> int:
