@@ -113,6 +113,25 @@ def large_data(folder: Path) -> str:
     return f"{listed}\n\n{speeds}\n\nMedian, and in brackets the 10% and 90% quantiles of rounds. {notes}"
 
 
+def boltzmann(folder: Path) -> str:
+    """Wall time of training an RBM to given test log-likelihoods, and how many times longer other programs take."""
+    found = json.loads((folder / "rbm_cpu.json").read_text())
+    versions = {run["name"]: f"{run['name']} {run['version']}" for run in found["runs"] if run["name"] != "softspin"}
+    rows = []
+    for one in found["targets"]:
+        row = [f"{one['target']:g}", one["how"], f"{_three(one['times']['softspin']['wall_seconds'])} s"]
+        for name in versions:
+            other = one["times"][name]
+            ratio = f"{_three(other['times_slower_at_least']['wall_seconds'])} times"
+            row.append(ratio if other["reached"] else f"not in {_three(other['wall_seconds'])} s: over {ratio}")
+        rows.append(row)
+    listed = table(("Test log-likelihood", "Learning rate", "softspin", *versions.values()), rows)
+    notes = (
+        f"{found['what']}; {found['cores']} threads, torch {found['torch']}, commit {found['commit']}, {found['date']}."
+    )
+    return f"{listed}\n\n{notes}"
+
+
 def _name(stored: str) -> str:
     """Name of a program in the tables."""
     return stored.replace("a call", "per call")
@@ -159,7 +178,8 @@ def current(text: str) -> str:
 def current_speed(text: str) -> str:
     """The page of all times, with the tables of the committed files."""
     folder = ROOT / "benchmarks" / "results"
-    return filled(text, {"speed": speed(folder), "large data": large_data(folder)}, "docs/development/speed.md")
+    parts = {"speed": speed(folder), "boltzmann": boltzmann(folder), "large data": large_data(folder)}
+    return filled(text, parts, "docs/development/speed.md")
 
 
 def main(words: list[str]) -> Any:
