@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cli.command import Call
 from training.runs import bars, small
 
 import softspin
+from softspin.data import from_arrays
 from softspin.training.run_files import read_result
 
 
@@ -53,6 +55,22 @@ def test_the_table_shows_what_differs(call: Call, folder: Path) -> None:
     assert "of 90" in lines[3]
     assert "patience = 1" in lines[3]
     assert "seed 1, beta 30" in lines[2]
+
+
+def test_densities_are_marked_and_not_ranked_with_probabilities(call: Call, tmp_path: Path) -> None:
+    """In a small unit, a density is as large as one likes: its NLL would be the lowest."""
+    bits = (np.arange(200).reshape(40, 5) % 3 == 0).astype(np.float32)
+    for likelihood, unit in (("gaussian", 1000), ("bernoulli", 1)):
+        data = from_arrays(bits / unit, binarize=likelihood == "bernoulli")
+        softspin.fit(small(likelihood=likelihood), data, tmp_path / likelihood, progress=False, pictures=False)
+    rows = call("runs", tmp_path, "--json").json
+    assert [(Path(row["folder"]).name, row["unit"]) for row in rows] == [
+        ("bernoulli", None), ("gaussian", "nats of a density"),
+    ]  # fmt: skip
+    assert rows[1]["nll"] < rows[0]["nll"]
+    out = call("runs", tmp_path).out.splitlines()
+    assert ["(d)" in line for line in out[1:3]] == [False, True]
+    assert "(d): nats of a density, which change with the unit of the data" in out
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 200])

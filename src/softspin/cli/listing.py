@@ -28,6 +28,8 @@ SHOWN = ("data", "method", "steps", "seeds", "beta", "betas", "structure")
 """Settings that have their own column, or are part of one."""
 WARNED = "(!)"
 """Mark of a result with a warning."""
+DENSITY = "(d)"
+"""Mark of a result that is a density."""
 
 
 class Trained(NamedTuple):
@@ -55,7 +57,8 @@ class Trained(NamedTuple):
         """Plain data for programs."""
         own = {name: value for name, value in self._asdict().items() if name not in ("row", "replica")}
         error = None if self.row is None else self.row.standard_error
-        return own | {**self.replica._asdict(), "nll": self.nll, "standard_error": error}
+        unit = None if self.row is None else self.row.unit
+        return own | {**self.replica._asdict(), "nll": self.nll, "standard_error": error, "unit": unit}
 
 
 def runs(
@@ -65,9 +68,9 @@ def runs(
 ) -> None:
     """List the runs in a folder with their results and the settings in which they differ, best test NLL first.
 
-    A run with several replicas has a line for each; (!) marks a result with a warning, which info explains. NLLs of
-    different data cannot be compared, so runs are grouped by their data. Runs that a sweep or a grid gave up after
-    non-finite numbers are counted.
+    A run with several replicas has a line for each; (!) marks a result with a warning, which info explains, and (d) one
+    in nats of a density. NLLs of different data or likelihoods cannot be compared, so runs are grouped by both. Runs
+    that a sweep or a grid gave up after non-finite numbers are counted.
     """
     if sort not in SORTS:
         raise typer.BadParameter(str(unknown_name("order", sort, SORTS)), param_hint="--sort")
@@ -96,6 +99,8 @@ def runs(
     )
     if any(WARNED in cell for own in cells for cell in own):
         say(f"{WARNED}: a warning; softspin info RUN shows it")
+    if any(DENSITY in cell for own in cells for cell in own):
+        say(f"{DENSITY}: nats of a density, which change with the unit of the data")
     if broken:
         say(f"left out: {broken} run{'s' * (broken > 1)} with non-finite numbers ({BROKEN}*)")
 
@@ -146,14 +151,14 @@ def _order(one: Trained, sort: str) -> tuple[Any, ...]:
     if sort == "time":
         return (one.seconds,)
     nll, valid = (math.inf if value is None else value for value in (one.nll, one.valid_nll))
-    return (one.data, nll, valid, str(one.folder))
+    return (one.data, str(one.settings.get("likelihood")), nll, valid, str(one.folder))
 
 
 def _cells(one: Trained, folder: Path) -> list[str]:
     name = str(one.folder.relative_to(folder)) if one.folder != folder else str(one.folder)
     error = "" if one.row is None or one.row.standard_error is None else f" +- {one.row.standard_error:.2f}"
-    if one.row is not None and one.row.warning is not None:
-        error += f" {WARNED}"
+    if one.row is not None:
+        error += f" {DENSITY}" * (one.row.unit is not None) + f" {WARNED}" * (one.row.warning is not None)
     steps = f"{one.steps:,}" if one.step == one.steps else f"{one.step:,} of {one.steps:,}"
     return [
         name, replica_name(one.replica), one.data, one.method, one.structure, steps,
