@@ -285,7 +285,8 @@ def _failed(spec: RunSpec, number: int, error: Exception) -> ResultRow:
 
 def now() -> str:
     """The time, for a row."""
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    # A run that fails twice in a second has two rows: they differ by their dates alone.
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
 
 
 def _line(error: Exception) -> str:
