@@ -21,14 +21,10 @@ from softspin.nets import Conv, Convolution, NetSpec, convolutions
 pytest.importorskip("softspin.kernels.gpu_convolution", reason="Triton is not installed")
 
 CASES = [
-    ((7,), 3, 4, 3), ((12,), 9, 17, 3), ((40,), 2, 3, 40), ((7,), 13, 4, 3), ((40,), 14, 3, 40), ((5, 6), 1, 4, 16),
-    ((9, 6), 1, 70, 30), ((2, 3), 2, 130, 1), ((5, 6), 3, 4, 16), ((4, 5), 33, 5, 2), ((3, 2), 70, 3, 2),
-    ((2, 3), 3, 130, 1),
+    ((7,), 3, 4, 3), ((12,), 9, 17, 3), ((40,), 2, 3, 40), ((5, 6), 1, 4, 16), ((4, 5), 33, 5, 2), ((3, 2), 70, 3, 2),
+    ((2, 3), 2, 130, 1),
 ]  # fmt: skip
-"""Sizes of the larger maps, channels of the larger and of the smaller ones, images: of one and of several tiles.
-
-Patches of up to 64 values (12 channels of sequences, 2 of images) have kernels of their own.
-"""
+"""Sizes of the larger maps, channels of the larger and of the smaller ones, images: of one and of several tiles."""
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -78,11 +74,10 @@ def test_values_and_gradients(sizes: tuple[int, ...], many: int, few: int, image
     assert max(errors(found, outcome(by_torch(exact[0], exact[1], sizes), *exact))) < 2e-6
 
 
-@pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("factor", [1e-20, 1e6])
-def test_gradients_of_any_size(factor: float, channels: int) -> None:
+def test_gradients_of_any_size(factor: float) -> None:
     """The range of float16 does not limit the gradient of the result, and a gradient of 0 gives 0."""
-    exact, rounded = both(normal(2, 2, 4, 5, channels), normal(2, 5, 5, channels, 4, seed=1))
+    exact, rounded = both(normal(2, 2, 4, 5, 3), normal(2, 5, 5, 3, 4, seed=1))
     for size in (factor, 0.0):
         towards = size * normal(2, 2, 2, 3, 4, seed=2)
         found = torch.autograd.grad(convolution(rounded[0], rounded[1]), rounded, towards.float())
@@ -90,10 +85,9 @@ def test_gradients_of_any_size(factor: float, channels: int) -> None:
         assert max(errors(list(found), list(expected))) < 2e-6
 
 
-@pytest.mark.parametrize("channels", [1, 3])
-def test_a_replica_does_not_depend_on_the_others(channels: int) -> None:
+def test_a_replica_does_not_depend_on_the_others() -> None:
     """Bit for bit, also if another is not finite."""
-    maps, weight = normal(3, 2, 5, 4, channels).float(), normal(3, 5, 5, channels, 9, seed=1).float()
+    maps, weight = normal(3, 2, 5, 4, 3).float(), normal(3, 5, 5, 3, 9, seed=1).float()
     maps[0] = torch.nan
     several = outcome(convolution(maps.requires_grad_(), weight.requires_grad_()), maps, weight)
     one, own = maps.detach()[1:2].requires_grad_(), weight.detach()[1:2].requires_grad_()

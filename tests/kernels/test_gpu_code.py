@@ -59,7 +59,7 @@ run, JITFunction.run = JITFunction.run, compile_only
 
 from softspin.kernels import gpu, gpu_adam, gpu_bernoulli, gpu_convolution, gpu_draw, gpu_gaussian, gpu_halves
 from softspin.kernels import gpu_log_det
-from softspin.kernels import gpu_matmul, gpu_mean_field, gpu_noise, gpu_norm, gpu_patches, gpu_positions, init_rng_state
+from softspin.kernels import gpu_matmul, gpu_mean_field, gpu_noise, gpu_norm, gpu_positions, init_rng_state
 from softspin.kernels.halves import halves
 
 for n, replicas in json.loads(sys.argv[2]):
@@ -103,8 +103,6 @@ weights = halves(torch.zeros(2, 25, 64, 64))
 gpu_convolution.launch_convolve(large, weights, torch.zeros(small[0].shape), points, False)
 gpu_convolution.launch_transpose(small, weights, torch.zeros(large[0].shape), points, False)
 gpu_convolution.launch_weight_gradient(large, small, torch.zeros(1, 2, 25, 64, 64), points, False)
-patches = gpu_patches.launch_unfold(torch.zeros(2, 3, 5, 6, 1), points, 32)[0].float()
-gpu_patches.launch_fold(patches, (2, 3, 5, 6, 1), points)
 where = torch.zeros(3, dtype=torch.int64)
 gpu_positions.launch(where, where, where, 7)
 """
@@ -144,7 +142,6 @@ def test_kernels_compile_and_fit(
         ("gpu_draw", "draw"), ("gpu_draw", "draw_backward"),
         ("gpu_gaussian", "draw"), ("gpu_gaussian", "draw_backward"), ("gpu_gaussian", "totals"),
         ("gpu_convolution", "convolve"), ("gpu_convolution", "transpose"), ("gpu_convolution", "weight_gradient"),
-        ("gpu_patches", "unfold"), ("gpu_patches", "fold"),
         ("gpu_log_det", "invert"), ("gpu_shared", "quantize_weights"), ("gpu_narrow", "sweep"),
     }  # fmt: skip
     # The mean field has two block sizes, of which one must fit.

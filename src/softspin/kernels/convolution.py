@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, library
 from torch.autograd.function import once_differentiable
 
-from softspin.kernels import hidden, patches
+from softspin.kernels import hidden
 from softspin.kernels.halves import UNIT, halves, padded, padded_matrix
 from softspin.kernels.matmul import ordered_sum, tf32_allowed
 
@@ -28,9 +28,8 @@ def is_fused(maps: Tensor, sizes: Sequence[int], channels: int) -> bool:
         sizes: Sizes of the result.
         channels: Channels of the result.
     """
-    few, many = sorted((math.prod(sizes), math.prod(maps.shape[2:-1])))
-    most = maps.shape[1] * max(many * (max(channels, maps.shape[-1]) + UNIT), few * patches.LONGEST)
-    return hidden.is_fused(maps) and most < 2**31
+    places = maps.shape[1] * max(math.prod(sizes), math.prod(maps.shape[2:-1]))
+    return hidden.is_fused(maps) and places * (max(channels, maps.shape[-1]) + UNIT) < 2**31
 
 
 def convolution(maps: Tensor, weight: Tensor) -> Tensor:
@@ -44,11 +43,8 @@ def convolution(maps: Tensor, weight: Tensor) -> Tensor:
         Maps, `(R, images, *halved sizes, outputs)`.
     """
     kernel = _kernel_of(weight)
-    if patches.are_short(kernel, maps.shape[-1]):
-        out = patches.convolution(_as_images(maps), weight.flatten(1, -3), kernel)
-    else:
-        out = _Convolve.apply(padded(_as_images(maps)), _as_points(weight), kernel)[..., : weight.shape[-1]]
-    return out.reshape(*maps.shape[:2], *_halved(maps.shape[2:-1]), -1)
+    out: Tensor = _Convolve.apply(_as_images(maps), _as_points(weight), kernel)
+    return out[..., : weight.shape[-1]].reshape(*maps.shape[:2], *_halved(maps.shape[2:-1]), -1)
 
 
 def transposed_convolution(maps: Tensor, weight: Tensor, sizes: tuple[int, ...]) -> Tensor:
@@ -64,12 +60,8 @@ def transposed_convolution(maps: Tensor, weight: Tensor, sizes: tuple[int, ...])
     """
     kernel = _kernel_of(weight)
     height, width = sizes if len(sizes) == 2 else (1, *sizes)
-    if patches.are_short(kernel, weight.shape[-1]):
-        out = patches.transposed_convolution(_as_images(maps), weight.flatten(1, -3), kernel, (height, width))
-    else:
-        whole: Tensor = _Transpose.apply(padded(_as_images(maps)), _as_points(weight), kernel, height, width)
-        out = whole[..., : weight.shape[-1]]
-    return out.reshape(*maps.shape[:2], *sizes, -1)
+    out: Tensor = _Transpose.apply(_as_images(maps), _as_points(weight), kernel, height, width)
+    return out[..., : weight.shape[-1]].reshape(*maps.shape[:2], *sizes, -1)
 
 
 def _kernel_of(weight: Tensor) -> tuple[int, int]:
@@ -82,8 +74,8 @@ def _halved(sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _as_images(maps: Tensor) -> Tensor:
-    """Maps of two axes."""
-    return maps if maps.ndim == 5 else maps[:, :, None]
+    """Maps of two axes, with a multiple of 8 channels."""
+    return padded(maps if maps.ndim == 5 else maps[:, :, None])
 
 
 def _as_points(weight: Tensor) -> Tensor:
