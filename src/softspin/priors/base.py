@@ -82,7 +82,10 @@ class Prior(Part, nn.Module):
         """
 
     def log_z_gradients(self, moments: NegativePhase) -> list[tuple[nn.Parameter, Tensor]]:
-        """The gradients of log Z with respect to all parameters.
+        """The gradients of log Z with respect to all trained parameters.
+
+        They follow from the moments alone. Parameters must not be read here: this is compiled together with the step of
+        Adam, which changes them in place, and torch.compile then confuses its inputs (seen with 2.13).
 
         Args:
             moments: Moments of the negative phase.

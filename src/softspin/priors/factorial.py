@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class FactorialPrior(Prior):
     """Independent bits, p(z_i = 1) = sigmoid(a_i): an RBM whose weight stays 0. Only the bias `(R, D)` is trained.
 
-    The gradient of log Z = sum_i log(1 + e^(a_i)) is exact.
+    log Z = sum_i log(1 + e^(a_i)) is exact, and so is its gradient: p(z_i = 1) does not depend on the other bits.
 
     Args:
         units: Number of units D.
@@ -66,8 +66,8 @@ class FactorialPrior(Prior):
         return torch.zeros_like(pair)
 
     def log_z_gradients(self, moments: NegativePhase) -> list[tuple[nn.Parameter, Tensor]]:
-        """The exact gradient with respect to the bias, sigmoid(a); samples are not needed."""
-        return [(self.bias, torch.sigmoid(self.bias.detach()))]
+        """The gradient with respect to the bias alone, sigmoid(a), whatever the samples are."""
+        return [(self.bias, moments.mean)]
 
     def decayed(self) -> Iterable[nn.Parameter]:
         """No parameters: a bias has no weight decay."""

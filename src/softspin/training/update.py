@@ -259,9 +259,6 @@ class Update:
         if self.conditions is not None and given is not None:
             moments, added = self.conditions.log_z_gradients(moments, given, self.shards.world)
         own = self.model.prior_parameters.log_z_gradients(moments)
-        if added:  # a prior may know its gradient without samples, but not that of the biases a + U c
-            bias = self.model.prior_parameters.bias
-            own = [(parameter, moments.mean if parameter is bias else moment) for parameter, moment in own]
         for parameter, moment in [*own, *added]:
             index = next(i for i, own in enumerate(self.adam.parameters) if own is parameter)
             gradients[index] = gradients[index] + kl_weight * moment
