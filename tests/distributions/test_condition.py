@@ -108,7 +108,7 @@ def test_mean_variance_and_entropy_equal_the_sums(boltzmann: Boltzmann) -> None:
 
 
 def test_large_ones_say_why_not() -> None:
-    large = BipartiteBoltzmann(torch.zeros(60), torch.zeros(30, 30))
+    large = BipartiteBoltzmann(torch.zeros(60), torch.ones(30, 30))
     why = r"no exact {} of BipartiteBoltzmann\(30 \+ 30 units\): it needs a sum over the states of 30 units"
     with pytest.raises(TooLargeError, match=why.format("sample") + r".*anneal_population\(boltzmann, n, seed\)"):
         large.sample()

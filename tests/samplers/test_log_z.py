@@ -421,8 +421,8 @@ def test_each_replica_has_its_own_log_z() -> None:
 
 
 def test_auto_is_exact_if_possible() -> None:
-    wide = BipartiteBoltzmann(torch.zeros(74), torch.zeros(24, 50))
-    too_wide = BipartiteBoltzmann(torch.zeros(75), torch.zeros(25, 50))
+    wide = BipartiteBoltzmann(torch.zeros(74), 1e-30 * torch.ones(24, 50))
+    too_wide = BipartiteBoltzmann(torch.zeros(75), 1e-30 * torch.ones(25, 50))
     assert wide.enumerated_units == LARGEST
     assert too_wide.enumerated_units == LARGEST + 1
     assert estimate(small_rbm(), seed=0).kind == "exact"

@@ -19,7 +19,8 @@ from softspin.numerics import carry_gradient
 class Enumerable(Coupled):
     """The part of a Boltzmann distribution that sums over all states.
 
-    The largest block is summed out in closed form and the other units, at most 24, are enumerated.
+    The largest block and all units without couplings are summed out in closed form. The other units, at most 24, are
+    enumerated.
     """
 
     _known: tuple[tuple[int, int], Moments] | None = None
@@ -27,8 +28,8 @@ class Enumerable(Coupled):
     def exact_log_z(self) -> Tensor:
         """Compute log Z by enumeration.
 
-        The largest block is summed out in closed form and the other units, at most 24, are enumerated. The result is
-        differentiable once.
+        The largest block and all units without couplings are summed out in closed form. The other units, at most 24,
+        are enumerated. The result is differentiable once.
 
         Returns:
             log Z, `(*replicas,)`.
@@ -149,12 +150,17 @@ class Enumerable(Coupled):
 
     @property
     def enumerated_units(self) -> int:
-        """Number of units that an exact sum enumerates: all but the largest block. At most 24 are possible."""
+        """Number of units that an exact sum enumerates. At most 24 are possible.
+
+        All but the largest block and those without couplings, so none if all units are independent.
+        """
         return self.units - len(self._independent_set())
 
     listed_units = renamed_attribute("listed_units", "enumerated_units")
 
     def _independent_set(self) -> Tensor:
-        """Return the units of the largest block, which are summed out in closed form."""
+        """Return the units that are summed out in closed form: the largest block, and units without couplings."""
         index = torch.arange(self.units, device=self.bias.device)
-        return max((index[block] for block in self.blocks), key=len)
+        summed_out = ~(self.coupling.detach() != 0).any(-1).reshape(-1, self.units).any(0)
+        summed_out[max((index[block] for block in self.blocks), key=len)] = True
+        return index[summed_out]

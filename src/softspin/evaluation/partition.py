@@ -45,9 +45,9 @@ def log_z_for(
     """log Z of the prior of every replica; of a conditional model, log Z(c) of every value of the condition.
 
     Exact if at most 24 units must be enumerated, or 20 without `sandwich`: the smaller side of an RBM, or on another
-    graph all color classes but the largest. Otherwise by forward AIS (a lower bound, used for model selection during
-    training), or with `sandwich` by AIS in both directions with its guards, for final results. Replicas are annealed
-    one after another, so that no result depends on the other replicas.
+    graph all color classes but the largest; of independent bits none. Otherwise by forward AIS (a lower bound, used for
+    model selection during training), or with `sandwich` by AIS in both directions with its guards, for final results.
+    Replicas are annealed one after another, so that no result depends on the other replicas.
 
     The chains of a forward AIS are divided among the values of the condition, because it is their mean that selects a
     model. For final results each value has all of them.
