@@ -224,6 +224,7 @@ NETS: Registry[Any] = Registry(
     "softspin.nets.base:Net",
     {
         "mlp": "softspin.nets.mlp:MLP",
+        "leaky-mlp": "softspin.nets.leaky_mlp:LeakyMLP",
         "resnet": "softspin.nets.resnet:ResNet",
         "conv": "softspin.nets.conv:Conv",
         "conv1d": "softspin.nets.conv1d:Conv1d",

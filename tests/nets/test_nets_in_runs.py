@@ -16,7 +16,7 @@ import softspin
 from softspin.evaluation.exact import exact_nll
 from softspin.numerics import all_states
 
-nets = pytest.mark.parametrize("net", ["resnet", "conv", "conv1d"])
+nets = pytest.mark.parametrize("net", ["resnet", "leaky-mlp", "conv", "conv1d"])
 
 
 @nets
@@ -41,7 +41,9 @@ def test_a_resumed_run_equals_an_uninterrupted_one_and_is_loaded(net: str, metho
     torch.testing.assert_close(run.net.posterior_log_prob(x, states).exp().sum(1), torch.ones(2, 14))
 
 
-@pytest.mark.parametrize("net", ["conv", *(pytest.param(one, marks=pytest.mark.slow) for one in ("resnet", "conv1d"))])
+@pytest.mark.parametrize(
+    "net", ["conv", *(pytest.param(one, marks=pytest.mark.slow) for one in ("resnet", "leaky-mlp", "conv1d"))]
+)
 def test_it_learns(net: str) -> None:
     """Bars and stripes: 14 patterns, log 14 = 2.64 nats at best; independent pixels reach 6.24."""
     config = small(net=net, groups=1, bits_per_group=6, layers=1, width=16, batch_size=20, importance_samples=4,

@@ -103,7 +103,7 @@ def test_captured_updates_equal_eager_ones(
 
 
 @needs_gpu
-@pytest.mark.parametrize("net", ["resnet", "conv", "conv1d"])
+@pytest.mark.parametrize("net", ["resnet", "leaky-mlp", "conv", "conv1d"])
 @pytest.mark.parametrize("compile", ["on", "off"])
 def test_captured_updates_of_other_nets_equal_eager_ones(
     net: str, compile: str, monkeypatch: pytest.MonkeyPatch

@@ -89,7 +89,7 @@ class Settings:
     width: Count | None = setting(None, "Set the number of units in each hidden layer.", section="model")
     net: str = setting(
         "mlp",
-        "Choose the kind of encoder and decoder networks: mlp, resnet, conv (images) or conv1d (sequences).",
+        "Choose the kind of encoder and decoder networks: mlp, leaky-mlp, resnet, conv (images) or conv1d (sequences).",
         section="model",
         option="mlp",
     )

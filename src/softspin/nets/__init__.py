@@ -6,6 +6,7 @@ from softspin.nets.conv1d import Conv1d
 from softspin.nets.convolutions import Convolution, Grid
 from softspin.nets.custom import CustomNet, as_net
 from softspin.nets.layers import BatchNorm, Linear
+from softspin.nets.leaky_mlp import LeakyMLP
 from softspin.nets.mlp import MLP
 from softspin.nets.resnet import ResNet
 
@@ -18,6 +19,7 @@ __all__ = [
     "Convolution",
     "CustomNet",
     "Grid",
+    "LeakyMLP",
     "Linear",
     "Net",
     "NetSpec",
