@@ -29,7 +29,7 @@ def run(made: Engine, steps: int) -> Engine:
 
 @with_torch_warnings
 def test_the_compiled_stages_are_single_graphs_and_equal_the_functions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Traced as for a GPU, with copies instead of changes in place, and run by eager torch: real compilation takes minutes."""
+    """Traced as for a GPU, without changes in place, and run by eager torch: real compilation takes minutes."""
     compile_, compiled = torch.compile, list[str]()
 
     def traced_whole(part: Any, **_: Any) -> Any:
