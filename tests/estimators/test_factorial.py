@@ -8,9 +8,11 @@ from torch import Tensor
 from training.runs import bars, engine, small
 
 from softspin.config import Config
+from softspin.data import with_condition
 from softspin.errors import ConfigError
 from softspin.model import build
 from softspin.nets.layers import RunningMoments
+from softspin.parts import SAMPLERS
 from softspin.samplers import negative_phase
 from softspin.stored_model import restore
 
@@ -43,6 +45,22 @@ def test_it_trains_its_bias_alone_and_is_stored() -> None:
     loaded = restore(config, made.model.state_dict(), bars().shape)
     assert torch.equal(loaded.prior_parameters.bias, made.model.prior_parameters.bias)
     assert torch.equal(loaded.prior_parameters.weight, torch.zeros(1, 1, 2))
+
+
+@pytest.mark.parametrize("sampler", ["pcd", "pa"])
+def test_training_needs_no_samples_and_has_the_exact_log_z(sampler: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a condition too: log Z(c) of every value."""
+    kind = SAMPLERS.get(sampler)
+    monkeypatch.setattr(kind, "step", lambda *_: pytest.fail("a sampler was run"))
+    classes = torch.arange(len(bars().train)) % 3
+    for data, count in ((bars(), 1), (with_condition(bars(), classes), 3)):
+        made = engine(small(prior="factorial", method="disarm", sampler=sampler, seeds=(0, 1), learning_rate=0.1), data)
+        for _ in range(3):
+            made.step()
+        biases = made.update.sampled_prior().bias
+        assert biases.abs().amax() > 0.03
+        exact = torch.log1p(biases.exp()).sum(-1).view(2, count)
+        torch.testing.assert_close(made.update.log_z.view(2, count), exact)
 
 
 def test_a_graph_is_not_factorial() -> None:

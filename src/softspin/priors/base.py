@@ -21,6 +21,8 @@ class Prior(Part, nn.Module):
 
     two_sided: ClassVar[bool] = False
     """Whether the graph is bipartite and complete: weight is `(R, left, right)`."""
+    independent: ClassVar[bool] = False
+    """Whether the units are independent: log Z and its gradient are exact, so training needs no samples."""
     bias: nn.Parameter
     weight: nn.Parameter
 

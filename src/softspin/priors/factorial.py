@@ -29,6 +29,7 @@ class FactorialPrior(Prior):
 
     name = "factorial"
     two_sided = True
+    independent = True
     weight: Tensor  # type: ignore[assignment]
 
     def __init__(self, units: int, replicas: int) -> None:

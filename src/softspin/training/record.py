@@ -12,8 +12,9 @@ TERMS = ("bound", "reconstruction", "kl", "sampler", "gradient")
 """Metrics of a step: bound, reconstruction and KL; the quality of the sampler, see
 :meth:`softspin.samplers.Sampler.quality`; the norm of the gradient.
 
-Bound and KL are as accurate as log Z. Between two AIS estimates, log Z is tracked by the sampler (pa), whose errors
-accumulate, or kept constant (other samplers). :meth:`Record.correct_log_z` corrects the means afterwards."""
+Bound and KL are as accurate as log Z. That of independent bits is exact. Otherwise, between two AIS estimates, log Z is
+tracked by the sampler (pa), whose errors accumulate, or kept constant (other samplers).
+:meth:`Record.correct_log_z` corrects the means afterwards."""
 
 
 class Failure(NamedTuple):

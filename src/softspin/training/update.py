@@ -21,6 +21,7 @@ from softspin.errors import ShapeError
 from softspin.kernels.noise import noise
 from softspin.methods import Terms
 from softspin.model import DiscreteVAE
+from softspin.numerics import softplus
 from softspin.parallel import SINGLE, World
 from softspin.precision import tf32
 from softspin.random import DrawDomain, KeyDomain, init_rng_state
@@ -169,8 +170,7 @@ class Update:
         join()
         with torch.no_grad():
             stages.descend(self.adam.gradients(), moments, kl_weight, terms, quality, given)
-            if (log_z := self.sampler.log_z(self.sampler_state)) is not None:
-                self.log_z.copy_(log_z.view_as(self.log_z))
+            self.update_log_z()
 
     def moments(self, z: Tensor) -> NegativePhase:
         """Negative phase from samples `(R, chains, D)` of the prior, or `(R x V, chains, D)` of all conditions."""
@@ -284,10 +284,19 @@ class Update:
     @torch.no_grad()
     def sample(self) -> Tensor:
         """Make a step of the sampler at the current parameters; returns its quality `(R,)`."""
+        if self.model.prior_parameters.independent:  # the negative phase is exact, whatever the chains are
+            return self.rng_state.new_ones(len(self.rng_state), dtype=torch.float32)
         state, info = self.sampler.step(self.sampler_state, self.sampled_prior(), self.config.sweeps)
         self.keep_sampler_state(state)
         quality = self.sampler.quality(info)
         return quality if self.conditions is None else quality.view(self.log_z.shape).mean(-1)
+
+    def update_log_z(self) -> None:
+        """log Z for the next bound: exact if the units are independent, else what the sampler estimates, if it does."""
+        independent = self.model.prior_parameters.independent
+        log_z = softplus(self.sampled_prior().bias).sum(-1) if independent else self.sampler.log_z(self.sampler_state)
+        if log_z is not None:
+            self.log_z.copy_(log_z.view_as(self.log_z))
 
     def keep_sampler_state(self, state: object) -> None:
         """Copy a new sampler state into the tensors of the old one, which a captured graph uses."""
