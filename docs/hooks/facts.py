@@ -16,6 +16,7 @@ from faults import fault_facts, fault_table
 from gradients import (
     gradient_facts,
     gradient_table,
+    published_cells,
     training_curves,
     training_recommendation,
     training_steps,
@@ -122,6 +123,7 @@ FACTS: dict[str, Callable[..., str]] = {
         estimators_table,
         gradient_table,
         gradient_facts,
+        published_cells,
         training_recommendation,
         training_tables,
         training_curves,

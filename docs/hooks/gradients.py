@@ -73,6 +73,18 @@ def training_tables(table: str = "estimators", steps: int = STEPS) -> str:
     return "\n\n".join(found) or "No cell has a result yet."
 
 
+def published_cells(table: str, steps: int) -> str:
+    """Test NLL of the cells of a table beside the published values."""
+    found = {group.cell: group for ranking in _rankings(table, steps) for group in ranking.groups}
+    lines = ["| cell | published | obtained | seeds |", "|---|---|---|---|"]
+    for cell in read_cells(EXPERIMENTS / f"{table}.toml"):
+        group = found.get(cell.id)
+        spread = "" if group is None or group.std is None else f" ± {group.std:.2f}"
+        obtained = "not run yet" if group is None else f"{group.mean:.2f}{spread}"
+        lines.append(f"| `{cell.id}` | {cell.nll} | {obtained} | {len(group.rows) if group else 0} |")
+    return "\n".join(lines)
+
+
 def training_curves() -> str:
     """The figure of validation NLL by step and by second, where there is one."""
     if not (ROOT / FIGURE).exists():
