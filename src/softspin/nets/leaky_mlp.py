@@ -38,7 +38,7 @@ class LeakyMLP(Net):
         mean: Mean of the first input, `(features,)`, which has been subtracted from it; None if none has.
 
     References:
-        M. Yin and M. Zhou, 2019, ARM: Augment-REINFORCE-Merge Gradient for Stochastic Binary Networks, Table 1.
+        M. Yin and M. Zhou, 2019, ARM: Augment-REINFORCE-Merge Gradient for Stochastic Binary Networks.
     """
 
     name = "leaky-mlp"
