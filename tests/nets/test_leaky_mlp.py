@@ -11,16 +11,15 @@ from torch.nn.functional import leaky_relu, linear
 from training.runs import small
 
 from softspin.data.dataset import DataSpec
-from softspin.errors import ConfigError
 from softspin.model import build
 from softspin.nets import LeakyMLP, NetSpec
 
-MEAN = torch.linspace(0.2, 0.7, 6, dtype=torch.float64)
+MEAN = torch.arange(2, 8, dtype=torch.float64) / 16
 
 
 def made(role: Literal["encoder", "decoder"], layers: int) -> LeakyMLP:
-    """Two replicas in float64, with 4 bits of an earlier group or of a condition, and random biases."""
-    spec = NetSpec(role, 1, (6, 4), 5, DataSpec((6,), MEAN))
+    """Two replicas in float64 with random biases. The inputs of the encoder are 6 pixels and 4 bits."""
+    spec = NetSpec(role, 1, (6, 4) if role == "encoder" else (4,), 5, DataSpec((6,), MEAN))
     generators = [torch.Generator().manual_seed(seed) for seed in (3, 1)]
     net = LeakyMLP.build(small(net="leaky-mlp", layers=layers, width=7), spec, generators).double()
     with torch.no_grad():
@@ -37,12 +36,12 @@ def bits(*shape: int) -> Tensor:
 @pytest.mark.parametrize("role", ["encoder", "decoder"])
 def test_inputs_are_signs_and_hidden_units_leaky(role: Literal["encoder", "decoder"], layers: int) -> None:
     net = made(role, layers)
-    first, second = bits(2, 1, 3, 6), bits(2, 4, 3, 4)
-    found = net(first - MEAN if role == "encoder" else first, second)
+    pixels, latent = bits(2, 1, 3, 6), bits(2, 4, 3, 4)
+    found = net(pixels - MEAN, latent) if role == "encoder" else net(latent)
     assert found.shape == (2, 4, 3, 5)
+    inputs = torch.cat([pixels.expand(2, 4, 3, 6), latent], dim=-1) if role == "encoder" else latent
     for replica in range(2):
-        signs = [torch.where(one[replica] > 0.5, 1.0, -1.0) for one in (first, second)]
-        out = torch.cat([signs[0].expand(4, 3, 6), signs[1]], dim=-1).double()
+        out = torch.where(inputs[replica] > 0.5, 1.0, -1.0).double()
         for number in range(layers + 1):
             weight, bias = (getattr(net.linears[number], name)[replica] for name in ("weight", "bias"))
             out = linear(leaky_relu(out, 0.2) if number else out, weight.mT, bias)
@@ -50,16 +49,21 @@ def test_inputs_are_signs_and_hidden_units_leaky(role: Literal["encoder", "decod
 
 
 def test_initial_weights_have_the_variance_of_glorot() -> None:
-    net = LeakyMLP((300,), 100, 0, 7, [torch.Generator().manual_seed(0)])
+    generators = [torch.Generator().manual_seed(0)]
+    net = LeakyMLP((300,), 100, 0, 7, generators, torch.ones(300), torch.zeros(300))
     # A normal truncated at 2 has 0.7737 of the variance. 30,000 weights: five standard errors are about 3%.
     assert next(net.parameters()).var().item() == pytest.approx(0.7737 * 2 / 400, rel=0.03)
 
 
-def test_it_is_for_bits() -> None:
-    with pytest.raises(
-        ConfigError, match="net = leaky-mlp is for bits, and likelihood = gaussian is not; use net = mlp"
-    ):
-        small(net="leaky-mlp", likelihood="gaussian")
+def test_data_that_are_not_bits_and_conditions_are_inputs_as_they_are() -> None:
+    data = DataSpec((6,), MEAN)
+    spec = NetSpec("encoder", 1, (6, 2, 4), 5, data)
+    net = LeakyMLP.build(small(net="leaky-mlp", likelihood="gaussian"), spec, [torch.Generator().manual_seed(0)])
+    assert net.scale.tolist() == [1.0] * 8 + [2.0] * 4
+    assert net.shift.tolist() == [0.0] * 8 + [-1.0] * 4
+    spec = NetSpec("decoder", 0, (2, 4), 6, data)
+    net = LeakyMLP.build(small(net="leaky-mlp"), spec, [torch.Generator().manual_seed(0)])
+    assert net.shift.tolist() == [0.0] * 2 + [-1.0] * 4
 
 
 def test_only_weights_decay() -> None:

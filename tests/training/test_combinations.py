@@ -25,7 +25,7 @@ from softspin.training import checkpoint
 DATA = (*CASES, ONE_HOT)
 CONDITIONS: dict[str, Any] = {"none": None, "class": np.arange(40) % 3 + 4, "numbers": np.arange(40.0) % 7}
 """Of 40 rows: no condition, three classes, and seven numbers, which the prior bins."""
-SHAPES = {"mlp": (6,), "resnet": (6,), "conv1d": (6,), "conv": (2, 3)}
+SHAPES = {"mlp": (6,), "resnet": (6,), "leaky-mlp": (6,), "conv1d": (6,), "conv": (2, 3)}
 
 
 class Combination(NamedTuple):

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu
 
-from softspin.errors import ConfigError
 from softspin.nets.base import Net, NetSpec
 from softspin.nets.layers import Linear, decayed_parameters
+from softspin.parts import LIKELIHOODS
 
 if TYPE_CHECKING:
     from softspin.config import Config
@@ -22,10 +22,11 @@ SLOPE = 0.2
 
 
 class LeakyMLP(Net):
-    """A multilayer perceptron of inputs 2 x - 1: `layers` times linear and leaky ReLU; then linear.
+    """A multilayer perceptron: `layers` times linear and leaky ReLU; then linear. Bits are inputs -1 and 1.
 
-    x are bits: of the data, before their mean is subtracted, or latent ones. Weights start as normals of the variance
-    of Glorot and Bengio, 2 / (inputs + outputs), truncated at two standard deviations; biases at 0.
+    These are latent bits, and those of the data, whose mean is added again. Other data and conditions are inputs as
+    they are. Weights start as normals of the variance of Glorot and Bengio, 2 / (inputs + outputs), truncated at two
+    standard deviations; biases at 0.
 
     Settings: layers, width.
 
@@ -35,14 +36,16 @@ class LeakyMLP(Net):
         layers: Number of hidden layers.
         width: Width of the hidden layers.
         generators: One random generator per replica.
-        mean: Mean of the first input, `(features,)`, which has been subtracted from it; None if none has.
+        scale: Factor of each feature of all inputs, `(features,)`.
+        shift: Added to each feature after that, `(features,)`.
 
     References:
         M. Yin and M. Zhou, 2019, ARM: Augment-REINFORCE-Merge Gradient for Stochastic Binary Networks.
     """
 
     name = "leaky-mlp"
-    offset: Tensor
+    scale: Tensor
+    shift: Tensor
 
     def __init__(
         self,
@@ -51,28 +54,28 @@ class LeakyMLP(Net):
         layers: int,
         width: int,
         generators: Sequence[torch.Generator],
-        mean: Tensor | None = None,
+        scale: Tensor,
+        shift: Tensor,
     ) -> None:
         super().__init__()
+        self._inputs = list(inputs)
         sizes = [sum(inputs), *[width] * layers, outputs]
         self.linears = nn.ModuleList(
             Linear(a, b, generators, scale=2 * a / (a + b)) for a, b in itertools.pairwise(sizes)
         )
-        # On the CPU even under torch.device("meta"): the buffer is not saved, so loading a model cannot fill it in.
-        offset = torch.full((inputs[0],), -1.0, device="cpu") if mean is None else 2 * mean.cpu() - 1
-        self.register_buffer("offset", offset, persistent=False)
-
-    @classmethod
-    def check_config(cls, config: Config) -> None:
-        if config.likelihood != "bernoulli":
-            raise ConfigError(
-                f"net = {cls.name} is for bits, and likelihood = {config.likelihood} is not; use net = mlp"
-            )
+        # Not saved, and so on the CPU even under torch.device("meta"): loading a model cannot fill them in.
+        self.register_buffer("scale", scale, persistent=False)
+        self.register_buffer("shift", shift, persistent=False)
 
     @classmethod
     def build(cls, config: Config, spec: NetSpec, generators: Sequence[torch.Generator]) -> LeakyMLP:
-        mean = spec.data.mean if spec.role == "encoder" else None
-        return cls(spec.inputs, spec.outputs, config.shape.layers, config.shape.width, generators, mean)
+        features = sum(spec.inputs)
+        scale, shift = torch.ones(features, device="cpu"), torch.zeros(features, device="cpu")
+        if spec.role == "decoder" or spec.group:  # the last input are latent bits
+            scale[-spec.inputs[-1] :], shift[-spec.inputs[-1] :] = 2, -1
+        if spec.role == "encoder" and LIKELIHOODS.get(config.likelihood).binary:
+            scale[: spec.inputs[0]], shift[: spec.inputs[0]] = 2, 2 * spec.data.mean.cpu() - 1
+        return cls(spec.inputs, spec.outputs, config.shape.layers, config.shape.width, generators, scale, shift)
 
     @classmethod
     def fewest_tensors(cls, config: Config) -> int:
@@ -86,7 +89,8 @@ class LeakyMLP(Net):
     def forward(self, *parts: Tensor) -> Tensor:
         """Map inputs `(R, ..., features)` to `(R, ..., outputs)`."""
         first, *others = self.linears
-        out: Tensor = first(2 * parts[0] + self.offset, *(2 * part - 1 for part in parts[1:]))
+        maps = zip(parts, self.scale.split(self._inputs), self.shift.split(self._inputs), strict=True)
+        out: Tensor = first(*(part * scale + shift for part, scale, shift in maps))
         for linear in others:
             out = linear(leaky_relu(out, SLOPE))
         return out
