@@ -14,6 +14,7 @@ def with_a_gpu(monkeypatch: pytest.MonkeyPatch, name: str, capability: tuple[int
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: pytest.fail("no GPU was chosen by its number"))
 
 
 @pytest.mark.filterwarnings("error")
@@ -21,10 +22,18 @@ def with_a_gpu(monkeypatch: pytest.MonkeyPatch, name: str, capability: tuple[int
 def test_a_supported_gpu_is_used(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int]) -> None:
     with_a_gpu(monkeypatch, "A100", capability)
     assert find_device("auto") == torch.device("cuda")
-    assert find_device("cuda:0") == torch.device("cuda:0")
     assert find_device("cpu") == torch.device("cpu")
     with pytest.raises(DeviceError, match="'cuda:1' was requested, but torch finds only 1 GPU; use auto or cpu"):
         find_device("cuda:1")
+
+
+def test_a_gpu_that_is_chosen_by_its_number_becomes_the_current_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton starts kernels on the current one, whichever GPU the tensors are on."""
+    with_a_gpu(monkeypatch, "A100", (8, 0))
+    current: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "set_device", current.append)
+    assert find_device("cuda:0") == torch.device("cuda:0")
+    assert current == [torch.device("cuda:0")]
 
 
 def test_a_gpu_that_is_too_old_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

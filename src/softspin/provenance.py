@@ -61,7 +61,7 @@ def provenance(device: torch.device) -> Provenance:
 
 
 def find_device(name: str) -> torch.device:
-    """Choose a device.
+    """Choose a device. A GPU with a number becomes torch's current one, on which Triton starts kernels.
 
     Args:
         name: `"auto"` for a supported GPU if there is one, else the CPU; or a name that torch knows.
@@ -88,6 +88,8 @@ def find_device(name: str) -> torch.device:
         raise DeviceError(f"device '{name}' was requested, but torch finds {found}; use auto or cpu")
     if (old := _too_old(device)) is not None:
         raise DeviceError(f"device '{name}' was requested, but {old}; use auto or cpu")
+    if device.index is not None:
+        torch.cuda.set_device(device)
     return device
 
 

@@ -8,13 +8,17 @@ from typing import Any
 
 import pytest
 import torch
-from gpu import with_torch_warnings
+from gpu import needs_gpu, with_torch_warnings
+from samplers.capture import NoHostData
 from torch import Tensor
-from training.runs import engine, small, trainer
+from training.runs import bars, engine, small, trainer
 
+from softspin.data import with_condition
 from softspin.errors import ConfigError, OutOfTimeError
+from softspin.model import build
 from softspin.training import checkpoint
 from softspin.training.centring import Centring
+from softspin.training.engine import Engine
 
 GRAPH = ((0, 1), (0, 3), (1, 2), (2, 5), (3, 4), (4, 5), (1, 4))
 
@@ -90,6 +94,30 @@ def test_the_compiler_traces_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
             one.step()
     for name, value in made[0].state().items():
         torch.testing.assert_close(made[1].state()[name], value, rtol=1e-5, atol=1e-6, msg=name)
+
+
+@pytest.mark.parametrize("conditional", [False, True])
+def test_a_captured_step_copies_nothing_from_the_host(conditional: bool) -> None:
+    data = with_condition(bars(), torch.arange(len(bars().train)) % 3) if conditional else bars()
+    update = engine(small(centred=True, sampler="pcd"), data).update
+
+    def descend(*given: Any) -> None:
+        with NoHostData():
+            update.descend(*given)
+
+    for _ in range(2):
+        update.run(update.stages._replace(descend=descend))
+
+
+@needs_gpu
+@pytest.mark.parametrize("compile", ["on", "off"])
+def test_it_is_captured_on_a_gpu(compile: str) -> None:
+    config = small(centred=True, sampler="pcd", device="cuda", compile=compile)
+    made = Engine(config, build(config, bars().spec), bars(), torch.device("cuda"))
+    for _ in range(12):
+        made.step()
+    assert made._run._graph is not None
+    assert bool((made.record.first_nonfinite < 0).all())
 
 
 def test_a_prior_without_couplings_is_an_error() -> None:

@@ -142,9 +142,10 @@ class Runner:
         gc.collect()
         self.update.before_capture()
         torch.cuda.synchronize(self.update.device)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
             self._run()
+        self._graph = graph
 
     def _run(self) -> None:
         self.update.run(self.stages, self._on_side_stream, self._join)

@@ -44,6 +44,8 @@ class Centring:
             )
         self.offset = torch.full_like(self.prior.bias, 0.5, requires_grad=False)
         """o, `(R, D)`."""
+        self.signs = torch.tensor([1.0, -1.0, -1.0]).to(self.prior.bias.device)
+        """Weights of the rows in :meth:`apply`. Here, because a captured step must not copy from the host."""
         self.columns: list[slice] = []
         for wanted in (self.prior.bias, self.prior.weight):
             sizes = [parameter.numel() // model.replicas for parameter in adam.parameters]
@@ -67,7 +69,7 @@ class Centring:
         boltzmann = self.prior.detached(bias.new_zeros(len(bias)))
         # The rows o + G, o and G with weights 1, -1 and -1 have the pairs o_i G_j + G_i o_j.
         rows = torch.stack([self.offset + bias, self.offset, bias], dim=1)
-        pairs = boltzmann.weighted_pairs(rows, torch.tensor([1.0, -1.0, -1.0]).to(rows))
+        pairs = boltzmann.weighted_pairs(rows, self.signs.to(rows.dtype))
         weight = weight - self.prior.weight_moments(pairs)
         change = boltzmann.with_parameters(torch.zeros_like(bias), self.prior.couplings(weight))
         centred = gradient.clone()
