@@ -18,7 +18,8 @@ BOUND_OPTIONS: dict[str, Any] = {
     "triton.persistent_reductions": False,
     # Padded strides of saved tensors do not fit the kernels, and each would be copied in the backward pass.
     "comprehensive_padding": False,
-    # The mean field must start before the decoder, beside which it runs.
+    # The mean field must start before the decoder, beside which it runs. Reordered, its input could also be overwritten
+    # while it runs: compiled code does not know that the side stream still reads it.
     "reorder_for_peak_memory": False,
     # Where it does not apply, torch warns.
     "online_softmax": False,
