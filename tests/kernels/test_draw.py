@@ -74,6 +74,18 @@ def test_the_kernels_equal_the_distribution(family: str, shared: bool, shape: tu
     assert ((zeta >= 0) & (zeta <= 1)).all()
 
 
+@pytest.mark.parametrize("batch", [1, 4])
+def test_rows_are_equally_far_apart(batch: int) -> None:
+    """Also those of a batch of one image, whose stride torch ignores."""
+    from softspin.kernels.gpu_draw import even_rows
+
+    x = torch.randn(2, batch, 3, 5).transpose(1, 2)
+    even = even_rows(x)
+    assert torch.equal(even, x)
+    assert even.stride() == (15 * batch, 5 * batch, 5, 1)
+    assert even_rows(even) is even
+
+
 def test_a_replica_does_not_depend_on_the_others() -> None:
     logits, uniforms, beta, _ = inputs(2, 2, 3, 5)
     on = [x.to(DEVICE) for x in (logits, uniforms[:, 0], uniforms[:, 1], beta)]

@@ -118,7 +118,7 @@ def anneal(
     n, m = weight.shape[1], weight.shape[2]
     z = bias.new_zeros(len(bias), chains, n + m) if start is None else start
     log_weight = bias.new_empty(len(bias), chains)
-    schedule = schedule.to(bias)
+    schedule = schedule.to(bias).contiguous()
     out, after = _launch(z, bias, weight, rng_state, len(schedule), base, None, schedule, log_weight)
     total = log_weight.to(torch.float64)
     # At t = 1 the path reaches the rounded weights instead of the exact ones. One more step of importance sampling

@@ -228,4 +228,5 @@ def launch_backward(
 def even_rows(x: Tensor) -> Tensor:
     """Return x `(R, K, batch, bits)` in a layout in which the rows of a replica are equally far apart."""
     even = x.stride(3) == 1 and (x.shape[1] == 1 or x.stride(1) == x.shape[2] * x.stride(2))
-    return x if even else x.contiguous()
+    # Not x.contiguous(): it keeps the stride of a batch of one row, whatever that is.
+    return x if even else x.clone(memory_format=torch.contiguous_format)
