@@ -7,24 +7,28 @@ BIN := $(VENV)/bin
 # Without this, some small cloud machines run all OpenMP threads on one core, which is very slow.
 export OMP_PROC_BIND ?= true
 
-# Two processes of one thread each, because most tests are too small for two threads; with OMP_PROC_BIND both would run on one core.
+# Processes of one thread each, because most tests are too small for two threads; with OMP_PROC_BIND all would run on one
+# core. Three for two cores, as some tests wait for other processes.
 # The GPU kernels are tested on the CPU, by Triton's interpreter; `make test-gpu` runs them on the GPU itself.
-.PHONY: demo check test test-all test-gpu coverage docs format clean
+.PHONY: demo check pytest test test-all test-gpu coverage docs format clean
 
 # About two minutes on two cores; each run has its own directory, runs/demo, runs/demo-2, ...
 demo: $(READY)
 	$(BIN)/softspin demo
 
 # PYTHONDONTWRITEBYTECODE, which container images often set, would make each of many processes compile torch again.
-PYTEST := PYTHONDONTWRITEBYTECODE= OMP_PROC_BIND=false OMP_NUM_THREADS=1 TRITON_INTERPRET=1 $(BIN)/pytest -n 2 --dist worksteal
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_PROC_BIND=false OMP_NUM_THREADS=1 TRITON_INTERPRET=1 $(BIN)/pytest -n 3 --dist worksteal
 
 check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# All tests except slow ones, which repeat other tests at larger size.
-test: check
+# All tests except slow ones, which repeat other tests at larger size. At the same time as the checks, which use one core.
+test: $(READY)
+	$(MAKE) --no-print-directory --jobs 2 check pytest
+
+pytest: $(READY)
 	$(PYTEST) -m 'not slow'
 
 test-all: check
