@@ -29,6 +29,14 @@ def test_the_cosine_tail_multiplies_the_schedule() -> None:
     assert whole.learning_rate(torch.tensor(500)).item() == pytest.approx(0.25, rel=1e-6)
 
 
+def test_the_end_of_an_interval_is_a_share_as_it_is_written() -> None:
+    """As floats, 0.28 * 100 is above 28, and the factor would change a step late."""
+    for end in range(1, 100):
+        config = Config(steps=100, learning_rate=1.0, learning_rate_schedule=((end / 100, 0.5), (1.0, 1.0)))
+        made = Schedules(config, torch.device("cpu"))
+        assert [made.learning_rate(torch.tensor(step)).item() for step in (end - 1, end)] == [0.5, 1.0]
+
+
 @pytest.mark.parametrize("corrected", [True, False])
 def test_each_parameter_has_its_epsilon(corrected: bool) -> None:
     """Two parameters in one table move as each does alone."""

@@ -44,7 +44,7 @@ class Regularization:
     """
 
     def __init__(self, config: Config, model: DiscreteVAE, device: torch.device) -> None:
-        self.model, self.samples = model, config.importance_samples
+        self.model, self.samples = model, config.phases[0].importance_samples
         dropout, flips = config.of_replicas("decoder_dropout"), config.of_replicas("input_flips")
         self.units = list(model.decoder.hidden_units) if any(dropout) else []
         if any(dropout) and not self.units:
