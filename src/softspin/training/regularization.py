@@ -58,6 +58,11 @@ class Regularization:
         self.probability = _probabilities(flips, 3, device)
         self.flips_bits = any(flips)
 
+    @property
+    def disturbs(self) -> bool:
+        """Whether there is dropout or flipped bits, so that statistics of training are not those of evaluation."""
+        return bool(self.units) or self.flips_bits
+
     def noise(self, rng_state: Tensor, batch: int, features: int, shards: Shards) -> RegularizationNoise:
         """Draw the uniforms of a step.
 
