@@ -94,7 +94,7 @@ def test_evaluated_statistics_are_those_without_flips(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(averaging, "_batch", watched)
     settings: dict[str, Any] = {"steps": 5, "seeds": (0, 1)}
-    made = trainer(small(input_flips=(0.5, 0.0), **settings), tmp_path / "flips")
+    made = trainer(small(input_flips=0.5, **settings), tmp_path / "flips")
     made.train()
     (best, _), (last, _) = (checkpoint.load(tmp_path / "flips", name) for name in ("best", "last"))
     weight, bias = (last[f"model.encoder.0.linears.0.{name}"] for name in ("weight", "bias"))
@@ -115,6 +115,18 @@ def test_evaluated_statistics_are_those_without_flips(tmp_path: Path, monkeypatc
     (best, _), (last, _) = (checkpoint.load(tmp_path / "plain", name) for name in ("best", "last"))
     assert not images
     assert all(torch.equal(value, last[f"model.{name}"]) for name, value in best.items())
+
+
+def test_a_replica_without_flips_keeps_its_statistics() -> None:
+    """So its validation is that of a run without flips, whatever the others have."""
+    made = engine(small(input_flips=(0.0, 0.3), ema_decay=0.5))
+    made.step()
+    before = {name: value.clone() for name, value in made.model.named_buffers()}
+    for context, changed in ((undisturbed, [False, True]), (averaged, [True, True])):
+        with context(made.update):
+            for name, value in made.model.named_buffers():
+                if name.endswith((".mean", ".variance")):
+                    assert [not torch.equal(a, b) for a, b in zip(value, before[name], strict=True)] == changed, name
 
 
 def test_validation_keeps_the_better_for_each_replica() -> None:

@@ -19,7 +19,7 @@ References:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -73,7 +73,7 @@ def averaged(update: Update) -> Iterator[None]:
 def undisturbed(update: Update) -> contextlib.AbstractContextManager[None]:
     """Context in which statistics of batch norm are those of inputs without dropout and flips.
 
-    If training has neither, nothing changes: its running statistics are such already. If several processes share a
+    Replicas that have neither keep their running statistics, which are such already. If several processes share a
     batch, all of them enter, and each has the whole of every batch.
 
     Args:
@@ -82,14 +82,22 @@ def undisturbed(update: Update) -> contextlib.AbstractContextManager[None]:
     Returns:
         The context.
     """
-    return _own_statistics(update) if update.regularization.disturbs else contextlib.nullcontext()
+    disturbed = update.regularization.disturbed
+    kept = [replica for replica, own in enumerate(disturbed) if not own]
+    return _own_statistics(update, kept) if any(disturbed) else contextlib.nullcontext()
 
 
 @contextlib.contextmanager
-def _own_statistics(update: Update) -> Iterator[None]:
+def _own_statistics(update: Update, kept: Sequence[int] = ()) -> Iterator[None]:
+    """Context with estimated statistics, but for the replicas that keep theirs."""
     buffers = {name: value.clone() for name, value in update.model.named_buffers()}
     try:
         estimate_statistics(update)
+        with torch.no_grad():
+            for name, value in update.model.named_buffers():
+                for replica in kept:  # then there are several replicas, and what changes has a row for each
+                    if value.shape[:1] == (update.model.replicas,):
+                        value[replica] = buffers[name][replica]
         yield
     finally:
         with torch.no_grad():

@@ -57,11 +57,8 @@ class Regularization:
         self.dropout = _probabilities(dropout, 4, device)
         self.probability = _probabilities(flips, 3, device)
         self.flips_bits = any(flips)
-
-    @property
-    def disturbs(self) -> bool:
-        """Whether there is dropout or flipped bits, so that statistics of training are not those of evaluation."""
-        return bool(self.units) or self.flips_bits
+        self.disturbed = [bool(p or q) for p, q in zip(dropout, flips, strict=True)]
+        """Whether each replica has dropout or flips, so that statistics of training are not those of evaluation."""
 
     def noise(self, rng_state: Tensor, batch: int, features: int, shards: Shards) -> RegularizationNoise:
         """Draw the uniforms of a step.
