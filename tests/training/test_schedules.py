@@ -7,9 +7,10 @@ import math
 import pytest
 import torch
 from torch import nn
-from training.runs import engine, small
+from training.runs import bars, engine, small
 
 from softspin.config import Config
+from softspin.data import with_condition
 from softspin.errors import ConfigError
 from softspin.training.adam import Adam
 from softspin.training.schedules import Schedules
@@ -59,12 +60,14 @@ def test_each_parameter_has_its_epsilon(corrected: bool) -> None:
 
 
 def test_the_prior_has_its_own_epsilon() -> None:
-    made = engine(small(prior_epsilon=1e-5))
+    """Of a conditional model, whose condition adds to the biases of the prior."""
+    data = bars()
+    made = engine(small(prior_epsilon=1e-5), with_condition(data, (data.train.float().mean(1) > 0.5).long()))
     epsilons, start = made.update.adam.epsilons, 0
     assert epsilons is not None
     for name, parameter in made.model.named_parameters():
         found = epsilons[start : start + parameter.numel()]
-        expected = 1e-5 if name.startswith("prior_parameters.") else 1e-3
+        expected = 1e-5 if name.startswith(("prior_parameters.", "condition.")) else 1e-3
         torch.testing.assert_close(found, torch.full_like(found, expected), rtol=1e-7, atol=0, msg=name)
         start += parameter.numel()
     assert engine(small()).update.adam.epsilons is None
