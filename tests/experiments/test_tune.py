@@ -6,6 +6,7 @@ import copy
 import json
 import os
 import random
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -217,6 +218,40 @@ def test_a_second_choice_needs_another_folder(tmp_path: Path) -> None:
         tuned(tmp_path, ["learning_rate=0.01,0.1,0.2"])
 
 
+def test_cases_are_divided_among_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two machines train a part each; with both folders in one, the choice is that of one machine, and nothing trains.
+
+    The parts do not read the test set.
+    """
+    path = tmp_path / "c.toml"
+    path.write_text('[cases]\nnone = []\nflips-1 = ["input_flips=0.1"]\nflips-2 = ["input_flips=0.2"]\n')
+    cases = tune.read_cases(path)
+    parts = [tune.read_cases(path, only) for only in (["flips-*"], ["none"])]
+    assert parts == [[("input_flips=0.1",), ("input_flips=0.2",)], [()]]
+    with pytest.raises(ConfigError, match="has no case 'flip'; there are: none, flips-1, flips-2"):
+        tune.read_cases(path, ["none", "flip"])
+    whole = tuned(tmp_path / "whole", [], cases=cases, rungs=1)
+    data, load = raising(softspin.data.load(STRIPES)), api.load_data
+    monkeypatch.setattr(api, "load_data", lambda config: data)
+    for number, part in enumerate(parts):
+        found = tuned(tmp_path / str(number), [], cases=cases, part=part, rungs=1)
+        assert (found.outcome, found.chosen, found.rows) == ("done", None, [])
+        assert {trial.settings for trial in found.trials} == {*part}
+    monkeypatch.setattr(api, "load_data", load)
+    shutil.copytree(tmp_path / "1", tmp_path / "0", dirs_exist_ok=True, ignore=lambda *_: [trials.VALIDATION_ROWS])
+    with (tmp_path / "0" / trials.VALIDATION_ROWS).open("a") as file:
+        file.write((tmp_path / "1" / trials.VALIDATION_ROWS).read_text())
+    events: list[Event] = []
+    joined = tuned(tmp_path / "0", [], cases=cases, rungs=1, listener=events.append)
+    assert not events
+    assert joined.chosen is not None
+    assert whole.chosen is not None
+    assert joined.chosen.settings == whole.chosen.settings
+    assert [row.nll for row in joined.rows] == [pytest.approx(row.nll, rel=1e-4) for row in whole.rows]
+    with pytest.raises(ConfigError, match="width=3 is not one of the cases, of which `part` has some"):
+        tuned(tmp_path, [], cases=cases, part=[("width=3",)])
+
+
 def test_more_values_before_the_test_train_what_is_missing(tmp_path: Path) -> None:
     space = tune.make_space(small(), ["learning_rate=0.01,0.1"], tmp_path, rungs=2, factor=2)
     plans = trials.plan_rung(space, space.settings, 0)
@@ -245,11 +280,42 @@ def test_numbers_that_are_not_possible(
         tuned(tmp_path, **changes)
 
 
-def test_values_that_are_not_possible(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="steps cannot be tuned; they are those of the last rung"):
-        tuned(tmp_path, ["steps=1,2"])
-    with pytest.raises(ConfigError, match=r"decoder_dropout = '3' is not possible|decoder_dropout = 3"):
-        tuned(tmp_path, ["decoder_dropout=0,3"])
+@pytest.mark.parametrize(
+    ("values", "error"),
+    [
+        ("steps=1,2", "steps cannot be tuned; they are those of the last rung"),
+        ("decoder_dropout=0,3", r"decoder_dropout = 3(\.0)? is not possible"),
+        ("test_samples=10,20", "test_samples cannot be tuned: it changes the estimate of the NLL, not the model"),
+        ("validation_chains=10,20", "validation_chains cannot be tuned: it changes the estimate"),
+        ("net=mlp,conv decoder_dropout=0.1", "the decoder, net = conv, has no hidden layers with dropout"),
+        ("prior=rbm,factorial centred=true", "centred = true is not possible: prior = factorial trains no couplings"),
+        ("beta=9,9.0", "'beta=9' and 'beta=9.0' are the same settings; remove one of them"),
+    ],
+)
+def test_values_that_are_not_possible(values: str, error: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=error):
+        tuned(tmp_path, values.split())
+
+
+@pytest.mark.parametrize(
+    ("case", "error"),
+    [
+        (("seeds=0-3",), "seeds cannot be tuned; give them by --seeds"),
+        (("data=digits",), "data cannot be tuned: NLLs of different data cannot be compared"),
+        (("condition=none",), "condition cannot be tuned: NLLs of different data cannot be compared"),
+        (("device=cuda",), "device cannot be tuned, because it does not change the result"),
+        (("width=3", "width=4"), "width is there twice in: width=3 width=4; a combination has one value of a setting"),
+        (("input_flips=0,0.1",), "input_flips=0,0.1 has several values of input_flips; write a case for each of them"),
+        (("betas=5,9",), "betas=5,9 has several values of beta; write a case for each of them"),
+        (("width=8",), "'no changes' and 'width=8' are the same settings; remove one of them"),
+    ],
+)
+def test_cases_that_are_not_possible(case: tuple[str, ...], error: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=error):
+        tune.make_space(small(), [], tmp_path, cases=[(), case], rungs=1)
+
+
+def test_a_grid_of_its_own_is_not_possible(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="betas = 5,9 is a grid of its own; tune it: beta=5,9"):
         tune.run(small(betas=(5.0, 9.0)), ["width=3"], tmp_path)
 
@@ -261,6 +327,7 @@ def test_values_that_are_not_possible(tmp_path: Path) -> None:
         ("[cases]\n", "has no cases"),
         ('[cases]\na = "width=3"\n', "a is not a list of settings"),
         ('[cases]\na = ["width"]\n', "a is not a list of settings"),
+        ("rungs = 3\n[cases]\na = []\n", r"rungs is not in the table \[cases\]; give what all cases share by options"),
     ],
 )
 def test_files_that_have_no_cases(text: str, error: str, tmp_path: Path) -> None:
@@ -311,5 +378,12 @@ def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
     assert "seed 0: test NLL" in ended.out.splitlines()[-1]
     said = [json.loads(line) for line in call(*words, "--json").out.splitlines()]
     assert [(line["kind"], line["outcome"], len(line["rows"])) for line in said] == [("tuned", "done", 1)]
+    Path("c.toml").write_text('[cases]\na = []\nb = ["input_flips=0.1"]\n')
+    words[1:2] = ["--cases", "c.toml", "--only", "b"]
+    assert [one["settings"] for one in call(*words, "--dry-run", "--json").json] == [1]
+    ended = call(*words, "--folder", "part")
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.splitlines()[-1].startswith("nothing is chosen yet; run the command without --only")
+    assert call("tune", "width=3", "--only", "a").err == "error: --only names cases; give their file by --cases\n"
     assert call("tune", "bta=3").code == 2
     assert call("tune", "steps=3,4").code == 2

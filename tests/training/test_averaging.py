@@ -16,7 +16,7 @@ from softspin.data import with_condition
 from softspin.errors import ConfigError, OutOfTimeError
 from softspin.nets import BatchNorm
 from softspin.training import averaging, checkpoint
-from softspin.training.averaging import averaged, check_averaging
+from softspin.training.averaging import averaged, check_averaging, undisturbed
 from softspin.training.best import Best
 
 
@@ -80,6 +80,53 @@ def test_statistics_belong_to_the_averaged_parameters(monkeypatch: pytest.Monkey
     assert len({x.sum().item() for x in images}) > 1
     for name, value in made.state().items():
         assert torch.equal(value, before[name]), name
+
+
+def test_evaluated_statistics_are_those_without_flips(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The best parameters are those of the last step; the statistics of the first layer are those of whole images."""
+    images: list[Tensor] = []
+    own = averaging._batch
+
+    def watched(*given: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+        found = own(*given)
+        images.append(found[0])
+        return found
+
+    monkeypatch.setattr(averaging, "_batch", watched)
+    settings: dict[str, Any] = {"steps": 5, "seeds": (0, 1)}
+    made = trainer(small(input_flips=0.5, **settings), tmp_path / "flips")
+    made.train()
+    (best, _), (last, _) = (checkpoint.load(tmp_path / "flips", name) for name in ("best", "last"))
+    weight, bias = (last[f"model.encoder.0.linears.0.{name}"] for name in ("weight", "bias"))
+    assert torch.equal(best["encoder.0.linears.0.weight"], weight)
+    assert len(images) == averaging.FEWEST_BATCHES
+    rows = torch.stack([x - made.engine.model.mean for x in images]) @ weight + bias[:, None]
+    torch.testing.assert_close(best["encoder.0.norms.0.mean"], rows.mean((0, 2)), rtol=1e-4, atol=1e-5)
+    spread = rows.var(2, correction=0).mean(0)
+    torch.testing.assert_close(best["encoder.0.norms.0.variance"], spread, rtol=1e-4, atol=1e-5)
+    made.engine.load(last)
+    with undisturbed(made.engine.update):
+        pass
+    for name, value in made.engine.state().items():
+        assert torch.equal(value, last[name]), name
+    # Without regularization, the statistics are those of training, bit for bit.
+    images.clear()
+    trainer(small(**settings), tmp_path / "plain").train()
+    (best, _), (last, _) = (checkpoint.load(tmp_path / "plain", name) for name in ("best", "last"))
+    assert not images
+    assert all(torch.equal(value, last[f"model.{name}"]) for name, value in best.items())
+
+
+def test_a_replica_without_flips_keeps_its_statistics() -> None:
+    """So its validation is that of a run without flips, whatever the others have."""
+    made = engine(small(input_flips=(0.0, 0.3), ema_decay=0.5))
+    made.step()
+    before = {name: value.clone() for name, value in made.model.named_buffers()}
+    for context, changed in ((undisturbed, [False, True]), (averaged, [True, True])):
+        with context(made.update):
+            for name, value in made.model.named_buffers():
+                if name.endswith((".mean", ".variance")):
+                    assert [not torch.equal(a, b) for a, b in zip(value, before[name], strict=True)] == changed, name
 
 
 def test_validation_keeps_the_better_for_each_replica() -> None:

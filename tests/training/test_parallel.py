@@ -40,7 +40,13 @@ WHEEL = [*((i, (i + 1) % 5) for i in range(5)), *((i, 5) for i in range(5))]
 """A graph that is not bipartite."""
 CASES: dict[str, dict[str, Any]] = {
     "pcd, 1 group, K = 1": {"sampler": "pcd", "groups": 1, "bits_per_group": 6, "layers": 2},
-    "pcd, 2 groups, K = 5": {"sampler": "pcd", "importance_samples": 5},
+    "pcd, 2 groups, K = 5, dropout, flips": {
+        "sampler": "pcd",
+        "importance_samples": 5,
+        "gradient": "dreg",
+        "decoder_dropout": 0.25,
+        "input_flips": 0.1,
+    },
     "pa, 1 group, K = 5": {"sampler": "pa", "groups": 1, "bits_per_group": 6, "importance_samples": 5, "layers": 2},
     "pa, 2 groups, K = 1, two seeds": {"sampler": "pa", "seeds": (3, 4)},
     "pt, two betas, weight decay": {"sampler": "pt", "betas": (8.0, 20.0), "weight_decay": 0.1},

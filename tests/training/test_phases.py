@@ -53,6 +53,14 @@ def test_a_phase_begins_at_its_share_of_the_steps() -> None:
     assert config.in_phase(config.phases[2]).phases == ((0, 100, 4000, "pt"),)
     assert len(Config(late_chains=(1.0, 4000)).phases) == len(Config(late_chains=(0.5, 1000)).phases) == 1
     assert Config(late_chains=(0.0, 4000)).phases == ((0, 1, 4000, "pa"),)
+    # Shares are decimal numbers: as floats, 0.28 * 100 is above 28.
+    assert [Config(steps=100, late_chains=(n / 100, 7)).phases[-1].start for n in range(100)] == [*range(100)]
+
+
+def test_a_phase_from_the_first_step_on_is_a_run_with_its_settings() -> None:
+    settings: dict[str, Any] = {"sampler": "pcd", "decoder_dropout": 0.25}
+    made = engine(small(late_importance_samples=(0.0, 3), late_chains=(0.0, 12), **settings))
+    equal(run(made, 2).state(), run(engine(small(importance_samples=3, chains=12, **settings)), 2).state())
 
 
 def test_late_steps_are_those_of_a_run_with_the_late_number_of_samples() -> None:

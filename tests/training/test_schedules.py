@@ -7,9 +7,10 @@ import math
 import pytest
 import torch
 from torch import nn
-from training.runs import engine, small
+from training.runs import bars, engine, small
 
 from softspin.config import Config
+from softspin.data import with_condition
 from softspin.errors import ConfigError
 from softspin.training.adam import Adam
 from softspin.training.schedules import Schedules
@@ -27,6 +28,14 @@ def test_the_cosine_tail_multiplies_the_schedule() -> None:
     assert made.learning_rate(torch.tensor(1000)) == 0
     whole = Schedules(config.replace(cosine_tail=1.0), torch.device("cpu"))
     assert whole.learning_rate(torch.tensor(500)).item() == pytest.approx(0.25, rel=1e-6)
+
+
+def test_the_end_of_an_interval_is_a_share_as_it_is_written() -> None:
+    """As floats, 0.28 * 100 is above 28, and the factor would change a step late."""
+    for end in range(1, 100):
+        config = Config(steps=100, learning_rate=1.0, learning_rate_schedule=((end / 100, 0.5), (1.0, 1.0)))
+        made = Schedules(config, torch.device("cpu"))
+        assert [made.learning_rate(torch.tensor(step)).item() for step in (end - 1, end)] == [0.5, 1.0]
 
 
 @pytest.mark.parametrize("corrected", [True, False])
@@ -51,12 +60,14 @@ def test_each_parameter_has_its_epsilon(corrected: bool) -> None:
 
 
 def test_the_prior_has_its_own_epsilon() -> None:
-    made = engine(small(prior_epsilon=1e-5))
+    """Of a conditional model, whose condition adds to the biases of the prior."""
+    data = bars()
+    made = engine(small(prior_epsilon=1e-5), with_condition(data, (data.train.float().mean(1) > 0.5).long()))
     epsilons, start = made.update.adam.epsilons, 0
     assert epsilons is not None
     for name, parameter in made.model.named_parameters():
         found = epsilons[start : start + parameter.numel()]
-        expected = 1e-5 if name.startswith("prior_parameters.") else 1e-3
+        expected = 1e-5 if name.startswith(("prior_parameters.", "condition.")) else 1e-3
         torch.testing.assert_close(found, torch.full_like(found, expected), rtol=1e-7, atol=0, msg=name)
         start += parameter.numel()
     assert engine(small()).update.adam.epsilons is None

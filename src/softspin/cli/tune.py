@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,6 +32,7 @@ from softspin.cli.options import (
     takes_settings,
 )
 from softspin.cli.settings import check_not_set, make_config
+from softspin.errors import ConfigError
 from softspin.evaluation import Progress
 from softspin.experiments import tune as tuning
 from softspin.experiments.combinations import REPLICAS
@@ -55,6 +57,14 @@ def tune(
     cases: Annotated[
         Path | None,
         typer.Option(help="Try the combinations of this TOML file instead: [cases], name = ['key=value', ...]."),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CASE",
+            help="Train the first rung of these cases alone, such as 'flips-*', and choose none; repeatable.",
+            show_default="all, then choose",
+        ),
     ] = None,
     folder: Annotated[Path, typer.Option(help="Write run directories and rows here.")] = Path("runs/tune"),
     rungs: Annotated[int, typer.Option(help="Set the number of rungs. The last one has all the steps.", min=1)] = 3,
@@ -90,12 +100,15 @@ def tune(
     base = make_config(flags, sets or [], config, profile)
     with usage_errors():
         check_not_set(values or [], flags, sets or [])
+        if only and cases is None:
+            raise ConfigError("--only names cases; give their file by --cases")
         given = () if cases is None else tuning.read_cases(cases)
+        part = tuning.read_cases(cases, only) if only and cases is not None else []
         several = workers_at_once(workers, base.device)
         halving = {"rungs": rungs, "factor": factor, "replicas": replicas, "workers": several}
         space = tuning.make_space(base, values or (), folder, cases=given, **halving)
     if dry_run:
-        _show_rungs(space, Estimator(find_device(base.device), measure=measure), json)
+        _show_rungs(space, part, Estimator(find_device(base.device), measure=measure), json)
         return
 
     def launch() -> Any:
@@ -115,7 +128,7 @@ def tune(
                     shown.append(held.enter_context(phases()))
                 shown[0](name, done, total)
 
-            options: dict[str, Any] = {"retry": retry, "deadline": deadline, "listener": display}
+            options: dict[str, Any] = {"part": part, "retry": retry, "deadline": deadline, "listener": display}
             found = tuning.tune(space, launch, progress=None if json else progress, **options)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
@@ -124,12 +137,14 @@ def tune(
         raise typer.Exit(code)
 
 
-def _show_rungs(space: tuning.Space, estimator: Estimator, json: bool) -> None:
+def _show_rungs(space: tuning.Space, part: Sequence[tuple[str, ...]], estimator: Estimator, json: bool) -> None:
     """Combinations, runs, steps and estimated time of each rung; later ones as if the first combinations were kept."""
     lines: list[dict[str, Any]] = []
-    for rung in range(space.rungs):
+    for rung in range(1 if part else space.rungs):
         count, steps = space.rung(rung)
-        specs = [spec for plan in plan_rung(space, space.settings[:count], rung) for spec in plan.runs]
+        settings = part or space.settings[:count]
+        count = len(settings)
+        specs = [spec for plan in plan_rung(space, settings, rung) for spec in plan.runs]
         times = [estimator.run(spec.config, step=spec.step) for spec in specs]
         known = [time.seconds for time in times if time is not None]
         seconds = round(sum(known)) if len(known) == len(times) else None
@@ -169,6 +184,8 @@ def _show_result(space: tuning.Space, found: tuning.Tuned, json: bool) -> None:
             say(f"  seed {row.seed}: {result_line(row)}")
     elif found.outcome == "failed":
         say(f"nothing could be chosen: all runs of a rung failed; {space.folder / VALIDATION_ROWS} has the reasons")
+    elif found.outcome == "done":
+        say("nothing is chosen yet; run the command without --only when all cases have been trained")
 
 
 def _text(trial: tuning.Trial) -> str:

@@ -76,7 +76,7 @@ def check_method_settings(settings: Settings) -> None:
             known = f"it has {', '.join(uses)}" if uses else "it has none of its kind"
             raise ConfigError(
                 f"{name} = {short_text(value)} is not possible for '{settings.method}', which has no such setting; "
-                f"{known}"
+                f"{known}; leave it at {short_text(default)}"
             )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 from softspin.config.settings import Settings
@@ -36,7 +37,8 @@ def phases_of(settings: Settings) -> tuple[Phase, ...]:
     for name, late in LATE.items():
         if (given := getattr(settings, late)) is not None:
             share, value = given
-            starts.setdefault(math.ceil(share * settings.steps), {})[name] = value
+            # Of the decimal number: as floats, 0.28 * 100 is above 28, and the phase would begin a step late.
+            starts.setdefault(math.ceil(Fraction(str(share)) * settings.steps), {})[name] = value
     now: dict[str, Any] = {name: getattr(settings, name) for name in LATE}
     phases: list[Phase] = []
     for start in sorted(one for one in starts if one < settings.steps):

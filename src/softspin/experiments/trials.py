@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from softspin.config import Config
+from softspin.config import Config, is_neutral
 from softspin.config.toml import read_toml
+from softspin.config.values import setting_hints
 from softspin.errors import ConfigError
 from softspin.experiments.combinations import (
     REPLICAS,
@@ -21,6 +23,7 @@ from softspin.experiments.combinations import (
     combinations,
     common_config,
     common_folder,
+    digest_of,
     plan_combinations,
 )
 from softspin.experiments.planning import CellPlan, keys_of
@@ -31,6 +34,8 @@ VALIDATION_ROWS = "validation.jsonl"
 """File of the validation NLLs of all runs, in the folder; `rows.jsonl` has those of the test."""
 SHORTEST = 100
 """Fewest steps of the first rung."""
+ESTIMATES = ("validation_", "test_")
+"""Beginnings of the names of settings that change how a NLL is estimated."""
 
 
 class Space(NamedTuple):
@@ -106,41 +111,87 @@ def make_space(
     if bool(values) == bool(cases):
         raise ConfigError("give either values to combine, such as decoder_dropout=0,0.1, or a file of cases")
     every = tuple(cases or combinations(values))
-    if any(text.partition("=")[0].strip() == "steps" for one in every for text in one):
-        raise ConfigError("steps cannot be tuned; they are those of the last rung")
+    for settings in every:
+        _check_names(settings)
     config = config.replace(steps=with_profile(config, None, config.data, None).config.steps)
     space = Space(config, every, folder, rungs, factor, replicas, workers)
+    _check_configs(space)
     if rungs > 1 and space.rung(0)[1] < SHORTEST:
         raise ConfigError(
             f"steps = {config.steps:,} are too few for {rungs} rungs: the first would have {space.rung(0)[1]} steps, "
             f"and needs {SHORTEST}; use fewer rungs or more steps"
         )
-    for settings in space.settings:
-        space.at(settings, 0)  # raises if a value is not possible
     return space
 
 
-def read_cases(path: Path) -> list[tuple[str, ...]]:
+def _check_names(settings: Sequence[str]) -> None:
+    """Raise ConfigError unless all of these settings can be tuned, and each is given once."""
+    names = [text.partition("=")[0].strip() for text in settings]
+    for number, name in enumerate(names):
+        if name == "steps":
+            raise ConfigError("steps cannot be tuned; they are those of the last rung")
+        if name == "seeds":
+            raise ConfigError("seeds cannot be tuned; give them by --seeds: the mean over them counts")
+        if name in ("data", "condition"):
+            raise ConfigError(
+                f"{name} cannot be tuned: NLLs of different data cannot be compared; tune each on its own"
+            )
+        if name in setting_hints() and is_neutral(name):
+            raise ConfigError(f"{name} cannot be tuned, because it does not change the result")
+        if name.startswith(ESTIMATES):
+            raise ConfigError(
+                f"{name} cannot be tuned: it changes the estimate of the NLL, not the model; give all combinations the "
+                "same one by an option"
+            )
+        if name in names[:number]:
+            raise ConfigError(f"{name} is there twice in: {_text(settings)}; a combination has one value of a setting")
+
+
+def _check_configs(space: Space) -> None:
+    """Raise ConfigError if a value is not possible, or two combinations are the same settings."""
+    known: dict[str, Sequence[str]] = {}
+    for settings in space.settings:
+        config = space.at(settings, 0)
+        if len(config.variants) > 1:
+            name = next(iter(config.variants[0]))
+            raise ConfigError(f"{_text(settings)} has several values of {name}; write a case for each of them")
+        other = known.setdefault(digest_of(config), settings)
+        if other is not settings:
+            raise ConfigError(f"'{_text(other)}' and '{_text(settings)}' are the same settings; remove one of them")
+
+
+def _text(settings: Sequence[str]) -> str:
+    return " ".join(settings) or "no changes"
+
+
+def read_cases(path: Path, only: Sequence[str] = ()) -> list[tuple[str, ...]]:
     """Read combinations of settings from a TOML file.
 
     Its table `cases` has lists of texts `key=value` by name: `without-dropout = ["decoder_dropout=0"]`.
 
     Args:
         path: The file.
+        only: Names of cases, or patterns such as `flips-*`; without them, all cases are read.
 
     Returns:
         The combinations, in the order of the file.
 
     Raises:
-        ConfigError: The file cannot be read, or is another kind of file.
+        ConfigError: The file cannot be read, or is another kind of file, or there is no such case.
     """
-    found = read_toml(path, "file of cases").get("cases")
+    table = read_toml(path, "file of cases")
+    found = table.get("cases")
     if not isinstance(found, dict) or not found:
         raise ConfigError(f'{path} has no cases; write a table [cases] with lines: name = ["key=value", ...]')
+    if more := sorted(table.keys() - {"cases"}):
+        raise ConfigError(f"{path}: {more[0]} is not in the table [cases]; give what all cases share by options")
     for name, case in found.items():
         if not isinstance(case, list) or not all(isinstance(text, str) and "=" in text for text in case):
             raise ConfigError(f'{path}: {name} is not a list of settings; write {name} = ["key=value", ...]')
-    return [tuple(case) for case in found.values()]
+    for pattern in only:
+        if not any(fnmatchcase(name, pattern) for name in found):
+            raise ConfigError(f"{path} has no case '{pattern}'; there are: {', '.join(found)}")
+    return [tuple(case) for name, case in found.items() if not only or any(fnmatchcase(name, one) for one in only)]
 
 
 def best(space: Space, number: int) -> list[tuple[str, ...]]:

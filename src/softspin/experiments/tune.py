@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from softspin.config import Config
+from softspin.errors import ConfigError
 from softspin.evaluation import Progress
 from softspin.experiments.chosen import check_unused, evaluate_chosen
 from softspin.experiments.combinations import REPLICAS
@@ -44,7 +45,7 @@ class Tuned(NamedTuple):
     trials: list[Trial]
     """All combinations that have been trained, rung by rung, the best first."""
     chosen: Trial | None
-    """The best of the last rung; None if it is not finished."""
+    """The best of the last rung; None if it is not finished, or if only a part was trained."""
     rows: list[ResultRow]
     """Results of the chosen settings on the test set, one for each seed."""
 
@@ -55,6 +56,7 @@ def run(
     folder: Path,
     *,
     cases: Sequence[tuple[str, ...]] = (),
+    part: Sequence[tuple[str, ...]] = (),
     rungs: int = 3,
     factor: int = 3,
     replicas: int = REPLICAS,
@@ -73,6 +75,8 @@ def run(
         values: Texts `key=value,value,...`, as for :func:`make_space`.
         folder: Folder of runs and rows.
         cases: The combinations themselves, in place of values; :func:`read_cases` reads a file of them.
+        part: Some of the cases. Only these train, in the first rung, and none is chosen: another call without `part`
+            goes on when all have been trained, perhaps on several machines.
         rungs: Number of rungs.
         factor: The best 1 / factor of a rung train in the next, for `factor` times as many steps.
         replicas: Most replicas in one run.
@@ -101,22 +105,25 @@ def run(
             return launcher()
         return make_launcher(launcher, workers, device=config.device, gpus_per_run=gpus_per_run, address=address)
 
-    return tune(space, make, retry=retry, deadline=deadline, listener=listener)
+    return tune(space, make, part=part, retry=retry, deadline=deadline, listener=listener)
 
 
 def tune(
     space: Space,
     launcher: Callable[[], Launcher],
     *,
+    part: Sequence[tuple[str, ...]] = (),
     retry: bool = False,
     deadline: float | None = None,
     listener: Listener | None = None,
     progress: Progress | None = None,
 ) -> Tuned:
     """Tune a space that was checked before; arguments and result are those of :func:`run`."""
+    if other := next((one for one in part if one not in space.settings), None):
+        raise ConfigError(f"{' '.join(other)} is not one of the cases, of which `part` has some")
     trials: list[Trial] = []
-    for number in range(space.rungs):
-        settings = best(space, number)
+    for number in range(1 if part else space.rungs):
+        settings = list(part) or best(space, number)
         plans = plan_rung(space, settings, number, retry=retry)
         if any(plan.runs for plan in plans):
             check_unused(space)
@@ -126,6 +133,8 @@ def tune(
         trials += ranked(space, settings, number)
         if all(trial.valid_nll is None for trial in trials if trial.rung == number):
             return Tuned("failed", trials, None, [])
+    if part:
+        return Tuned("done", trials, None, [])
     chosen = next(trial for trial in trials if trial.rung == space.rungs - 1)
     rows = evaluate_chosen(space, chosen, progress)
     return Tuned("done", trials, chosen, rows)

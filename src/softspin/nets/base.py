@@ -67,6 +67,16 @@ class Net(Part, nn.Module):
     rebuildable: ClassVar[bool] = True
     """Whether :meth:`build` can rebuild it from a config alone, as loading a run or a shared model requires."""
 
+    @classmethod
+    def check_config(cls, config: Config) -> None:
+        """Raise ConfigError if the decoder is to have dropout, and this kind of net has none.
+
+        Args:
+            config: Configuration of the run.
+        """
+        if any(config.of_replicas("decoder_dropout")) and cls.dropout is Net.dropout:
+            raise no_dropout(config, cls.name)
+
     @property
     def dropout(self) -> Dropout | None:
         """Dropout of its hidden layers; None if it has none."""
@@ -167,3 +177,21 @@ class Net(Part, nn.Module):
         raise ConfigError(
             f"net = {self.name} cannot be exported to a web page; only net = mlp (linear, batch norm, tanh) can"
         )
+
+
+def no_dropout(config: Config, net: str) -> ConfigError:
+    """The error of a decoder that is to have dropout, and has no layers with it.
+
+    Args:
+        config: Configuration of the run.
+        net: Name of the kind of net.
+
+    Returns:
+        The error.
+    """
+    value = config.decoder_dropout
+    text = list(value) if isinstance(value, tuple) else value
+    return ConfigError(
+        f"decoder_dropout = {text} is not possible: the decoder, net = {net}, has no hidden layers with dropout; use "
+        "net = mlp or resnet with layers, or set it to 0"
+    )

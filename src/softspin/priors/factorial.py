@@ -45,6 +45,8 @@ class FactorialPrior(Prior):
             raise ConfigError("prior = factorial and a graph exclude each other; use prior = graph, or graph = none")
         if config.shape.units < 2:
             raise ConfigError("prior = factorial needs at least 2 bits; set bits_per_group")
+        if config.centred:
+            raise ConfigError("centred = true is not possible: prior = factorial trains no couplings; set it to false")
 
     @classmethod
     def build(cls, config: Config) -> FactorialPrior:

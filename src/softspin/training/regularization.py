@@ -18,6 +18,7 @@ from softspin.errors import ConfigError
 from softspin.kernels.noise import noise
 from softspin.model import DiscreteVAE
 from softspin.nets import BatchNorm
+from softspin.nets.base import no_dropout
 from softspin.random import DrawDomain
 from softspin.training.shards import Shards
 
@@ -44,19 +45,17 @@ class Regularization:
     """
 
     def __init__(self, config: Config, model: DiscreteVAE, device: torch.device) -> None:
-        self.model, self.samples = model, config.importance_samples
+        self.model, self.samples = model, config.phases[0].importance_samples
         dropout, flips = config.of_replicas("decoder_dropout"), config.of_replicas("input_flips")
         self.units = list(model.decoder.hidden_units) if any(dropout) else []
         if any(dropout) and not self.units:
-            raise ConfigError(
-                f"decoder_dropout = {plain(config.decoder_dropout)} is not possible: the decoder, net = "
-                f"{model.decoder.name}, has no hidden layers with dropout; use net = mlp or resnet with layers, or set "
-                "it to 0"
-            )
+            raise no_dropout(config, model.decoder.name)
         # Tensors, so that compiled code does not depend on the values.
         self.dropout = _probabilities(dropout, 4, device)
         self.probability = _probabilities(flips, 3, device)
         self.flips_bits = any(flips)
+        self.disturbed = [bool(p or q) for p, q in zip(dropout, flips, strict=True)]
+        """Whether each replica has dropout or flips, so that statistics of training are not those of evaluation."""
 
     def noise(self, rng_state: Tensor, batch: int, features: int, shards: Shards) -> RegularizationNoise:
         """Draw the uniforms of a step.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import torch
 from torch import Tensor
@@ -20,8 +21,10 @@ class Schedules:
 
     def __init__(self, config: Config, device: torch.device) -> None:
         ends, factors = zip(*config.learning_rate_schedule, strict=True)
-        # A step belongs to the first interval whose end it has not reached; step counts are exact in float64.
-        self.ends = torch.tensor([end * config.steps for end in ends[:-1]], dtype=torch.float64, device=device)
+        # A step belongs to the first interval whose end it has not reached. Step counts are exact in float64, and
+        # shares are decimal numbers: as floats, 0.28 * 100 is above 28.
+        last = [float(Fraction(str(end)) * config.steps) for end in ends[:-1]]
+        self.ends = torch.tensor(last, dtype=torch.float64, device=device)
         # The rates of each interval, of all replicas or, if they differ, of each.
         rates = config.of_replicas("learning_rate") if isinstance(config.learning_rate, tuple) else None
         each = [[rate * factor for factor in factors] for rate in rates or [config.learning_rate]]

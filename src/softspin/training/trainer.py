@@ -29,7 +29,7 @@ from softspin.parallel import world
 from softspin.provenance import find_device, provenance
 from softspin.records import EVALUATED, ResultRow, RunRecord
 from softspin.samplers import LogZ, Sampler
-from softspin.training.averaging import averaged, check_averaging
+from softspin.training.averaging import averaged, check_averaging, undisturbed
 from softspin.training.best import Best
 from softspin.training.callbacks import Callback
 from softspin.training.capture import compile_errors
@@ -266,13 +266,14 @@ class Trainer:
     def _validate(self) -> dict[str, Any]:
         """Update log Z, estimate the validation NLL, and keep the best parameters of each replica."""
         self._check()
-        found = self.world.call(self._evaluate)
-        log_z, nll = found.log_z, found.nll.tolist()
+        with undisturbed(self.engine.update):
+            found = self.world.call(self._evaluate)
+            log_z, nll = found.log_z, found.nll.tolist()
+            for replica, value in enumerate(nll):
+                if not math.isfinite(value):
+                    raise self.world.shared(self._broke(self.engine.steps, "the validation NLL", replica))
+            self.best.update(self.engine.model, self.engine.steps, nll)
         self.engine.correct_log_z((found.log_z_of_values or log_z).value, self._log_z_set)
-        for replica, value in enumerate(nll):
-            if not math.isfinite(value):
-                raise self.world.shared(self._broke(self.engine.steps, "the validation NLL", replica))
-        self.best.update(self.engine.model, self.engine.steps, nll)
         average = {} if self.engine.update.average is None else {"averaged_nll": self._validate_average()}
         stopped = {}
         if self.engine.steps < self.config.steps and self._has_stalled:

@@ -74,12 +74,13 @@ class Update:
         self.binarizes = data.binarization == "per-batch"
         self.schedules = Schedules(config, device)
         self.regularization = Regularization(config, self.model, device)
+        prior = [*self.model.prior_parameters.parameters()]
+        if self.model.condition is not None:  # its weights are biases of the prior
+            prior += self.model.condition.parameters()
         self.adam = Adam(
             weight_decays(config, self.model),
             self.model.replicas,
-            epsilons=dict.fromkeys(self.model.prior_parameters.parameters(), config.prior_epsilon)
-            if config.prior_epsilon is not None
-            else None,
+            epsilons=dict.fromkeys(prior, config.prior_epsilon) if config.prior_epsilon is not None else None,
             beta1=config.adam_beta1,
             beta2=config.adam_beta2,
             epsilon=config.adam_epsilon,
