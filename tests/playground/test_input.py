@@ -10,7 +10,6 @@ import torch
 from playground.browser import BITS, IMAGES, Browser, close, needs_browser
 from playground.models import REPLICA, most_likely, page, random_model
 
-
 pytestmark = needs_browser
 
 
