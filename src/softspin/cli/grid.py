@@ -32,7 +32,7 @@ from softspin.cli.options import (
 from softspin.cli.plan import show_plan
 from softspin.cli.slurm import send_to_slurm
 from softspin.config import Config
-from softspin.experiments.cells import PAPER_TABLES, check_settings, choose, find_table, read_cells
+from softspin.experiments.cells import PAPER_TABLES, check_names, choose, find_table, read_cells
 from softspin.experiments.grid import FOLDER
 from softspin.experiments.launchers.choice import make_launcher
 from softspin.experiments.planning import plan_cell
@@ -103,7 +103,7 @@ def grid(
             raise typer.BadParameter("it needs --launcher slurm, without --collect", param_hint=name)
     path = find_table(table)
     cells = choose(read_cells(path), only or [])
-    check_settings(sets or [])
+    check_names(setting.partition("=")[0].strip() for setting in sets or [])
     settings = [f"seeds={seeds}", *([] if steps is None else [f"steps={steps}"])]
     Config(device=device).with_settings(settings)
     settings += [f"device={device}", *(sets or [])]
