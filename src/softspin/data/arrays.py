@@ -16,7 +16,7 @@ from softspin.data.inputs import Images, as_array, as_labels, numbered
 from softspin.data.keys import PARTS, find_keys
 from softspin.data.mapped import MappedTable
 from softspin.data.seeded import TEST, VALID, binarize_once, shuffled
-from softspin.data.values import find_levels, to_bits, to_gray, to_values
+from softspin.data.values import converted, find_levels
 from softspin.errors import DataError, ShapeError
 
 _STREAMS = {"train": None, "valid": VALID, "test": TEST}
@@ -181,19 +181,15 @@ def from_images(
     rows = _split({part: len(array) for part, array in arrays.items()}, split)
 
     def table(part: str) -> Tensor:
-        array, index = arrays[rows[part].given], rows[part].rows
-        divisor = levels.divisors[rows[part].given]
+        given_part, index = rows[part]
+        array, divisor = arrays[given_part], levels.divisors[given_part]
         stream = None if levels.binary or levels.raw else _STREAMS[part]
         if isinstance(array, np.memmap):
             on_disk = MappedTable(array, index, divisor=divisor, gray=not levels.binary, stream=stream, raw=levels.raw)
             return cast(Tensor, on_disk)  # it has the methods of a tensor that are used of a table
         some = (array if index is None else array[index]).reshape(-1, int(np.prod(shape)))
-        if levels.raw:
-            return torch.from_numpy(to_values(some))
-        if levels.binary:
-            return torch.from_numpy(to_bits(some))
-        gray = to_gray(some, divisor)
-        return torch.from_numpy(gray if stream is None else binarize_once(gray, stream))
+        values = converted(some, levels, given_part)
+        return torch.from_numpy(values if stream is None else binarize_once(values, stream))
 
     test = table("test")
     found_data = Dataset(
