@@ -250,7 +250,6 @@ class Trainer:
         for i, (seed, best) in enumerate(zip(config.seeds, self.found, strict=True)):
             if not math.isfinite(float(test.value[i])):
                 raise self._broke(config.steps, "the test log-likelihood", seed)
-            flagged = log_z.flagged is not None and bool(torch.as_tensor(log_z.flagged)[i])
             results.append(
                 BoltzmannResult(
                     seed=seed,
@@ -270,7 +269,7 @@ class Trainer:
                     rows=len(self.data.test),
                     seconds=round(self.seconds, 3),
                     warning="annealing misses states that a search found; only bounds of log Z hold"
-                    if flagged
+                    if log_z.is_flagged(i)
                     else None,
                 )
             )

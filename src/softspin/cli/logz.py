@@ -6,8 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from torch import Tensor
-
 from softspin.cli.console import say, say_json
 from softspin.cli.options import Chains, Device, Given, Json, Replicas, Run, Seed, Temperatures, Which
 from softspin.cli.regions import read_values
@@ -53,7 +51,7 @@ def logz(
     parts: list[tuple[dict[str, Any], LogZ]] = [({}, found)]
     if own is not None and values is not None:
         raw = own.table.raw_values().tolist()
-        parts = [({"condition": raw[value]}, _of_value(found, value)) for value in values]
+        parts = [({"condition": raw[value]}, found.of_value(value)) for value in values]
     rows = [
         {**replica._asdict(), **about, **_row(part, i)}
         for i, replica in enumerate(config.replicas)
@@ -66,11 +64,6 @@ def logz(
     for number, row in enumerate(rows):
         value = f"c = {', '.join(f'{one:g}' for one in row['condition'])}: " if len(parts) > 1 else ""
         say(names[number // len(parts)] + value + _text(row))
-
-
-def _of_value(found: LogZ, value: int) -> LogZ:
-    """log Z `(R,)` of one value of the condition, from those of all `(R, V)`."""
-    return LogZ._make(each[:, value] if isinstance(each, Tensor) else each for each in found)
 
 
 def _row(found: LogZ, i: int) -> dict[str, Any]:
