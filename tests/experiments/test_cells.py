@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
@@ -25,6 +26,7 @@ ROOT = Path(softspin.__file__).parents[2]
 TABLES = PAPER_TABLES
 
 
+@functools.cache
 def by_id(number: int) -> dict[str, Cell]:
     return {cell.id: cell for cell in read_cells(TABLES / f"table{number}.toml")}
 
