@@ -203,16 +203,21 @@ def from_images(
         places=_places(arrays, rows) if split else None,
         labels=_labels(found, rows),
     )
+    return _with_conditions(found_data, given, split)
+
+
+def _with_conditions(data: Dataset, given: Mapping[str, Images], split: bool) -> Dataset:
+    """The data set with the conditions of the given images, if they have any."""
     conditions = {part: images.condition for part, images in given.items() if images.condition is not None}
     if not conditions:
-        return found_data
+        return data
     if len(conditions) < len(given):
         odd = next(part for part in given if part not in conditions)
-        raise DataError(f"{source}: {odd} has no condition, but {next(iter(conditions))} has one; give it for all")
+        raise DataError(f"{data.source}: {odd} has no condition, but {next(iter(conditions))} has one; give it for all")
     if split:
-        return with_condition(found_data, conditions)
+        return with_condition(data, conditions)
     whole = np.concatenate([np.asarray(one) for one in conditions.values()])
-    return with_condition(found_data, dict.fromkeys(PARTS, whole))
+    return with_condition(data, dict.fromkeys(PARTS, whole))
 
 
 def _split(sizes: Mapping[str, int], split: bool) -> dict[str, _Rows]:
