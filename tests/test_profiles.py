@@ -13,8 +13,6 @@ from softspin.config.values import SYNONYMS, setting_hints
 from softspin.errors import UnknownNameError, unknown_name
 from softspin.parts import METHODS
 
-QUICK = PROFILES["quick"]
-
 
 def test_a_config_without_a_profile_is_the_recipe() -> None:
     config = Config(data="digits")

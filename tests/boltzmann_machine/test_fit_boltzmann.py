@@ -20,12 +20,13 @@ from softspin.boltzmann_machine import BoltzmannModel
 from softspin.boltzmann_machine.config import BoltzmannConfig
 from softspin.boltzmann_machine.display import result_line
 from softspin.boltzmann_machine.engine import Engine
-from softspin.boltzmann_machine.run_files import RESULT, RUN, read_result, read_run
+from softspin.boltzmann_machine.run_files import RUN, read_result, read_run
 from softspin.data import from_arrays
 from softspin.distributions import BipartiteBoltzmann, GraphBoltzmann
 from softspin.errors import SoftspinError
 from softspin.samplers import LogZWarning, log_z
 from softspin.training import checkpoint, journal
+from softspin.training.run_files import RESULT
 
 kinds = pytest.mark.parametrize("kind", list(EDGES))
 BITS = some_data()

@@ -39,13 +39,20 @@ CONDITIONS: dict[str, Any] = {
     "binned": np.stack([np.arange(60) / 7, RNG.normal(size=60)], 1),
 }
 """Three classes, four numbers, and 60 pairs of numbers, which the prior bins."""
+SLOW = pytest.mark.slow  # tests/training/test_combinations.py has these likelihoods and networks with conditions
 PAIRS = [
     ("dvae#-power", "bernoulli", "mlp", "class", {"sampler": "pa", "importance_samples": 2}),
-    ("dvae++-exp", "categorical", "resnet", "binned", {"sampler": "pcd", "layers": 2, "categories": 5}),
+    pytest.param(
+        "dvae++-exp", "categorical", "resnet", "binned", {"sampler": "pcd", "layers": 2, "categories": 5}, marks=SLOW
+    ),
     ("dvae#-gauss_int", "gaussian", "conv1d", "few", {"sampler": "pt"}),
     ("dvae-spike_exp", "negative-binomial", "mlp", "class", {"sampler": "pcd", "graph": "0:1,1:2,2:3,3:4,4:5,0:5"}),
-    ("dvae#-gaussian", "zero-inflated-lognormal", "mlp", "binned", {"sampler": "pa", "layers": 0}),
-    ("dvae++-power", "discretized-logistic", "conv", "few", {"sampler": "pcd", "importance_samples": 2}),
+    pytest.param(
+        "dvae#-gaussian", "zero-inflated-lognormal", "mlp", "binned", {"sampler": "pa", "layers": 0}, marks=SLOW
+    ),
+    pytest.param(
+        "dvae++-power", "discretized-logistic", "conv", "few", {"sampler": "pcd", "importance_samples": 2}, marks=SLOW
+    ),
     ("dvae#-power", "bernoulli", "mlp", "binned", {"gradient": "dreg", "importance_samples": 2, "centred": True}),
 ]
 

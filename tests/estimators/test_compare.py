@@ -27,7 +27,6 @@ from softspin.experiments.compare import (
 from softspin.experiments.estimators import (
     Moments,
     _blocks,
-    _negative_gradients,
     adapt,
     exact_blocks,
     exact_prior,
@@ -35,6 +34,7 @@ from softspin.experiments.estimators import (
 )
 from softspin.experiments.stored import write_records
 from softspin.methods.reinforce import NVIL
+from softspin.objectives.exact import named_gradients
 from softspin.paper import METHODS as PAPER
 from softspin.report.gradients import compose_gradients
 
@@ -63,7 +63,7 @@ def test_bias_and_variance_are_those_of_enumeration() -> None:
         q = torch.sigmoid(logits).detach()
         noise = torch.where(states > 0, q / 2, (1 + q) / 2)[:, None, None]
         loss = model.method.objective(model, rows, noise, exact_prior(model), torch.ones(()).double()).loss.sum()
-        found = _blocks(model, _negative_gradients(model, loss))["encoder"]
+        found = _blocks(model, named_gradients(model.named_parameters(), -loss))["encoder"]
         weight = torch.where(states > 0, q, 1 - q).prod(-1)[:, None]
         mean = (weight * found).sum(0)
         variance = float((weight * (found - mean).square()).sum())

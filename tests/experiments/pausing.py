@@ -1,4 +1,4 @@
-"""Worker processes of a grid, paused at a checkpoint, so that a test interrupts them where it means to."""
+"""Child processes, and worker processes of a grid that are paused at a checkpoint, where a test interrupts them."""
 
 from __future__ import annotations
 
@@ -88,3 +88,14 @@ def pause_at_checkpoints(driver: int, runs: Path, old: Iterable[bytes] = ()) -> 
 
     wait_until(pause_new, "there are no two checkpoints of runs in training")
     return list(paused.values())
+
+
+def in_child(work: Callable[[], object]) -> int:
+    """Start work in a child process; its id."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        finally:
+            os._exit(0)
+    return child

@@ -8,7 +8,7 @@ import random
 import re
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from cli.command import Call, caller
+from experiments.pausing import in_child
 from experiments.tables import STRIPES, timeless
 
 import softspin
@@ -166,17 +167,6 @@ def started_by(folder: Path, values: Sequence[str], **options: Any) -> list[RunS
     config = small().replace(width=8, seeds=(0, 1), checkpoint_every=2)
     assert sweep.run(config, values, folder, listener=events.append, **options) == "done"
     return [event.spec for event in events if isinstance(event, RunStarted)]
-
-
-def in_child(work: Callable[[], object]) -> int:
-    """Start work in a child process; its id."""
-    child = os.fork()
-    if child == 0:
-        try:
-            work()
-        finally:
-            os._exit(0)
-    return child
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

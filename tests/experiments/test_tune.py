@@ -9,7 +9,6 @@ import random
 import shutil
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 from cli.command import Call, caller
+from experiments.pausing import in_child
 from experiments.tables import STRIPES, timeless
 
 import softspin
@@ -158,17 +158,6 @@ def test_withheld_images_have_a_number_and_no_values() -> None:
         with pytest.raises(DataError, match="withheld"):
             read()
     assert data.test.sum() > 0
-
-
-def in_child(work: Callable[[], object]) -> int:
-    """Start work in a child process; its id."""
-    child = os.fork()
-    if child == 0:
-        try:
-            work()
-        finally:
-            os._exit(0)
-    return child
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

@@ -1,4 +1,7 @@
-"""Every likelihood trains, resumes bit for bit, is saved, loaded and evaluated, in Python and on the command line."""
+"""Every likelihood trains, and is evaluated, sampled and exported by the commands.
+
+Runs of every likelihood that are resumed bit for bit are in `tests/training/test_combinations.py`.
+"""
 
 from __future__ import annotations
 
@@ -30,29 +33,15 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
     return caller(capsys, monkeypatch)
 
 
-def stop_at_7(line: dict[str, Any]) -> None:
-    if line["step"] >= 6:
-        raise KeyboardInterrupt
-
-
 @every
-def test_train_resume_save_load_evaluate(
+def test_train_evaluate_sample_and_export(
     case: Case, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     np.save(tmp_path / "own.npy", case.make(40, 3))
     config = small(likelihood=case.name, **case.settings, steps=20, seeds=(0, 3), importance_samples=2)
-    quiet: dict[str, Any] = {"progress": False, "pictures": False}
-    whole = softspin.fit(config, tmp_path / "own.npy", tmp_path / "whole", **quiet)
-    with pytest.raises(KeyboardInterrupt):
-        softspin.fit(config, tmp_path / "own.npy", tmp_path / "cut", callbacks=stop_at_7, **quiet)
-    resumed = softspin.fit(folder=tmp_path / "cut", resume=True, **quiet)
+    whole = softspin.fit(config, tmp_path / "own.npy", tmp_path / "whole", progress=False, pictures=False)
     assert whole.result is not None
-    assert resumed.result is not None
-    assert [row.nll for row in resumed.result] == [row.nll for row in whole.result]
-    for name, value in whole.net.state_dict().items():
-        assert torch.equal(value, resumed.net.state_dict()[name]), name
-
     found = call("evaluate", tmp_path / "whole", "--json").json
     assert [row["nll"] for row in found] == pytest.approx([row.nll for row in whole.result], rel=1e-5)
     text = call("evaluate", tmp_path / "whole", "--data", tmp_path / "own.npy", "--split", "all").out

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 from playground.browser import DRIVER, IMAGES, Browser
-from playground.models import REPLICA, random_model
-
-from softspin.playground.page import page
+from playground.models import REPLICA, page, random_model
 
 
 @pytest.fixture(scope="session")

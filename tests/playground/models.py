@@ -11,6 +11,8 @@ from softspin.evaluation.running import evaluating
 from softspin.model import build
 from softspin.nets import BatchNorm
 from softspin.paper import METHODS
+from softspin.playground.page import render
+from softspin.playground.payload import payload
 from softspin.structures import STRUCTURES
 from softspin.trained import Model
 
@@ -51,6 +53,11 @@ def random_model(
                 module.mean.uniform_(-0.5, 0.5, generator=g)
                 module.variance.uniform_(0.3, 1.5, generator=g)
     return Model(net, config, shape)
+
+
+def page(model: Model, images: Tensor, *, replica: int | None = None, condition: Tensor | None = None) -> str:
+    """The page of a model, as `softspin playground` writes it."""
+    return render(payload(model, images, replica=replica, condition=condition))
 
 
 def some_bits(rows: int, columns: int, seed: int = 0) -> Tensor:

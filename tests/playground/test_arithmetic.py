@@ -10,12 +10,11 @@ import pytest
 import torch
 from evaluation.models import smoothed_method
 from playground.browser import IMAGES, Browser, close, needs_browser
-from playground.models import CASES, GRAPH, REPLICA, given_bits, random_model, some_bits
+from playground.models import CASES, GRAPH, REPLICA, given_bits, page, random_model, some_bits
 from samplers.laws import chi_square, probabilities, small_rbm, states
 from torch import Tensor
 
 from softspin.distributions import BipartiteBoltzmann, GraphBoltzmann
-from softspin.playground.page import page
 from softspin.smoothing import Power, ShiftedGaussian, Smoothing
 from truth import CASES as SMOOTHINGS
 

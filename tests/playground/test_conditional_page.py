@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 from playground.browser import IMAGES, Browser, close, needs_browser
-from playground.models import REPLICA, some_bits
+from playground.models import REPLICA, page, some_bits
 from torch import Tensor
 
 from softspin.config import Config
 from softspin.data.dataset import DataSpec
 from softspin.errors import SupportError
 from softspin.model import build
-from softspin.playground.page import page
 from softspin.playground.payload import payload
 from softspin.trained import Model
 

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 import torch
 from playground.browser import BITS, IMAGES, Browser, close, needs_browser
-from playground.models import GRAPH, REPLICA, most_likely, random_model
+from playground.models import GRAPH, REPLICA, most_likely, page, random_model
 
 from softspin import __version__
 from softspin.playground import page as page_module
-from softspin.playground.page import page
 
 pytestmark = needs_browser
 

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from playground.browser import BITS, IMAGES, Browser, close, needs_browser
-from playground.models import REPLICA, most_likely, random_model
-
-from softspin.playground.page import page
+from playground.models import REPLICA, most_likely, page, random_model
 
 pytestmark = needs_browser
 

@@ -15,14 +15,14 @@ import numpy.typing as npt
 import pytest
 import torch
 from evaluation.models import data_spec, smoothed_method
-from playground.models import CASES, GRAPH, REPLICA, given_bits, random_model, some_bits
+from playground.models import CASES, GRAPH, REPLICA, given_bits, page, random_model, some_bits
 from torch import Tensor, nn
 
 from softspin.api import Model, with_nets
 from softspin.config import Config
 from softspin.errors import ConfigError, DataError, SupportError
 from softspin.playground.export import packed, packed_bits
-from softspin.playground.page import page, render
+from softspin.playground.page import render
 from softspin.playground.payload import payload, ranked
 from softspin.playground.stored import migrated, read_data
 from softspin.records import ModelRecord

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from gpu import needs_gpu, with_torch_warnings
+from gpu import needs_gpu
 from samplers.capture import NoHostData
 from torch import Tensor
 from training.runs import bars, engine, small, trainer
@@ -80,20 +80,6 @@ def test_training_with_it_is_resumed_bit_for_bit(tmp_path: Path) -> None:
     usual = engine(small(seeds=(0, 1)))
     assert usual.update.centring is None
     assert "prior_offset" not in usual.state()
-
-
-@with_torch_warnings
-def test_the_compiler_traces_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    torch.compiler.reset()  # torch limits how often one function is compiled
-    compile_ = torch.compile
-    monkeypatch.setattr(torch, "compile", lambda part, **_: compile_(part, backend="eager", fullgraph=True))
-    changes: dict[str, Any] = {"centred": True, "ema_decay": 0.9, "cosine_tail": 0.5, "prior_epsilon": 1e-5}
-    made = [engine(small(compile=how, sampler="pcd", **changes)) for how in ("off", "on")]
-    for one in made:
-        for _ in range(3):
-            one.step()
-    for name, value in made[0].state().items():
-        torch.testing.assert_close(made[1].state()[name], value, rtol=1e-5, atol=1e-6, msg=name)
 
 
 @pytest.mark.parametrize("conditional", [False, True])

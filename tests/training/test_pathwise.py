@@ -170,7 +170,7 @@ def test_the_mean_is_that_of_the_plain_gradient(kl_weight: float, monkeypatch: p
 
 
 def test_the_variance_at_25_samples_is_below_a_quarter() -> None:
-    model = toy()
+    model = toy(3000)
     plain, dreg = (encoder(draws(model, 25, 1.0, gradient)).var(0).sum() for gradient in ("plain", "dreg"))
     assert dreg < plain / 4
 
@@ -178,10 +178,10 @@ def test_the_variance_at_25_samples_is_below_a_quarter() -> None:
 def test_batch_norm_has_one_update_and_little_bias() -> None:
     """In training mode, batch norm couples samples: the error is of the order of 1 / batch, here of 8 images.
 
-    It is 0.017 with a standard error of 0.007 (50,000 draws; with 64 images 0.006 +- 0.006). Scaled total gradients
-    would be wrong by 0.63.
+    It is 0.017 with a standard error of 0.007 (50,000 draws; with 64 images 0.006 +- 0.006), so that of 3,000 draws is
+    0.029. Scaled total gradients would be wrong by 0.63.
     """
-    model = toy(layers=1)
+    model = toy(3000, layers=1)
     statistics = {name: value.clone() for name, value in model.named_buffers()}
     means, after = {}, {}
     for gradient in ("plain", "dreg"):
@@ -191,7 +191,7 @@ def test_batch_norm_has_one_update_and_little_bias() -> None:
     assert any(not torch.equal(after["plain"][name], value) for name, value in statistics.items())
     for name, value in after["plain"].items():
         assert torch.equal(after["dreg"][name], value), name
-    assert (means["dreg"] - means["plain"]).norm() < 0.08 * means["plain"].norm()
+    assert (means["dreg"] - means["plain"]).norm() < 0.2 * means["plain"].norm()
 
 
 # Networks, compilation, settings ------------------------------------------------------------------------------------

@@ -156,6 +156,8 @@ def test_the_compiler_traces_every_phase_and_lists(monkeypatch: pytest.MonkeyPat
         "learning_rate": (0.01, 0.02), "decoder_dropout": (0.0, 0.3), "input_flips": (0.2, 0.0),
         "decoder_decay": (0.1, None), "gradient": "plain", "groups": 1, "bits_per_group": 6,
     }  # fmt: skip
+    assert changes["centred"]
+    assert changes["ema_decay"]
     plain, traced = (run(engine(small(compile=how, **changes)), 2) for how in ("off", "on"))
     assert len(plain.update.config.phases) == 2
     for (name, one), other in zip(plain.state().items(), traced.state().values(), strict=True):

@@ -43,14 +43,14 @@ def test_no_flipped_bit_changes_a_value_silently(name: str, run: Path) -> None:
     path, read = run / name, READERS[name]
     written, before = path.read_bytes(), read(run)
     rng, errors = random.Random(0), 0
-    for at in range(0, len(written), 3):
+    for at in range(0, len(written), 7):
         changed = bytearray(written)
         changed[at] ^= 1 << rng.randrange(8)
         path.write_bytes(changed)
         found, message = _try(read, run)
         assert found == before if message is None else message.startswith(str(path)), at
         errors += message is not None
-    assert errors > len(written) / 6  # flips in spaces are harmless, or not JSON
+    assert errors > len(written) / 14  # flips in spaces are harmless, or not JSON
 
 
 @pytest.mark.parametrize("name", READERS)

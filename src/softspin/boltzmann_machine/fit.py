@@ -14,7 +14,7 @@ from softspin.boltzmann_machine.config import BoltzmannConfig
 from softspin.boltzmann_machine.display import BoltzmannStart, Display
 from softspin.boltzmann_machine.files import load_boltzmann
 from softspin.boltzmann_machine.model import BoltzmannModel
-from softspin.boltzmann_machine.run_files import RESULT, RUN, read_run
+from softspin.boltzmann_machine.run_files import RUN, read_run
 from softspin.boltzmann_machine.trainer import Trainer
 from softspin.data import Dataset
 from softspin.errors import ConfigError, RunError
@@ -22,6 +22,7 @@ from softspin.parallel import world
 from softspin.training import checkpoint
 from softspin.training.callbacks import Callbacks
 from softspin.training.loggers import Logger, make_loggers
+from softspin.training.run_files import RESULT
 
 
 def fit_boltzmann(

@@ -15,9 +15,9 @@ from softspin.graphs import Edges
 from softspin.records import DataRecord, Provenance
 from softspin.schema import Record
 from softspin.seals import KEY, is_intact
-from softspin.training.run_files import read_json
+from softspin.training.run_files import RESULT, read_json, read_rows
 
-RUN, RESULT = "boltzmann.json", "result.json"
+RUN = "boltzmann.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,16 +112,7 @@ def read_result(folder: Path) -> list[BoltzmannResult] | None:
     Raises:
         RunError: The file is invalid.
     """
-    try:
-        rows = read_json(folder / RESULT)
-        rows = rows if isinstance(rows, list) else [rows]
-        if not is_intact(rows):
-            raise RunError(f"{folder / RESULT} was changed: its '{KEY}' does not fit; resume the run to write it again")
-        return [BoltzmannResult.from_json(row) for row in rows]
-    except FileNotFoundError:
-        return None
-    except RecordError as error:
-        raise RunError(f"{folder / RESULT} has a row that {error}; resume the run to write it again") from None
+    return read_rows(folder / RESULT, BoltzmannResult)
 
 
 def check_same(config: BoltzmannConfig, data: Dataset, folder: Path) -> None:

@@ -21,7 +21,7 @@ from softspin.boltzmann_machine.config import BoltzmannConfig
 from softspin.boltzmann_machine.engine import Engine
 from softspin.boltzmann_machine.likelihood import LogLikelihood, activity_base, log_likelihood, mean_activity
 from softspin.boltzmann_machine.parameters import empty_parameters
-from softspin.boltzmann_machine.run_files import RESULT, RUN, BoltzmannResult, BoltzmannRun, check_same
+from softspin.boltzmann_machine.run_files import RUN, BoltzmannResult, BoltzmannRun, check_same
 from softspin.data import Dataset
 from softspin.data.mapped import Table
 from softspin.distributions import Boltzmann, VisibleMarginal
@@ -35,11 +35,12 @@ from softspin.seals import sealed
 from softspin.training import checkpoint
 from softspin.training.callbacks import Callbacks
 from softspin.training.capture import compile_errors
-from softspin.training.journal import NAME, Journal
+from softspin.training.failure import last_checkpoint_text
+from softspin.training.journal import Journal
 from softspin.training.loggers import Logger, started
 from softspin.training.process import interrupts_wait, locked, noted_by_any, stop_error, termination_raises
 from softspin.training.results import finite
-from softspin.training.run_files import describe, write_json
+from softspin.training.run_files import RESULT, check_unused, describe, write_json
 from softspin.training.writer import CheckpointWriter
 
 STARTS = 500
@@ -112,17 +113,12 @@ class Trainer:
 
     def _open(self, resume: bool) -> None:
         """Write `boltzmann.json`, or read the last checkpoint."""
-        is_run = (self.folder / RUN).exists()
         if resume:
             check_same(self.config, self.data, self.folder)
             if checkpoint.exists(self.folder, "last"):
                 self._load()
             return
-        if is_run:
-            raise RunError(f"{self.folder} already holds a run; resume it, or give another folder")
-        for name in (NAME, RESULT, "run.json", "last.json", "best.json"):
-            if (self.folder / name).exists():
-                raise RunError(f"{self.folder} holds a {name}, but no {RUN}; give another folder")
+        check_unused(self.folder, RUN, "run.json")
         run = BoltzmannRun(
             config=self.config.to_dict(),
             hidden=self.shape.hidden,
@@ -175,10 +171,9 @@ class Trainer:
                 raise self._broke(step + 1 if step >= 0 else self.engine.steps, "the gradient", seed)
 
     def _broke(self, step: int, what: str, seed: int) -> TrainingError:
-        where = "there is no checkpoint yet"
         with contextlib.suppress(CheckpointError):
             self._writer.wait()
-            where = f"the last good checkpoint is at step {checkpoint.load_meta(self.folder, 'last')['step']}"
+        where = last_checkpoint_text(self.folder)
         return TrainingError(
             f"training broke at step {step}: {what} of the replica with seed {seed} is not finite; {where}. A smaller "
             "learning_rate may help",
@@ -255,7 +250,6 @@ class Trainer:
         for i, (seed, best) in enumerate(zip(config.seeds, self.found, strict=True)):
             if not math.isfinite(float(test.value[i])):
                 raise self._broke(config.steps, "the test log-likelihood", seed)
-            flagged = log_z.flagged is not None and bool(torch.as_tensor(log_z.flagged)[i])
             results.append(
                 BoltzmannResult(
                     seed=seed,
@@ -275,7 +269,7 @@ class Trainer:
                     rows=len(self.data.test),
                     seconds=round(self.seconds, 3),
                     warning="annealing misses states that a search found; only bounds of log Z hold"
-                    if flagged
+                    if log_z.is_flagged(i)
                     else None,
                 )
             )

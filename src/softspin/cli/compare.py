@@ -35,11 +35,6 @@ app = typer.Typer(
 )
 
 
-@app.callback()
-def _compare() -> None:
-    """Compare gradient estimators with the exact gradient, and methods by training."""
-
-
 @app.command()
 def gradients(
     methods: Annotated[

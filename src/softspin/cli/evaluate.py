@@ -8,10 +8,10 @@ import typer
 
 from softspin.cli.console import say, say_json
 from softspin.cli.options import Chains, Condition, Data, Device, Json, Replicas, Run, Split, Temperatures, Which
-from softspin.cli.runs import SPLITS, check_split, open_model, open_split, with_replicas
+from softspin.cli.runs import SPLITS, check_split, open_model, open_split, replica_prefixes, with_replicas
 from softspin.errors import ConfigError
 from softspin.evaluation import log_z_for
-from softspin.formatting import detail_lines, mark_best, replica_name, result_line
+from softspin.formatting import detail_lines, result_line
 from softspin.training.bar import phases
 from softspin.training.results import check_result, exact_result_rows, result_rows
 
@@ -54,12 +54,7 @@ def evaluate(
         how = {"split": split, "checkpoint": which, "exact": exact}
         say_json([{**how, **row.to_json()} for row in rows])
         return
-    valid = () if model.metadata is None else model.metadata.valid_nll
-    is_named = len(rows) > 1 or replicas != "all"
-    for number, row in enumerate(rows):
-        name = (
-            f"{replica_name(config.replicas[number])}{mark_best(valid, config.variants, number)}: " if is_named else ""
-        )
+    for name, row in zip(replica_prefixes(model, replicas), rows, strict=True):
         say(name + result_line(row, split))
         if not exact:
             for line in detail_lines(row):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -32,15 +32,16 @@ from softspin.cli.options import (
 from softspin.cli.plan import show_plan
 from softspin.cli.slurm import send_to_slurm
 from softspin.config import Config
-from softspin.experiments.cells import PAPER_TABLES, check_settings, choose, find_table, read_cells
+from softspin.experiments.cells import PAPER_TABLES, check_names, choose, find_table, read_cells
 from softspin.experiments.grid import FOLDER
 from softspin.experiments.launchers.choice import make_launcher
-from softspin.experiments.planning import plan_cell
-from softspin.experiments.rows import DEFAULT_ROWS, append_rows, find_rows, latest, read_rows
+from softspin.experiments.planning import CellPlan, plan_cell
+from softspin.experiments.rows import DEFAULT_ROWS, Key, append_rows, find_rows, latest, read_rows
 from softspin.experiments.scheduler import Scheduler
 from softspin.experiments.slurm.collect import Collector, Outcomes
 from softspin.experiments.slurm.planning import find_resources
 from softspin.provenance import find_device
+from softspin.records import ResultRow
 from softspin.report.results import rejection_reason
 from softspin.timing import Estimator
 
@@ -103,7 +104,7 @@ def grid(
             raise typer.BadParameter("it needs --launcher slurm, without --collect", param_hint=name)
     path = find_table(table)
     cells = choose(read_cells(path), only or [])
-    check_settings(sets or [])
+    check_names(setting.partition("=")[0].strip() for setting in sets or [])
     settings = [f"seeds={seeds}", *([] if steps is None else [f"steps={steps}"])]
     Config(device=device).with_settings(settings)
     settings += [f"device={device}", *(sets or [])]
@@ -116,16 +117,7 @@ def grid(
     if collect:
         existing_rows = outcomes.without_retried(existing_rows)
     plans = [plan_cell(*pair, existing_rows, folder, retry=retry) for pair in zip(cells, configs, strict=True)]
-    by_id = {cell.id: cell for cell in cells}
-    done = [(row, by_id[key.cell]) for key, row in existing_rows.items() if row.status == "ok" and key.cell in by_id]
-    done = [(row, cell) for row, cell in done if not row.outdated]
-    if rejected := sum(rejection_reason(row, cell) is not None for row, cell in done):
-        warn(
-            f"{rejected} of {len(done)} results are rejected by softspin report (see there); to rerun one, delete "
-            f"its line in {file} and its run in {folder}"
-        )
-    if outdated := sum(len(one.outdated) for one in plans):
-        warn(f"{outdated} results in {file} are marked as outdated and will be rerun")
+    _warn_of_results(existing_rows, plans, file, folder)
     if dry_run:
         show_plan(plans, _estimator(device, measure=measure, elsewhere=launcher == "slurm"), json)
         return
@@ -149,6 +141,23 @@ def grid(
         code = 130
     if code:
         raise typer.Exit(code)
+
+
+def _warn_of_results(rows: Mapping[Key, ResultRow], plans: Sequence[CellPlan], file: Path, folder: Path) -> None:
+    """Say how many results a report would reject, and how many are outdated."""
+    by_id = {plan.cell.id: plan.cell for plan in plans}
+    done = [
+        (row, by_id[key.cell])
+        for key, row in rows.items()
+        if row.status == "ok" and key.cell in by_id and not row.outdated
+    ]
+    if rejected := sum(rejection_reason(row, cell) is not None for row, cell in done):
+        warn(
+            f"{rejected} of {len(done)} results are rejected by softspin report (see there); to rerun one, delete "
+            f"its line in {file} and its run in {folder}"
+        )
+    if outdated := sum(len(one.outdated) for one in plans):
+        warn(f"{outdated} results in {file} are marked as outdated and will be rerun")
 
 
 def _estimator(device: str, *, measure: bool, elsewhere: bool) -> Estimator:

@@ -14,7 +14,6 @@ from rich.table import Table
 from rich.text import Text
 
 from softspin.cli.console import say, say_json, warn_of_rejection
-from softspin.cli.progress import SECONDS_PER_LINE, Rate
 from softspin.experiments.launchers import Progress
 from softspin.experiments.reporting import RemainingTime
 from softspin.experiments.runs import VARIANTS, RunSpec, seeds_text
@@ -32,6 +31,7 @@ from softspin.experiments.scheduler import (
     RunStarted,
 )
 from softspin.formatting import duration, overrides_text, result_line
+from softspin.training.progress import SECONDS_PER_LINE, Rate
 
 MIN_SECONDS_PER_LINE = 2.0
 """Seconds between lines about validations, except for the last one of a run."""

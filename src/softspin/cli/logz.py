@@ -6,15 +6,13 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from torch import Tensor
-
 from softspin.cli.console import say, say_json
 from softspin.cli.options import Chains, Device, Given, Json, Replicas, Run, Seed, Temperatures, Which
 from softspin.cli.regions import read_values
-from softspin.cli.runs import open_model, with_replicas
+from softspin.cli.runs import open_model, replica_prefixes, with_replicas
 from softspin.evaluation import log_z_for
 from softspin.evaluation.partition import check_log_z, method_text
-from softspin.formatting import log_z_interval, mark_best, replica_name, with_error
+from softspin.formatting import log_z_interval, with_error
 from softspin.samplers import LogZ
 from softspin.trained.given import one_given
 from softspin.training.bar import phases
@@ -53,7 +51,7 @@ def logz(
     parts: list[tuple[dict[str, Any], LogZ]] = [({}, found)]
     if own is not None and values is not None:
         raw = own.table.raw_values().tolist()
-        parts = [({"condition": raw[value]}, _of_value(found, value)) for value in values]
+        parts = [({"condition": raw[value]}, found.of_value(value)) for value in values]
     rows = [
         {**replica._asdict(), **about, **_row(part, i)}
         for i, replica in enumerate(config.replicas)
@@ -62,18 +60,10 @@ def logz(
     if json:
         say_json(rows)
         return
-    valid = () if model.metadata is None else model.metadata.valid_nll
-    is_named = len(config.replicas) > 1 or replicas != "all"
-    names = [f"{replica_name(one)}{mark_best(valid, config.variants, i)}: " for i, one in enumerate(config.replicas)]
+    names = replica_prefixes(model, replicas)
     for number, row in enumerate(rows):
-        name = names[number // len(parts)] if is_named else ""
         value = f"c = {', '.join(f'{one:g}' for one in row['condition'])}: " if len(parts) > 1 else ""
-        say(name + value + _text(row))
-
-
-def _of_value(found: LogZ, value: int) -> LogZ:
-    """log Z `(R,)` of one value of the condition, from those of all `(R, V)`."""
-    return LogZ._make(each[:, value] if isinstance(each, Tensor) else each for each in found)
+        say(names[number // len(parts)] + value + _text(row))
 
 
 def _row(found: LogZ, i: int) -> dict[str, Any]:

@@ -110,6 +110,10 @@ Chains = Annotated[
     int | None, typer.Option(help="Set the number of AIS chains for log Z.", min=2, show_default="the run's")
 ]
 
+LocalOrRay = Annotated[
+    str,
+    typer.Option("--launcher", help="Train on this machine (local) or on a Ray cluster (ray).", rich_help_panel=WHERE),
+]
 LauncherName = Annotated[
     str,
     typer.Option(
@@ -181,36 +185,56 @@ def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
     The help shows the common settings. Old names are hidden options that warn; names of other programs are hidden and
     name ours.
     """
-    signature = inspect.signature(command, eval_str=True)
-    own = [one for one in signature.parameters.values() if one.name != "flags"]
-    shown = {name: _option(name, info) for name, info in setting_infos().items()}
+    shown = {name: _option(info) for name, info in setting_infos().items()}
     hidden = {old: typer.Option(hidden=True) for old in (*RENAMED_SETTINGS, *FOREIGN)}
-    options = [
+    return with_options(command, shown | hidden, _current_flags)
+
+
+def with_options(
+    command: Callable[..., None], options: Mapping[str, Any], read: Callable[[dict[str, str | None]], Flags]
+) -> Callable[..., None]:
+    """Add options to a command.
+
+    Args:
+        command: Command with a parameter `flags`.
+        options: Options of typer by name; their values are text.
+        read: Converts the values by name, None where none is given, to `flags`.
+
+    Returns:
+        The command with the options in place of `flags`.
+    """
+    own = [one for one in inspect.signature(command, eval_str=True).parameters.values() if one.name != "flags"]
+    made = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
+    made += [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, option])
-        for name, option in (shown | hidden).items()
+        for name, option in options.items()
     ]
 
     @functools.wraps(command)
     def with_flags(**given: Any) -> None:
-        flags = {one.name: given.pop(one.name) for one in options}
-        for name in FOREIGN:
-            if flags.pop(name) is not None:
-                raise typer.BadParameter(f"here it is called {flag(SYNONYMS[name])}", param_hint=flag(name))
-        for old, new in RENAMED_SETTINGS.items():
-            if (text := flags.pop(old)) is not None:
-                if flags[new] is not None:
-                    raise typer.BadParameter(f"it is the old name of {flag(new)}; give only that", param_hint=flag(old))
-                warn_renamed(flag(old), flag(new))
-                flags[new] = text
+        flags = read({name: given.pop(name) for name in options})
         command(**given, flags=flags)
 
-    made = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
-    with_flags.__signature__ = inspect.Signature([*made, *options])  # type: ignore[attr-defined]
-    with_flags.__annotations__ = {one.name: one.annotation for one in [*made, *options]}
+    with_flags.__signature__ = inspect.Signature(made)  # type: ignore[attr-defined]
+    with_flags.__annotations__ = {one.name: one.annotation for one in made}
     return with_flags
 
 
-def _option(name: str, info: SettingInfo) -> Any:
+def _current_flags(flags: dict[str, str | None]) -> Flags:
+    """The options by the current names of settings."""
+    for name in FOREIGN:
+        if flags.pop(name) is not None:
+            raise typer.BadParameter(f"here it is called {flag(SYNONYMS[name])}", param_hint=flag(name))
+    for old, new in RENAMED_SETTINGS.items():
+        if (text := flags.pop(old)) is not None:
+            if flags[new] is not None:
+                raise typer.BadParameter(f"it is the old name of {flag(new)}; give only that", param_hint=flag(old))
+            warn_renamed(flag(old), flag(new))
+            flags[new] = text
+    return flags
+
+
+def _option(info: SettingInfo) -> Any:
     return typer.Option(
         help=info.help,
         metavar="VALUE",

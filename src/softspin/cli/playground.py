@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
+from softspin import files
 from softspin.cli.console import say, say_json
 from softspin.cli.options import Data, Json, Run
-from softspin.cli.runs import check_ending, choose_replica, given_of, open_data, open_model, place_in, write_text
+from softspin.cli.runs import check_ending, choose_replica, given_of, open_data, open_model, place_in
 from softspin.errors import ConfigError, RunError
 from softspin.playground.export import spread
 from softspin.playground.page import render
@@ -103,5 +104,5 @@ def _read_page(path: Path) -> dict[str, Any]:
 
 def _write(out: Path, content: dict[str, Any]) -> int:
     text = render(content)
-    write_text(out, text)
+    files.write_text(out, text, parents=True)
     return len(text.encode())

@@ -8,11 +8,7 @@ from typing import Any
 
 from softspin.cli.console import say_json, warn
 from softspin.records import ResultRow
-from softspin.training.bar import Bar
 from softspin.training.callbacks import RunStart
-from softspin.training.progress import SECONDS_PER_LINE, Lines, Rate
-
-__all__ = ["SECONDS_PER_LINE", "Bar", "JsonLines", "Lines", "Rate"]
 
 
 class JsonLines:

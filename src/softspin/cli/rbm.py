@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
-import inspect
 import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,7 +17,7 @@ from softspin.boltzmann_machine.display import Display, result_line
 from softspin.boltzmann_machine.likelihood import likelihood_texts
 from softspin.boltzmann_machine.run_files import RUN, read_run
 from softspin.cli.console import paragraphs, say, say_json, usage_errors, warn
-from softspin.cli.options import NOT_FINISHED, Chains, Device, Json, Minutes, Seed, Temperatures, flag
+from softspin.cli.options import NOT_FINISHED, Chains, Device, Json, Minutes, Seed, Temperatures, with_options
 from softspin.cli.runs import RUNS, SPLITS, check_ending, check_split, free_folder, write_array
 from softspin.errors import ConfigError, OutOfTimeError
 from softspin.evaluation.partition import method_text
@@ -62,35 +60,16 @@ def _open(model: Path, device: str, replica: str | None) -> BoltzmannModel:
 
 def _takes_settings(command: Callable[..., None]) -> Callable[..., None]:
     """Add an option for each setting; the command gets those given as `flags`, as text."""
-    own = [one for one in inspect.signature(command, eval_str=True).parameters.values() if one.name != "flags"]
-    options = [
-        inspect.Parameter(
-            field.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=None,
-            annotation=Annotated[
-                str | None,
-                typer.Option(
-                    flag(field.name),
-                    help=field.metadata["help"],
-                    metavar="VALUE",
-                    show_default=False if field.default is None else _default_text(field.default),
-                    rich_help_panel="Settings",
-                ),
-            ],
+    options = {
+        field.name: typer.Option(
+            help=field.metadata["help"],
+            metavar="VALUE",
+            show_default=False if field.default is None else _default_text(field.default),
+            rich_help_panel="Settings",
         )
         for field in dataclasses.fields(BoltzmannConfig)
-    ]
-
-    @functools.wraps(command)
-    def with_flags(**given: Any) -> None:
-        flags = {one.name: text for one in options if (text := given.pop(one.name)) is not None}
-        command(**given, flags=flags)
-
-    made = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
-    with_flags.__signature__ = inspect.Signature([*made, *options])  # type: ignore[attr-defined]
-    with_flags.__annotations__ = {one.name: one.annotation for one in [*made, *options]}
-    return with_flags
+    }
+    return with_options(command, options, lambda flags: {n: text for n, text in flags.items() if text is not None})
 
 
 def _default_text(value: Any) -> str:

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+from softspin import files
 from softspin.cli.console import say, say_json, warn
 from softspin.cli.options import Json
-from softspin.cli.runs import write_text
 from softspin.errors import RowsError
 from softspin.experiments.cells import find_table, read_cells
 from softspin.experiments.figures.arrays import COMPUTED
@@ -52,8 +52,8 @@ def report(
         raise RowsError(f"no rows {rows}; make them with softspin grid, or give another file: --rows FILE")
     tables = {name: read_cells(find_table(name)) for name in ("table1", "table2")}
     found = gather(tables, read_rows(rows, warn), source)
-    write_text(out, page(found))
-    write_text(results, markdown(found, results.parent, pictures))
+    files.write_text(out, page(found), parents=True)
+    files.write_text(results, markdown(found, results.parent, pictures), parents=True)
     if json:
         say_json(_to_json(found, [out, results]))
     else:

@@ -24,7 +24,7 @@ from softspin.data.conditions import Conditions
 from softspin.data.images import check_shape
 from softspin.data.limits import check_memory
 from softspin.errors import ConfigError, DataError, RunError, ShapeError, UnknownNameError, unknown_name
-from softspin.formatting import replica_name
+from softspin.formatting import mark_best, replica_name
 from softspin.sharing.files import is_shared
 from softspin.training.run_files import RUN
 
@@ -115,6 +115,15 @@ def with_replicas(model: api.Model, wanted: str) -> api.Model:
     return model.only("best" if wanted == "best" else int(wanted))
 
 
+def replica_prefixes(model: api.Model, wanted: str) -> list[str]:
+    """What lines about each replica begin with: its name; nothing for the only replica, unless it was chosen."""
+    replicas = model.config.replicas
+    if len(replicas) == 1 and wanted == "all":
+        return [""]
+    valid = () if model.metadata is None else model.metadata.valid_nll
+    return [f"{replica_name(one)}{mark_best(valid, model.config.variants, i)}: " for i, one in enumerate(replicas)]
+
+
 def place_in(run: Path, name: str) -> Path:
     """Default path of a picture: in the run directory, but next to a shared model, which holds only what is shared."""
     if (run / RUN).exists():
@@ -192,11 +201,15 @@ def given_of(model: api.Model, data: Dataset) -> Tensor | None:
     """The conditions of the test images as they are, for a conditional model; raises if there are none."""
     if model.net.condition is None:
         return None
+    return _with_condition(data).test
+
+
+def _with_condition(data: Dataset) -> Conditions:
     if data.condition is None:
         raise DataError(
             f"the model is of p(x | c), but '{data.name}' has no condition; give it by --condition FILE or labels"
         )
-    return data.condition.test
+    return data.condition
 
 
 def encoded_given(model: api.Model, given: Tensor | None) -> Tensor | None:
@@ -212,10 +225,7 @@ def _fitting(model: api.Model, data: Dataset, name: str, condition: str | None =
     if model.net.condition is None:
         return dataclasses.replace(data, condition=None)
     found = data if condition is None else attach_condition(data, condition)
-    if found.condition is None:
-        raise DataError(
-            f"the model is of p(x | c), but '{data.name}' has no condition; give it by --condition FILE or labels"
-        )
+    _with_condition(found)
     return found
 
 
@@ -251,11 +261,6 @@ def write_array(out: Path, values: Tensor) -> None:
             np.save(file, values.cpu().numpy())
     except OSError as error:
         raise RunError(f"--out {out} cannot be written: {error.strerror or error}") from error
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically."""
-    files.write_text(path, text, parents=True)
 
 
 def picture_shape(model: api.Model, text: str | None) -> tuple[int, ...]:

@@ -22,11 +22,11 @@ T = TypeVar("T")
 class Migration(NamedTuple):
     """The functions that migrate one version to the next."""
 
-    config: Callable[[Settings], Settings]
+    config: Callable[[Settings], Settings] = dict
     """All settings of a config, or those that a user's file has."""
-    setting: Callable[[str], str]
+    setting: Callable[[str], str] = str
     """The new name of one setting."""
-    tensor: Callable[[str, Settings], str | None]
+    tensor: Callable[[str, Settings], str | None] = lambda name, settings: name
     """The new name of one tensor of a checkpoint or shared model with that config; None drops it."""
     adds: frozenset[str] = frozenset()
     """Settings that the older version did not have; their defaults are what it did."""
@@ -195,16 +195,8 @@ def _tensor_2_to_3(name: str, settings: Settings) -> str:
     return _V2_TENSORS.get(name, name)
 
 
-# Version 3 to 4: there is the setting `patience`. ------------------------------------------------------------------
-
-
-def _config_3_to_4(settings: Settings) -> Settings:
-    """Earlier runs were not stopped early, which is the default."""
-    return dict(settings)
-
-
-# Version 4 to 5: there are more settings: conditions, gradient, regularization, averages and schedules. ----------
-
+# Version 3 to 4: runs can be stopped early. 4 to 5: conditions, gradient, regularization, averages and schedules.
+# 5 to 6: settings that change late in training; lists of settings, one value for each replica. ---------------------
 
 _ADDED_IN_5 = frozenset(
     {
@@ -213,28 +205,11 @@ _ADDED_IN_5 = frozenset(
     }
 )  # fmt: skip
 
-
-def _config_4_to_5(settings: Settings) -> Settings:
-    """Their defaults are what earlier runs did."""
-    return dict(settings)
-
-
-# Version 5 to 6: settings that change late in training; lists of settings, one value for each replica. -------------
-
-
-def _config_5_to_6(settings: Settings) -> Settings:
-    """Their defaults are what earlier runs did."""
-    return dict(settings)
-
-
-_ADDED_IN_6 = frozenset({"late_importance_samples", "late_chains", "late_sampler"})
-
-
 MIGRATIONS: tuple[Migration, ...] = (
-    Migration(_config_1_to_2, lambda name: name, _tensor_1_to_2),
+    Migration(config=_config_1_to_2, tensor=_tensor_1_to_2),
     Migration(_config_2_to_3, _setting_2_to_3, _tensor_2_to_3),
-    Migration(_config_3_to_4, lambda name: name, lambda name, settings: name, adds=frozenset({"patience"})),
-    Migration(_config_4_to_5, lambda name: name, lambda name, settings: name, adds=_ADDED_IN_5),
-    Migration(_config_5_to_6, lambda name: name, lambda name, settings: name, adds=_ADDED_IN_6),
+    Migration(adds=frozenset({"patience"})),
+    Migration(adds=_ADDED_IN_5),
+    Migration(adds=frozenset({"late_importance_samples", "late_chains", "late_sampler"})),
 )
 """The first takes version 1 to 2, and so on."""

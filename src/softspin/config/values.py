@@ -46,7 +46,6 @@ def setting_hints() -> dict[str, Any]:
     return get_type_hints(Settings, include_extras=True)
 
 
-@cache
 def setting_info(name: str) -> SettingInfo | None:
     """Metadata of a setting.
 
@@ -56,25 +55,24 @@ def setting_info(name: str) -> SettingInfo | None:
     Returns:
         Its metadata, or None for a setting of a part.
     """
-    info: dict[str, SettingInfo] = {field.name: field.metadata["setting"] for field in dataclasses.fields(Settings)}
-    return info.get(name)
+    return setting_infos().get(name)
 
 
+@cache
 def setting_infos() -> dict[str, SettingInfo]:
     """Metadata of all settings.
 
     Returns:
         Metadata by name, in order of declaration.
     """
-    found = {field.name: setting_info(field.name) for field in dataclasses.fields(Settings)}
-    return {name: info for name, info in found.items() if info is not None}
+    return {field.name: field.metadata["setting"] for field in dataclasses.fields(Settings)}
 
 
 @cache
 def method_settings() -> dict[str, Any]:
     """Settings that only some methods use, with their defaults."""
-    fields = [(field, setting_info(field.name)) for field in dataclasses.fields(Settings)]
-    return {field.name: field.default for field, info in fields if info is not None and info.method_only}
+    infos, defaults = setting_infos(), default_values()
+    return {name: defaults[name] for name, info in infos.items() if info.method_only}
 
 
 def is_neutral(name: str) -> bool:

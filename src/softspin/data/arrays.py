@@ -16,7 +16,7 @@ from softspin.data.inputs import Images, as_array, as_labels, numbered
 from softspin.data.keys import PARTS, find_keys
 from softspin.data.mapped import MappedTable
 from softspin.data.seeded import TEST, VALID, binarize_once, shuffled
-from softspin.data.values import find_levels, to_bits, to_gray, to_values
+from softspin.data.values import converted, find_levels
 from softspin.errors import DataError, ShapeError
 
 _STREAMS = {"train": None, "valid": VALID, "test": TEST}
@@ -181,19 +181,15 @@ def from_images(
     rows = _split({part: len(array) for part, array in arrays.items()}, split)
 
     def table(part: str) -> Tensor:
-        array, index = arrays[rows[part].given], rows[part].rows
-        divisor = levels.divisors[rows[part].given]
+        given_part, index = rows[part]
+        array, divisor = arrays[given_part], levels.divisors[given_part]
         stream = None if levels.binary or levels.raw else _STREAMS[part]
         if isinstance(array, np.memmap):
             on_disk = MappedTable(array, index, divisor=divisor, gray=not levels.binary, stream=stream, raw=levels.raw)
             return cast(Tensor, on_disk)  # it has the methods of a tensor that are used of a table
         some = (array if index is None else array[index]).reshape(-1, int(np.prod(shape)))
-        if levels.raw:
-            return torch.from_numpy(to_values(some))
-        if levels.binary:
-            return torch.from_numpy(to_bits(some))
-        gray = to_gray(some, divisor)
-        return torch.from_numpy(gray if stream is None else binarize_once(gray, stream))
+        values = converted(some, levels, given_part)
+        return torch.from_numpy(values if stream is None else binarize_once(values, stream))
 
     test = table("test")
     found_data = Dataset(
@@ -207,16 +203,21 @@ def from_images(
         places=_places(arrays, rows) if split else None,
         labels=_labels(found, rows),
     )
+    return _with_conditions(found_data, given, split)
+
+
+def _with_conditions(data: Dataset, given: Mapping[str, Images], split: bool) -> Dataset:
+    """The data set with the conditions of the given images, if they have any."""
     conditions = {part: images.condition for part, images in given.items() if images.condition is not None}
     if not conditions:
-        return found_data
+        return data
     if len(conditions) < len(given):
         odd = next(part for part in given if part not in conditions)
-        raise DataError(f"{source}: {odd} has no condition, but {next(iter(conditions))} has one; give it for all")
+        raise DataError(f"{data.source}: {odd} has no condition, but {next(iter(conditions))} has one; give it for all")
     if split:
-        return with_condition(found_data, conditions)
+        return with_condition(data, conditions)
     whole = np.concatenate([np.asarray(one) for one in conditions.values()])
-    return with_condition(found_data, dict.fromkeys(PARTS, whole))
+    return with_condition(data, dict.fromkeys(PARTS, whole))
 
 
 def _split(sizes: Mapping[str, int], split: bool) -> dict[str, _Rows]:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from softspin.data.conditions import Conditions, ConditionTable
+from softspin.data.keys import PARTS
 from softspin.data.mapped import Table, pixel_sums, table_chunks
 from softspin.errors import ShapeError, SupportError
 
@@ -117,7 +118,7 @@ class Dataset:
             raise SupportError(f"binarization must be 'static', 'per-batch' or 'none', not {self.binarization!r}")
         if not self.shape or min(self.shape) < 1:
             raise ShapeError(f"an image's shape must have positive sizes, such as (28, 28), not {self.shape}")
-        for part in ("train", "valid", "test"):
+        for part in PARTS:
             table: Table = getattr(self, part)
             _check_table(part, table, self.shape)
             # The values of a table on disk were checked when it was opened; reading it again takes too long.
@@ -126,12 +127,9 @@ class Dataset:
                     _check_numbers(part, table)
                 else:
                     _check_values(part, table, gray=part == "train" and self.binarization == "per-batch")
-            if self.labels is not None and len(getattr(self.labels, part)) != len(table):
-                labels = len(getattr(self.labels, part))
-                raise ShapeError(f"{part} has {labels:,} labels for {len(table):,} images; give one for each")
-            if self.condition is not None and len(getattr(self.condition, part)) != len(table):
-                rows = len(getattr(self.condition, part))
-                raise ShapeError(f"{part} has {rows:,} conditions for {len(table):,} images; give one for each")
+            for what, rows in (("labels", self.labels), ("conditions", self.condition)):
+                if rows is not None and (count := len(getattr(rows, part))) != len(table):
+                    raise ShapeError(f"{part} has {count:,} {what} for {len(table):,} images; give one for each")
 
     def __repr__(self) -> str:
         sizes = "/".join(f"{len(part):,}" for part in (self.train, self.valid, self.test))
@@ -197,7 +195,7 @@ class Dataset:
         Returns:
             The row in the user's array and ""; or the row itself and the split, if the user gave that split.
         """
-        sizes = {one: len(getattr(self, one)) for one in ("train", "valid", "test")}
+        sizes = {one: len(getattr(self, one)) for one in PARTS}
         if self.places is None:
             return row, part
         own = self.places.split(list(sizes.values()))[list(sizes).index(part)]
@@ -251,24 +249,28 @@ class Dataset:
         Returns:
             The data set there.
         """
-        moved = {part: getattr(self, part).to(device) for part in ("train", "valid", "test")}
+        moved = {part: getattr(self, part).to(device) for part in PARTS}
         return dataclasses.replace(self, **moved)
 
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of the three tables with dtypes and shapes, which identifies the data of a result row."""
         digest = hashlib.sha256()
-        for part in ("train", "valid", "test"):
+        for part in PARTS:
             table: Table = getattr(self, part)
             digest.update(f"{part} {str(table.dtype)[6:]} {tuple(table.shape)}\n".encode())
             for some in table_chunks(table):
-                rows = some.cpu().contiguous().numpy()
-                digest.update(rows.astype(rows.dtype.newbyteorder("<"), copy=False).data)  # the same on every platform
+                digest.update(_bytes(some))
         for given in self.condition or ():
-            rows = given.cpu().contiguous().numpy()
-            digest.update(f"condition {rows.dtype} {rows.shape}\n".encode())
-            digest.update(rows.astype(rows.dtype.newbyteorder("<"), copy=False).data)
+            digest.update(f"condition {str(given.dtype)[6:]} {tuple(given.shape)}\n".encode())
+            digest.update(_bytes(given))
         return digest.hexdigest()
+
+
+def _bytes(table: Tensor) -> memoryview:
+    """The values of a table, in an order of bytes that is the same on every platform."""
+    rows = table.cpu().contiguous().numpy()
+    return rows.astype(rows.dtype.newbyteorder("<"), copy=False).data
 
 
 def _check_table(part: str, table: Table, shape: tuple[int, ...]) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from softspin.data.inputs import as_array
 from softspin.data.notices import notice
 from softspin.data.seeded import TEST, binarize_once
-from softspin.data.values import find_levels, to_bits, to_gray, to_values
+from softspin.data.values import converted, find_levels
 from softspin.errors import ShapeError, SupportError
 
 
@@ -47,21 +47,18 @@ def as_images(
     array = as_array("images", x).array
     check_shape(array.shape, shape)
     levels = find_levels({"images": array}, binarize)
-    rows = array.reshape(len(array), -1)
-    if levels.raw:
-        return torch.from_numpy(to_values(rows))
-    if levels.binary:
-        return torch.from_numpy(to_bits(rows))
-    gray = to_gray(rows, levels.divisors["images"])
+    values = converted(array.reshape(len(array), -1), levels, "images")
+    if levels.raw or levels.binary:
+        return torch.from_numpy(values)
     if check is not None:
         with contextlib.suppress(SupportError):
-            check(torch.from_numpy(gray))
-            return torch.from_numpy(gray)
+            check(torch.from_numpy(values))
+            return torch.from_numpy(values)
     notice(
         "the images have gray levels; they were binarized with a fixed seed, each pixel 1 with the probability of its "
         "gray level, as held-out images of training are"
     )
-    return torch.from_numpy(binarize_once(gray, TEST))
+    return torch.from_numpy(binarize_once(values, TEST))
 
 
 def check_shape(found: tuple[int, ...], shape: tuple[int, ...]) -> None:

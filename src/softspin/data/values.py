@@ -100,6 +100,13 @@ def find_levels(arrays: Mapping[str, NDArray[Any]], binarize: bool = True) -> Le
     return Levels(divisors, all(one.extremes if part in scaled else one.bits for part, one in ranges.items()))
 
 
+def converted(array: NDArray[Any], levels: Levels, part: str) -> NDArray[Any]:
+    """Values of one of the arrays as they are, as bits, or as gray levels."""
+    if levels.raw:
+        return to_values(array)
+    return to_bits(array) if levels.binary else to_gray(array, levels.divisors[part])
+
+
 def to_gray(array: NDArray[Any], divisor: int) -> NDArray[np.float32]:
     """Gray levels in [0, 1], float32."""
     gray = array.astype(np.float32)

@@ -13,6 +13,7 @@ from softspin.evaluation.importance import log_joint_given
 from softspin.evaluation.running import MeanNLL, Running, check_condition, check_images, evaluating, image_batches
 from softspin.model import DiscreteVAE
 from softspin.numerics import all_states
+from softspin.samplers.bounds import precise
 
 LARGEST = 20
 """Largest number of bits. Each state is decoded once, so every further bit doubles the time."""
@@ -81,10 +82,7 @@ def exact_log_likelihood(
     total = torch.full((model.replicas, len(images)), -torch.inf, dtype=torch.float64, device=model.mean.device)
     done = 0
     with evaluating(model):
-        boltzmann = model.prior(validate=False)
-        prior = boltzmann.with_parameters(
-            boltzmann.bias.to(torch.float64), boltzmann.couplings.detach().to(torch.float64)
-        )
+        prior = precise(model.prior(validate=False))
         for states in all_states(model.units, state_chunk, model.mean.device):
             z = states.expand(model.replicas, *states.shape)
             parameters = model.decode(z[:, None].to(model.mean.dtype))[:, 0].to(torch.float64)
@@ -105,9 +103,8 @@ def _given(model: DiscreteVAE, images: Table, condition: Tensor, progress: Calla
     parts = []
     with evaluating(model):
         assert model.condition is not None
-        every = model.condition.spread(model.prior(validate=False))
-        precise = every.with_parameters(every.bias.double(), every.couplings.double())
-        log_z = precise.exact_log_z().reshape(model.replicas, -1)
+        every = precise(model.condition.spread(model.prior(validate=False)))
+        log_z = every.exact_log_z().reshape(model.replicas, -1)
         for start, x in image_batches(images, 64, model.mean, model.likelihood.check_data):
             given = condition[start : start + len(x)]
             parts.append(log_joint_given(model, x, given, states) - log_z[:, model.condition.nearest(given)])

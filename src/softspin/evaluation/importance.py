@@ -16,7 +16,7 @@ from torch import Tensor
 from softspin.data.mapped import Table
 from softspin.distributions import Boltzmann, RowBoltzmann
 from softspin.evaluation.draws import replica_keys, uniforms
-from softspin.evaluation.running import evaluating
+from softspin.evaluation.running import conditioned, evaluating
 from softspin.model import DiscreteVAE
 from softspin.numerics import all_states
 from softspin.random import KeyDomain
@@ -104,12 +104,12 @@ def codes(
     """
     step = max(1, math.ceil(len(images) / count))
     some = images[::step].to(model.mean)
-    given = None if condition is None else condition[::step].to(some).expand(model.replicas, -1, -1)
+    given = None if condition is None else condition[::step]
     keys = replica_keys(seed, model.replicas, model.mean.device)
     index = torch.arange(len(some), device=keys.device)
     noise = uniforms(keys, index, index[:1], model.units)
     with evaluating(model):
-        z, _ = model.given(given).sample_posterior(some.expand(model.replicas, *some.shape), noise)
+        z, _ = conditioned(model, given).sample_posterior(some.expand(model.replicas, *some.shape), noise)
     return z[:, 0]
 
 
@@ -197,7 +197,7 @@ def _best_of(model: DiscreteVAE, x: Tensor, given: Tensor | None, states: Tensor
 def _ascended(model: DiscreteVAE, x: Tensor, given: Tensor | None, z: Tensor) -> Tensor:
     """Flip the bit that raises p(x, z) most, for each image, until none does or the steps end: `(R, batch, D)`."""
     data = x.expand(model.replicas, *x.shape)
-    net = model.given(None if given is None else given.to(x).expand(model.replicas, -1, -1))
+    net = conditioned(model, given)
     prior = net.prior(validate=False)
 
     def log_joint(z: Tensor) -> Tensor:

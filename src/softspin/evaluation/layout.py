@@ -40,8 +40,7 @@ def picture_size(shape: tuple[int, ...]) -> tuple[int, int, int]:
     Returns:
         Height, width, channels.
     """
-    if len(shape) > 2:
-        shape = tuple(size for size in shape if size > 1) or (1,)
+    shape = _squeezed(shape)
     if len(shape) == 1:
         height, width = rectangle(shape[0])
         if width > _MOST_OBLONG * height:
@@ -53,6 +52,11 @@ def picture_size(shape: tuple[int, ...]) -> tuple[int, int, int]:
     if channels_last(shape):
         shape = (shape[2], *shape[:2])
     return math.prod(shape[:-1]), shape[-1], 1
+
+
+def _squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of an image of three or more dimensions without those of size 1."""
+    return tuple(size for size in shape if size > 1) or (1,) if len(shape) > 2 else shape
 
 
 def as_pictures(images: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -67,8 +71,7 @@ def as_pictures(images: Tensor, shape: tuple[int, ...]) -> Tensor:
     """
     height, width, channels = picture_size(shape)
     images = images.detach().to("cpu", torch.float32)
-    if len(shape) > 2:
-        shape = tuple(size for size in shape if size > 1) or (1,)
+    shape = _squeezed(shape)
     if channels == COLORS and shape[2] != COLORS:
         return images.reshape(-1, *shape).permute(0, 2, 3, 1)
     if channels == 1 and channels_last(shape):
@@ -95,8 +98,7 @@ def planes(shape: tuple[int, ...]) -> tuple[int, int, int, Tensor]:
         Height, width, channels, and the order of its pixels, `(pixels,)`.
     """
     order = torch.arange(math.prod(shape))
-    if len(shape) > 2:
-        shape = tuple(size for size in shape if size > 1) or (1,)
+    shape = _squeezed(shape)
     if len(shape) == 1:
         return *rectangle(shape[0]), 1, order
     if channels_last(shape):

@@ -253,6 +253,6 @@ def check_log_z(log_z: LogZ) -> None:
 
 def method_text(log_z: LogZ, replica: int) -> str:
     """How log Z of a replica was computed, for a result row."""
-    if log_z.flagged is not None and bool(torch.as_tensor(log_z.flagged).flatten()[replica]):
+    if log_z.is_flagged(replica):
         return f"bounds (states were found that the {log_z.method} misses)"
     return log_z.method

@@ -14,7 +14,7 @@ from torch import Tensor
 from softspin.errors import ShapeError, SupportError, missing_extra
 from softspin.evaluation.draws import replica_keys, uniforms
 from softspin.evaluation.layout import as_pictures, picture_size
-from softspin.evaluation.running import check_images, evaluating
+from softspin.evaluation.running import check_images, conditioned, evaluating
 from softspin.files import atomic_writer
 from softspin.model import DiscreteVAE
 
@@ -74,7 +74,7 @@ def samples(
     columns = max(1, min(z.shape[1], math.ceil(math.sqrt(z.shape[1] * height / width))))  # about a square
     _canvas(z.shape[1], (height, width), columns)
     with evaluating(model):
-        given = model.given(None if condition is None else condition.to(model.mean).expand(model.replicas, -1, -1))
+        given = conditioned(model, condition)
         images = model.likelihood.mean(given.decode(z[:, None].to(model.mean)))[replica, 0]
         images, what = model.likelihood.shades(images), _mean_name(model)
     return _save(
@@ -109,7 +109,7 @@ def reconstructions(
     with evaluating(model):
         keys = replica_keys(seed, model.replicas, x.device)
         u = uniforms(keys, torch.arange(len(x), device=x.device), torch.arange(1, device=x.device), model.units)
-        given = model.given(None if condition is None else condition.to(x).expand(model.replicas, -1, -1))
+        given = conditioned(model, condition)
         z, _ = given.sample_posterior(x.expand(model.replicas, *x.shape), u)
         decoded = model.likelihood.shades(model.likelihood.mean(given.decode(z))[replica, 0])
         x, what = model.likelihood.shades(x), _mean_name(model)

@@ -92,7 +92,7 @@ class Likelihood(NamedTuple, Generic[Number]):
             The reason; None if nothing was found.
         """
         found = []
-        if self.log_z.flagged is not None and bool(torch.as_tensor(self.log_z.flagged).flatten()[replica]):
+        if self.log_z.is_flagged(replica):
             found.append("annealing misses states of the prior that were found otherwise, so log Z has bounds only")
         each = (self.bias, self.missed, self.unreliable_images, self.standard_error)
         bias, missed, heavy, error = (float(torch.as_tensor(x).flatten()[replica]) for x in each)

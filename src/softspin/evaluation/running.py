@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from softspin.conditions.given import Given
 from softspin.data.mapped import Table
 from softspin.errors import ShapeError
 from softspin.model import DiscreteVAE
@@ -93,6 +94,11 @@ def check_condition(model: DiscreteVAE, condition: Tensor | None, images: int) -
             f"conditions of shape {tuple(condition.shape)}; this model takes ({images}, {model.condition.columns})"
         )
     return condition.to(model.mean)
+
+
+def conditioned(model: DiscreteVAE, condition: Tensor | None) -> DiscreteVAE | Given:
+    """The model given encoded conditions `(N, C)` of images, the same for all replicas; itself without conditions."""
+    return model.given(None if condition is None else condition.to(model.mean).expand(model.replicas, -1, -1))
 
 
 def image_batches(

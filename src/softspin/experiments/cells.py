@@ -133,18 +133,6 @@ def _part_matches(part: str, wanted: str) -> bool:
     return fnmatchcase(part, wanted) or fnmatchcase(part.removeprefix("dvae#-"), wanted)
 
 
-def check_settings(settings: Iterable[str]) -> None:
-    """Raise for settings that the cell or another option determines.
-
-    Args:
-        settings: `key=value` texts.
-
-    Raises:
-        ConfigError: A setting cannot be set in a grid.
-    """
-    check_names(setting.partition("=")[0].strip() for setting in settings)
-
-
 def check_names(names: Iterable[str]) -> None:
     """Raise for settings that the cell or another option determines.
 

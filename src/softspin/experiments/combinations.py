@@ -17,7 +17,7 @@ from softspin.config import Config, is_neutral, list_settings
 from softspin.data import is_path
 from softspin.errors import ConfigError, RunError
 from softspin.experiments.cells import Cell
-from softspin.experiments.planning import CellPlan, check_not_outdated, keys_of, plan_cell, resumed_run
+from softspin.experiments.planning import CellPlan, check_not_outdated, keys_of, listed_setting, plan_cell, resumed_run
 from softspin.experiments.rows import Key
 from softspin.experiments.runs import MAX_FOLDER_NAME, VARIANTS, RunSpec, new_run, variants_run
 from softspin.records import ResultRow
@@ -90,8 +90,7 @@ def common_config(config: Config, verb: str) -> Config:
     """
     config = check_config(config)
     if len(config.variants) > 1:
-        name = next(iter(config.variants[0]))
-        text = ",".join("none" if one[name] is None else f"{one[name]:g}" for one in config.variants)
+        name, text = listed_setting(config)
         own = "betas" if name == "beta" else name
         raise ConfigError(f"{own} = {text} is a grid of its own; {verb} it: {name}={text}")
     return config.replace(data=str(Path(config.data).expanduser().resolve())) if is_path(config.data) else config

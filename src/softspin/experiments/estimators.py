@@ -21,6 +21,7 @@ from softspin.model import DiscreteVAE, build
 from softspin.nets.layers import RunningMoments
 from softspin.numerics import open_uniform
 from softspin.objectives import exact_gradient
+from softspin.objectives.exact import named_gradients
 from softspin.training.adam import Adam
 
 BLOCKS = {"encoder": ("encoder.",), "decoder": ("decoder.", "likelihood."), "prior": ("prior_parameters.",)}
@@ -111,21 +112,13 @@ def draw_gradients(
     noise = open_uniform(shape, dtype=x.dtype, generator=generator)
     rows = x.expand(model.replicas, *x.shape)
     terms = model.method.objective(counted, rows, noise, prior, torch.tensor(kl_weight, dtype=x.dtype))
-    return Draws(_blocks(model, _negative_gradients(model, terms.loss.sum())), counted.evaluations)
+    gradients = named_gradients(model.named_parameters(), -terms.loss.sum())
+    return Draws(_blocks(model, gradients), counted.evaluations)
 
 
 def exact_prior(model: DiscreteVAE) -> Boltzmann:
     """The prior with its exact log Z, as a constant."""
     return model.prior(model.prior(validate=False).detach().exact_log_z(), validate=False)
-
-
-def _negative_gradients(model: DiscreteVAE, loss: Tensor) -> dict[str, Tensor]:
-    named = dict(model.named_parameters())
-    found = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
-    return {
-        name: torch.zeros_like(one) if gradient is None else -gradient
-        for (name, one), gradient in zip(named.items(), found, strict=True)
-    }
 
 
 def _blocks(model: DiscreteVAE, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:

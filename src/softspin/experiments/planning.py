@@ -60,8 +60,7 @@ def plan_cell(
         RunError: A run folder holds a run with other settings, or one whose results are outdated.
     """
     if len(config.variants) > 1 and not config.betas:
-        listed = next(iter(config.variants[0]))
-        values = ",".join("none" if one[listed] is None else f"{one[listed]:g}" for one in config.variants)
+        listed, values = listed_setting(config)
         raise ConfigError(f"{listed} = {values} is not possible in a cell, which has one value; tune it, or sweep it")
     keys = keys_of(cell, config)
     rows = {seed: existing_rows.get(key) for seed, key in keys.items()}
@@ -87,6 +86,12 @@ def plan_cell(
     old = {key.seed for key in existing_rows if key.outdated and key._replace(outdated="") in keys.values()}
     outdated = tuple(seed for seed in missing if seed in old)
     return CellPlan(cell, config, missing, () if retry else failed, outdated, tuple(runs))
+
+
+def listed_setting(config: Config) -> tuple[str, str]:
+    """Name and values of the first setting that is a list, as text; of a config that has one."""
+    name = next(iter(config.variants[0]))
+    return name, ",".join("none" if one[name] is None else f"{one[name]:g}" for one in config.variants)
 
 
 def keys_of(cell: Cell, config: Config) -> dict[int, Key]:

@@ -111,7 +111,8 @@ class RemainingTime:
     ) -> None:
         self._weight, self._clock = weight, clock
         self._left: dict[str, float] = {}
-        self._done = 0.0
+        self.done = 0.0
+        """Work done so far, in estimated seconds of one run at a time."""
         self._start: tuple[float, float] | None = None
         for spec in specs:
             self.add(spec)
@@ -130,15 +131,10 @@ class RemainingTime:
         self._advance(spec, 0.0)
 
     def _advance(self, spec: RunSpec, left: float) -> None:
-        self._done += max(self._left.get(str(spec.folder), left) - left, 0.0)
+        self.done += max(self._left.get(str(spec.folder), left) - left, 0.0)
         self._left[str(spec.folder)] = left
         if self._start is None:  # not before the first progress: the start of a worker is slow
-            self._start = self._clock(), self._done
-
-    @property
-    def done(self) -> float:
-        """Work done so far, in estimated seconds of one run at a time."""
-        return self._done
+            self._start = self._clock(), self.done
 
     def seconds(self) -> float | None:
         """Estimate the time that is left.
@@ -146,7 +142,7 @@ class RemainingTime:
         Returns:
             Seconds; None before there is any progress.
         """
-        if self._start is None or self._done == self._start[1]:
+        if self._start is None or self.done == self._start[1]:
             return None
-        rate = (self._done - self._start[1]) / max(self._clock() - self._start[0], 1e-9)
+        rate = (self.done - self._start[1]) / max(self._clock() - self._start[0], 1e-9)
         return sum(self._left.values()) / rate

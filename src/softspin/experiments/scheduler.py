@@ -14,12 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from softspin.config import Config
 from softspin.errors import TerminatedError, WorkerError
-from softspin.experiments.cells import Cell
 from softspin.experiments.launchers import Ended, Launcher, Progress
-from softspin.experiments.planning import CellPlan
-from softspin.experiments.rows import Key, append_rows, key_of, make_key
+from softspin.experiments.planning import CellPlan, keys_of
+from softspin.experiments.rows import Key, append_rows, key_of
 from softspin.experiments.runs import RunSpec, failed_rows, refresh, remaining
 from softspin.records import ResultRow
 from softspin.training.process import termination_raises
@@ -158,8 +156,11 @@ class Scheduler:
         self.rows, self.launcher, self.listener, self.append = rows, launcher, listener, append
         self.queue = deque(spec for plan in plans for spec in plan.runs)
         self._wanted = sum(len(plan.config.seeds) for plan in plans)
-        self._missing = {_key(plan.cell, plan.config, seed) for plan in plans for seed in plan.missing}
-        self._failed = {_key(plan.cell, plan.config, seed) for plan in plans for seed in plan.failed}
+        self._missing, self._failed = set[Key](), set[Key]()
+        for plan in plans:
+            keys = keys_of(plan.cell, plan.config)
+            self._missing |= {keys[seed] for seed in plan.missing}
+            self._failed |= {keys[seed] for seed in plan.failed}
         self._active: set[Path] = set()
         self._deaths: dict[Path, list[int]] = {}
         self._stopped: list[str] = []
@@ -282,10 +283,6 @@ class Scheduler:
     def _emit(self, event: Event) -> None:
         if self.listener is not None:
             self.listener(event)
-
-
-def _key(cell: Cell, config: Config, seed: int) -> Key:
-    return make_key(cell.id, seed, config.steps, cell.variant(config))
 
 
 def _out_of_time(runs: int) -> str:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 LIMIT = 7.0
 """Largest abs(log scale) relative to the training data. Without it, the density of a constant feature is unbounded."""
 
-FARTHEST = 1e14
+LARGEST = 1e14
 """Largest abs of a standardized value, so that its square is finite in float32; data beyond it are as unlikely."""
 
 
@@ -73,7 +73,7 @@ class Scaled(Likelihood):
 
     def encoder_input(self, x: Tensor, mean: Tensor) -> Tensor:
         """Standardized data: (transformed x - center) / spread, within 1e14 of 0."""
-        return ((self.transformed(x) - self.center) / self.spread).clamp(-FARTHEST, FARTHEST)
+        return ((self.transformed(x) - self.center) / self.spread).clamp(-LARGEST, LARGEST)
 
     @property
     def outputs(self) -> int:

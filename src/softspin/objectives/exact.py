@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 import torch
@@ -113,8 +113,13 @@ def exact_gradient(
     options = {"samples": samples, "importance_weighted": importance_weighted, "kl_weight": kl_weight}
     with torch.enable_grad():
         bound = exact_bound(model, x, **options).mean(-1).sum()  # type: ignore[arg-type]
-        named = dict(model.named_parameters())
-        found = torch.autograd.grad(bound, list(named.values()), allow_unused=True)
+    return named_gradients(model.named_parameters(), bound)
+
+
+def named_gradients(parameters: Iterable[tuple[str, nn.Parameter]], value: Tensor) -> dict[str, Tensor]:
+    """The gradient of a scalar with respect to parameters, by name; zeros for those that it does not depend on."""
+    named = dict(parameters)
+    found = torch.autograd.grad(value, list(named.values()), allow_unused=True)
     return {
         name: torch.zeros_like(parameter) if gradient is None else gradient
         for (name, parameter), gradient in zip(named.items(), found, strict=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
 from pathlib import Path
 
 from softspin.report import endnotes
@@ -42,9 +41,13 @@ POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 def page(report: Report) -> str:
     """The whole page: verdict, values, observations, figures; everything else is folded below."""
+    observed_items = [_observation(report, one) for one in report.judged]
     sections: dict[str, tuple[str, Child]] = {
         "values": ("Values", _values(report)),
-        "observations": ("Observations", [tag("ul", map(_observation(report), report.judged), class_="observations")]),
+        "observations": (
+            "Observations",
+            tag("ul", observed_items, class_="observations"),
+        ),
         "figures": ("Figures", list(map(_figure, report.pictures))),
     }
     folded: dict[str, tuple[str, Child]] = {
@@ -182,22 +185,18 @@ def _cell(entry: Entry | None) -> Html:
     )
 
 
-def _observation(report: Report) -> Callable[[Judged], Html]:
-    """One observation of this report as an item of a list."""
-
-    def item(judged: Judged) -> Html:
-        one = judged.observation
-        parts: list[Child] = []
-        for claim, tally, published in judged.claims:
-            marks = flags(report.flags(*(finding.case for finding in tally.findings)))
-            label = tag("b", claim_label(judged, claim, tally))
-            parts.append(tag("p", label, f"{tally_text(claim, tally, published)} ", marks, class_="claim"))
-            if tally.findings:
-                parts.append(_comparisons(report, f"Observation {one.name}, {claim.text.lower()}", tally, published))
-        shown = tag("span", judged.verdict, class_=f"verdict {judged.verdict.replace(' ', '-')}")
-        return tag("li", tag("h3", tag("b", one.name), " ", shown, f" {one.text}"), parts)
-
-    return item
+def _observation(report: Report, judged: Judged) -> Html:
+    """One observation as an item of a list."""
+    one = judged.observation
+    parts: list[Child] = []
+    for claim, tally, published in judged.claims:
+        marks = flags(report.flags(*(finding.case for finding in tally.findings)))
+        label = tag("b", claim_label(judged, claim, tally))
+        parts.append(tag("p", label, f"{tally_text(claim, tally, published)} ", marks, class_="claim"))
+        if tally.findings:
+            parts.append(_comparisons(report, f"Observation {one.name}, {claim.text.lower()}", tally, published))
+    shown = tag("span", judged.verdict, class_=f"verdict {judged.verdict.replace(' ', '-')}")
+    return tag("li", tag("h3", tag("b", one.name), " ", shown, f" {one.text}"), parts)
 
 
 def _comparisons(report: Report, title: str, tally: Tally, published: Tally) -> Html:

@@ -35,12 +35,12 @@ def as_normal(t: float, degrees_of_freedom: float) -> float:
     return math.copysign(-NormalDist().inv_cdf(p_value / 2), t)
 
 
-def two_sided_p_value(t: float, degrees_of_freedom: float, points: int = 2000) -> float:
+def two_sided_p_value(t: float, degrees_of_freedom: float) -> float:
     """P(|T| > t) for Student's t with n degrees of freedom, by Simpson's rule.
 
     With T = sqrt(n) / tan(u²) the density is sin(u²)^(n - 1) 2u, which is smooth at 0.
     """
-    n = degrees_of_freedom
+    n, points = degrees_of_freedom, 2000
     step = math.sqrt(math.atan2(math.sqrt(n), t)) / points
     heights = [math.sin((i * step) ** 2) ** (n - 1) * 2 * i * step for i in range(points + 1)]
     area = heights[0] + heights[-1] + 4 * math.fsum(heights[1:-1:2]) + 2 * math.fsum(heights[2:-1:2])

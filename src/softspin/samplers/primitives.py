@@ -40,11 +40,9 @@ def replica_rng_states(boltzmann: Boltzmann, seed: int, domain: int) -> Tensor:
     return flat.reshape(*boltzmann.batch_shape, 2)
 
 
-def replica_uniforms(
-    boltzmann: Boltzmann, rng_state: Tensor, shape: tuple[int, ...], domain: int, offset: int = 0
-) -> Tensor:
+def replica_uniforms(boltzmann: Boltzmann, rng_state: Tensor, shape: tuple[int, ...], domain: int) -> Tensor:
     """Uniforms `(*replicas, *shape)` in the dtype of the Boltzmann machine."""
-    drawn = uniforms(rng_state.reshape(-1, 2), offset, shape, boltzmann.bias.dtype, domain)
+    drawn = uniforms(rng_state.reshape(-1, 2), 0, shape, boltzmann.bias.dtype, domain)
     return drawn.reshape(*boltzmann.batch_shape, *shape)
 
 

@@ -48,6 +48,28 @@ class LogZ(NamedTuple, Generic[Number]):
         how = self.kind if self.method == self.kind else f"{self.kind}, by {self.method}"
         return f"LogZ({shown}, {how})"
 
+    def is_flagged(self, replica: int) -> bool:
+        """Whether annealing misses states of a replica that a search found; see :attr:`flagged`.
+
+        Args:
+            replica: Number of the replica, counted from 0.
+
+        Returns:
+            True if it does; False also if there was no search.
+        """
+        return self.flagged is not None and bool(torch.as_tensor(self.flagged).flatten()[replica])
+
+    def of_value(self, number: int) -> LogZ:
+        """log Z(c) of one value of the condition, `(R,)`, from those of all values, `(R, V)`.
+
+        Args:
+            number: Number of the value.
+
+        Returns:
+            log Z of each replica.
+        """
+        return LogZ._make(each[:, number] if isinstance(each, Tensor) else each for each in self)
+
 
 def _floats(number: object) -> list[float]:
     values: list[float] = torch.as_tensor(number, dtype=torch.float64).flatten().tolist()

@@ -172,10 +172,10 @@ def _neighbors(z: Tensor) -> Tensor:
     return (z[..., :, None, :] - eye).abs().flatten(-3, -2)
 
 
-def _visited(boltzmann: Boltzmann, z: Tensor, rng_state: Tensor, sweeps: int = 20, copies: int = 4) -> list[Tensor]:
+def _visited(boltzmann: Boltzmann, z: Tensor, rng_state: Tensor) -> list[Tensor]:
     """States visited by Gibbs sweeps that start at these."""
-    z, visited = z.repeat_interleave(copies, dim=-2), []
-    for _ in range(sweeps):
+    z, visited = z.repeat_interleave(4, dim=-2), []
+    for _ in range(20):
         z, rng_state = sweep(boltzmann, z, rng_state, 1)
         visited.append(z)
     return visited

@@ -82,13 +82,12 @@ def read_rows(estimator: Any, x: Any, binarize: float | None, *, reset: bool, gr
     return rows
 
 
-def check_integer(name: str, value: Any, lowest: int = 1) -> int:
-    """A parameter as an integer, also one of NumPy, as a grid of parameters has.
+def check_integer(name: str, value: Any) -> int:
+    """A parameter as a positive integer, also one of NumPy, as a grid of parameters has.
 
     Args:
         name: Name of the parameter.
         value: Its value.
-        lowest: Smallest possible value.
 
     Returns:
         The integer.
@@ -96,9 +95,9 @@ def check_integer(name: str, value: Any, lowest: int = 1) -> int:
     Raises:
         ConfigError: It is no integer, or too small.
     """
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < lowest:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         shown = value.item() if isinstance(value, np.generic) else value
-        raise ConfigError(f"{name} = {shown!r} is not possible; it must be an integer from {lowest}")
+        raise ConfigError(f"{name} = {shown!r} is not possible; it must be an integer from 1")
     return int(value)
 
 

@@ -54,7 +54,7 @@ class Evaluable(Shareable):
         values = None if given is None or self.net.condition is None else self.net.condition.nearest(given).tolist()
         found = self._estimate_log_z(temperatures, chains, read_seed(seed), values)
         if values is not None:
-            found = LogZ._make(each[:, values[0]] if isinstance(each, Tensor) else each for each in found)
+            found = found.of_value(values[0])
         return single(found) if self.net.replicas == 1 else found
 
     def nll(

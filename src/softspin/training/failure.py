@@ -24,16 +24,20 @@ def nonfinite_error(config: Config, folder: Path, step: int, what: str, replica:
     Returns:
         The error.
     """
-    where = "there is no checkpoint yet"
-    with contextlib.suppress(CheckpointError):
-        where = f"the last good checkpoint is at step {checkpoint.load_meta(folder, 'last')['step']}"
-    one = config.replicas[replica]
+    one, where = config.replicas[replica], last_checkpoint_text(folder)
     return TrainingError(
         f"training broke at step {step}: {what} of the replica with {_name(one)} is not finite; {where}. A smaller "
         "learning_rate or beta may help",
         one.seed,
         replica,
     )
+
+
+def last_checkpoint_text(folder: Path) -> str:
+    """At which step the last checkpoint of a run was saved."""
+    with contextlib.suppress(CheckpointError):
+        return f"the last good checkpoint is at step {checkpoint.load_meta(folder, 'last')['step']}"
+    return "there is no checkpoint yet"
 
 
 def _name(replica: Replica) -> str:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from softspin.config import Config
@@ -137,20 +138,9 @@ def _rows(
     baseline = float(baseline_nll(config, data).nll)
     kind = model.likelihood
     bits = kind.features * math.log(2)  # nats of one bit per dimension
-    origin = provenance(model.mean.device)
     return [
         ResultRow(
             status="ok",
-            seed=replica.seed,
-            beta=replica.beta,
-            steps=config.steps,
-            short=config.steps != FULL_STEPS,
-            variant={},
-            data=data.name,
-            method=config.method,
-            structure=config.structure_name,
-            importance_samples=config.importance_samples,
-            sampler=config.sampler,
             nll=found.nll[i].item(),
             standard_error=finite(found.standard_error[i]),
             log_z=log_z.value[i].item(),
@@ -161,13 +151,21 @@ def _rows(
             baseline_nll=baseline,
             unit=None if kind.binary else kind.unit,
             bits_per_dimension=found.nll[i].item() / bits if kind.bytes_per_feature else None,
-            source=data.source,
-            fingerprint=data.fingerprint,
-            provenance=origin,
+            **run,
             **numbers[i],
         )
-        for i, replica in enumerate(config.replicas)
+        for i, run in enumerate(_runs(config, data, model.mean.device))
     ]
+
+
+def _runs(config: Config, data: Dataset, device: torch.device) -> list[dict[str, Any]]:
+    """What the row of each replica says about its run: settings, data, and the device of the evaluation."""
+    settings = {
+        "steps": config.steps, "short": config.steps != FULL_STEPS, "variant": {}, "method": config.method,
+        "structure": config.structure_name, "importance_samples": config.importance_samples, "sampler": config.sampler,
+        "data": data.name, "source": data.source, "fingerprint": data.fingerprint, "provenance": provenance(device),
+    }  # fmt: skip
+    return [{"seed": replica.seed, "beta": replica.beta, **settings} for replica in config.replicas]
 
 
 def validated_rows(config: Config, data: Dataset) -> list[ResultRow]:
@@ -180,15 +178,7 @@ def validated_rows(config: Config, data: Dataset) -> list[ResultRow]:
     Returns:
         A row for each replica.
     """
-    return [
-        ResultRow(
-            status="validated", seed=replica.seed, beta=replica.beta, steps=config.steps,
-            short=config.steps != FULL_STEPS, variant={}, data=data.name, method=config.method,
-            structure=config.structure_name, importance_samples=config.importance_samples, sampler=config.sampler,
-            source=data.source, fingerprint=data.fingerprint, provenance=provenance(find_device(config.device)),
-        )
-        for replica in config.replicas
-    ]  # fmt: skip
+    return [ResultRow(status="validated", **run) for run in _runs(config, data, find_device(config.device))]
 
 
 def trained_rows(

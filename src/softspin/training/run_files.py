@@ -6,7 +6,7 @@ import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from softspin import __version__, files
 from softspin.config import Config, differing_setting, missing_setting, version_of
@@ -14,10 +14,12 @@ from softspin.data import Dataset
 from softspin.errors import ConfigError, RecordError, RunError, UnknownNameError
 from softspin.evaluation.conditional import condition_text
 from softspin.records import DataRecord, ResultRow, RunRecord
+from softspin.schema import Record
 from softspin.seals import KEY, is_intact, sealed
 from softspin.training.journal import NAME as JOURNAL
 
 RUN, RESULT = "run.json", "result.json"
+R = TypeVar("R", bound=Record)
 
 
 def begin_run(folder: Path, run: RunRecord) -> None:
@@ -30,12 +32,23 @@ def begin_run(folder: Path, run: RunRecord) -> None:
     Raises:
         RunError: The folder already holds a run, or files of one.
     """
-    if (folder / RUN).exists():
-        raise RunError(f"{folder} already holds a run; resume it, or give another folder")
-    for name in (JOURNAL, RESULT, "last.json", "best.json"):
-        if (folder / name).exists():
-            raise RunError(f"{folder} holds a {name}, but no {RUN}; give another folder")
+    check_unused(folder, RUN)
     write_run(folder, run)
+
+
+def check_unused(folder: Path, run_file: str, *others: str) -> None:
+    """Raise RunError if a folder holds a run, or files of one.
+
+    Args:
+        folder: Run directory.
+        run_file: The file that makes it a run.
+        *others: Files that another kind of run has.
+    """
+    if (folder / run_file).exists():
+        raise RunError(f"{folder} already holds a run; resume it, or give another folder")
+    for name in (JOURNAL, RESULT, *others, "last.json", "best.json"):
+        if (folder / name).exists():
+            raise RunError(f"{folder} holds a {name}, but no {run_file}; give another folder")
 
 
 def check_same(config: Config, data: Dataset, folder: Path) -> None:
@@ -180,7 +193,22 @@ def read_result(folder: Path) -> list[ResultRow] | None:
     Raises:
         RunError: The file is invalid.
     """
-    path = folder / RESULT
+    return read_rows(folder / RESULT, ResultRow)
+
+
+def read_rows(path: Path, kind: type[R]) -> list[R] | None:
+    """Read a result with one row for each replica.
+
+    Args:
+        path: The file.
+        kind: Class of the rows.
+
+    Returns:
+        The rows; None if there is no file.
+
+    Raises:
+        RunError: The file is invalid.
+    """
     try:
         rows = read_json(path)
     except FileNotFoundError:
@@ -191,7 +219,7 @@ def read_result(folder: Path) -> list[ResultRow] | None:
     if not is_intact(rows):
         raise RunError(f"{path} was changed: it does not have the SHA-256 of its '{KEY}'; {again}")
     try:
-        return [ResultRow.from_json(row) for row in rows]
+        return [kind.from_json(row) for row in rows]
     except RecordError as error:
         raise RunError(f"{path} has a row that {error}; {again}") from None
 

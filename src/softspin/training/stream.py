@@ -25,7 +25,7 @@ class BatchStream:
 
     Args:
         table: Images on disk.
-        pinned: Whether batches are in pinned memory, from which a GPU copies them while the CPU goes on.
+        pinned: Whether batches are in pinned memory, from which a GPU copies them while the CPU continues.
     """
 
     def __init__(self, table: MappedTable, *, pinned: bool = False) -> None:

@@ -52,8 +52,6 @@ class RayLauncher:
         workers: Largest number of runs at a time; None for as many as the resources of the cluster allow.
         device: Setting `device` of the runs.
         gpus_per_run: Share of a GPU for each run; None for a whole one.
-        cpus_per_run: Cores and threads of each run; None for one, or for an equal share on a machine without GPU whose
-            cluster is started here.
         address: Address of a cluster; None for `$RAY_ADDRESS`, or for a cluster that is started here.
 
     Raises:
@@ -67,7 +65,6 @@ class RayLauncher:
         *,
         device: str = "auto",
         gpus_per_run: float | None = None,
-        cpus_per_run: int | None = None,
         address: str | None = None,
     ) -> None:
         if device.startswith("cuda:"):
@@ -78,7 +75,7 @@ class RayLauncher:
             raise ConfigError(f"gpus_per_run = {gpus_per_run:g} is not in (0, 1]; a run uses at most one GPU")
         self._ray = import_ray()
         self._most, self._device, self._address = workers, device, address
-        self._gpus, self._cpus = gpus_per_run, cpus_per_run
+        self._gpus, self._cpus = gpus_per_run, 1
         self._cluster: RayCluster | None = None
         self._task: Any = None
         self._mailbox: Any = None
@@ -99,9 +96,8 @@ class RayLauncher:
         self._cluster = RayCluster(self._address, cpus=cores, use_gpus=self._device != "cpu")
         resources = self._cluster.resources()
         self._gpus = gpu_share(self._device, self._gpus, sum(node.get("GPU", 0.0) for node in resources))
-        if self._cpus is None:
-            divide = self._cluster.started_here and not self._gpus and self._most is not None
-            self._cpus = max(1, cores // self._most) if divide and self._most is not None else 1
+        if self._cluster.started_here and not self._gpus and self._most is not None:
+            self._cpus = max(1, cores // self._most)
         ray = self._ray
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             ray.get_runtime_context().get_node_id(), soft=False
@@ -118,7 +114,6 @@ class RayLauncher:
     def _limit(self) -> int:
         """Runs at a time. One is submitted even if no node can take it now: a cluster may be about to grow."""
         if self._cluster is not None and time.monotonic() - self._capacity_time >= NODES_SECONDS:
-            assert self._cpus is not None
             assert self._gpus is not None
             with contextlib.suppress(self._ray.exceptions.RayError):  # a busy cluster is asked again later
                 self._capacity = max(1, capacity(self._cluster.resources(), self._cpus, self._gpus))

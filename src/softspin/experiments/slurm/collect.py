@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from softspin.experiments.launchers import Ended, Report
-from softspin.experiments.rows import Key, identity, key_of, make_key
+from softspin.experiments.planning import keys_of
+from softspin.experiments.rows import Key, identity, key_of
 from softspin.experiments.runs import RunSpec, finished_rows, refresh
 from softspin.experiments.slurm.jobs import find_jobs
 from softspin.records import ResultRow
@@ -43,9 +44,8 @@ class Outcomes:
             The rows.
         """
         spec = refresh(spec)
-        variant = spec.cell.variant(spec.config)
-        keys = [make_key(spec.cell.id, seed, spec.config.steps, variant) for seed in spec.config.seeds]
-        own = {row.seed: row for key in keys if (row := self._rows.get(key)) is not None}
+        keys = keys_of(spec.cell, spec.config)
+        own = {row.seed: row for key in keys.values() if (row := self._rows.get(key)) is not None}
         finished = finished_rows(spec)
         if finished is None:
             return [row for row in own.values() if not row.ok]
