@@ -68,7 +68,8 @@ def result_line(row: ResultRow, part: str = "test") -> str:
         'test NLL 84.20 +- 0.05, log Z in [29.90, 30.10]; independent pixels: 206.10'
     """
     if row.status == "validated":
-        return f"validation NLL {number(row.valid_nll)} at step {row.best_step or 0:,}"
+        averaged = ", averaged parameters" if row.averaged else ""
+        return f"validation NLL {number(row.valid_nll)} at step {row.best_step or 0:,}{averaged}"
     nll = f"{number(row.nll)} +- {error_text(row)}{unit_text(row)}"
     found = f"{part} NLL {nll}, {log_z_text(row)}; {baseline_name(row)}: {number(row.baseline_nll)}"
     return found if row.warning is None else f"{found}; WARNING: {row.warning}"

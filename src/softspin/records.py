@@ -135,6 +135,8 @@ class ResultRow(Record):
     """The commit that started the run; a resumed run may end with another one."""
     best_step: Natural | None = None
     """The step with the lowest validation NLL, whose parameters were evaluated."""
+    averaged: bool | None = field(default=None, metadata={"later": True})
+    """Whether these are averages over the steps before (`ema_decay`)."""
     valid_nll: float | None = None
     training_seconds: float | None = None
     config: Mapping[str, Any] | None = None

@@ -52,6 +52,12 @@ def test_frequent_validations_cost_their_pictures_and_checkpoints() -> None:
     assert frequent - rare > 199 * OUTPUT
 
 
+def test_a_validation_with_averages_evaluates_two_models() -> None:
+    config = Config(data="mnist", steps=1000, evaluate_every=250)
+    averaged = config.replace(evaluate_every=500, ema_decay=0.999)
+    assert seconds(config) - seconds(averaged) == pytest.approx(2 * OUTPUT)
+
+
 def test_more_work_takes_longer() -> None:
     config = Config(data="mnist")
     for more in (

@@ -161,6 +161,7 @@ def test_a_run_is_resumed_bit_for_bit_and_has_the_better_parameters(tmp_path: Pa
     valid = [line for line in lines if line.get("kind") == "valid"]
     for replica, row in enumerate(rows):
         assert row.valid_nll == min(line[key][replica] for line in valid for key in ("nll", "averaged_nll"))
+        assert (row.averaged is True) == (row.valid_nll in [line["averaged_nll"][replica] for line in valid])
 
 
 def test_several_processes_are_an_error() -> None:

@@ -208,6 +208,7 @@ def _training(found: Info) -> list[tuple[str, str]]:
     for number, (replica, best) in enumerate(zip(config.replicas, found.best or [], strict=False)):
         if best is not None:
             text = f"{replica_name(replica)}: validation NLL {best['nll']:.2f} at step {best['step']:,}"
+            text += ", averaged parameters" if best.get("averaged") else ""
             lines.append(("best", text + mark_best(valid, config.variants, number)))
     for line, key, name in ((found.last_train, "bound", "training bound"), (found.last_valid, "nll", "validation NLL")):
         if line is not None and not found.result:

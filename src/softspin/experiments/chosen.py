@@ -73,7 +73,8 @@ def _tested(
     model = trained.load(folder, device=config.device).only(replica)
     (row,) = result_rows(model.net, data, model.config, progress)
     known = (
-        "cell", "steps", "short", "variant", "best_step", "valid_nll", "training_seconds", "start_commit", "config",
+        "cell", "steps", "short", "variant", "best_step", "averaged", "valid_nll", "training_seconds", "start_commit",
+        "config",
     )  # fmt: skip
     return dataclasses.replace(row, **{name: getattr(validated, name) for name in known}, date=now())
 

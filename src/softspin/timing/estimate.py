@@ -95,6 +95,7 @@ class Estimator:
         left, every = config.steps - step, config.intervals
         reports = (left - 1) // every.report + 1 if every.report >= AIS_REPORT_INTERVAL else 0
         validations = (left - 1) // every.evaluate + 1 if left else 0
+        validated = 2 if config.ema_decay else 1  # models in each validation: the parameters, and their average
         ends = [*(phase.start for phase in config.phases[1:]), config.steps]
         phases = [
             (config.in_phase(phase), end - max(step, phase.start))
@@ -105,9 +106,9 @@ class Estimator:
             sum(self._model.time(start_work(one)) for one, _ in phases or [(config, 0)])
             + sum(count * self._model.step(step_work(one, data)) for one, count in phases)
             + reports * self._log_z(config, **REPORT_AIS)
-            + validations * self._log_z(config, config.validation_temperatures, config.validation_chains)
+            + validated * validations * self._log_z(config, config.validation_temperatures, config.validation_chains)
             + validations * OUTPUT
-            + validations * self._likelihood(config, data, data.valid, config.validation_samples)
+            + validated * validations * self._likelihood(config, data, data.valid, config.validation_samples)
             + 2 * self._log_z(config, config.test_temperatures, config.test_chains)
             + self._likelihood(config, data, data.test, config.test_samples)
         )

@@ -32,8 +32,9 @@ from softspin.nets import BatchNorm
 from softspin.random import DrawDomain, KeyDomain, init_rng_state
 from softspin.training.update import Update
 
-FEWEST_BATCHES, MOST_BATCHES = 10, 200
-"""Limits of the number of batches for the statistics, which is a tenth of the steps between validations."""
+FEWEST_BATCHES, MOST_BATCHES = 10, 50
+"""Limits of the number of batches for the statistics, which is a tenth of the steps between validations. With 25 of 100
+images or more, the validation NLL is as good as with 400."""
 
 
 def check_averaging(config: Config, processes: int) -> None:

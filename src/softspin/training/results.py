@@ -206,6 +206,7 @@ def trained_rows(
             steps=steps,
             short=steps != FULL_STEPS,
             best_step=None if one is None else one["step"],
+            averaged=None if one is None else one.get("averaged"),
             valid_nll=None if one is None else one["nll"],
             training_seconds=round(seconds, 3),
             start_commit=start_commit,
