@@ -85,6 +85,23 @@ def test_states_that_were_not_missed_are_no_evidence() -> None:
     assert bool((found.missed < 0.002).all())
 
 
+def test_of_all_states_no_more_is_missed_than_the_error_of_the_nll() -> None:
+    """Heavy tails: some images are far below their exact value, but others are above it and must count, too."""
+    model, images = small_model(seeds=(3,)), some_images(20)
+    truth = float(exact_nll(model, images).nll)
+    every = next(iter(all_states(model.units, 1 << model.units))).to(model.mean)[None]
+    with torch.no_grad():  # a posterior far from p(z|x)
+        next(iter(model.nets)).get_parameter("linears.1.bias").add_(torch.linspace(-3, 3, 4))
+    log_z, seen = exact_log_z(model), 0
+    for seed in range(10):
+        found = evaluate(model, images, log_z=log_z, samples=50, seed=seed, states=every)
+        if float(found.missed) > 0:
+            seen += 1
+            assert float(found.nll - found.missed) >= truth - 1e-6
+            assert float(found.lower) == pytest.approx(float(found.nll - found.missed), abs=1e-9)
+    assert seen > 0
+
+
 def test_the_bias_of_finite_samples_is_estimated() -> None:
     """300 seeds x 30 images, 400 samples: the mean excess of the NLL over the exact one, within 5 standard errors."""
     model, images = small_model(seeds=(0,)), some_images(30)

@@ -54,7 +54,8 @@ class Likelihood(NamedTuple, Generic[Number]):
     """Nats by which `nll` is too high at least, because q(z|x) misses states that were found elsewhere.
 
     It is the mean over images of the excess of a bound on log p(x), where this exceeds the estimate by more than three
-    standard errors. `lower` takes it into account.
+    standard errors. If the states are all there are, that of all images: `nll` less `missed` is then the exact NLL.
+    Otherwise, errors of heavy-tailed weights may be part of it. `lower` takes it into account.
     """
     images: int
     samples: int

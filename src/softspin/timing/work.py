@@ -49,7 +49,7 @@ STEP_OPERATIONS, LAYER_OPERATIONS = 40, 12
 ACTIVATION_PASSES, SOFT_BIT_PASSES, PARAMETER_PASSES = 10, 30, 8
 """Passes over the elements of activations, soft bits and parameters in a step."""
 SMALLEST_SIDE = 100
-"""Chains of an RBM with fewer units on each side take about as long as these: random numbers and rows of the CPU kernel.
+"""Chains of an RBM with fewer units on each side take about as long as these, on a CPU.
 
 40 sweeps of 1,000 chains on one thread take 11.5 ms with 3 units on each side, 12.3 ms with 32, 18.9 ms with 100.
 """
