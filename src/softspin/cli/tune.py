@@ -54,7 +54,7 @@ def tune(
     ] = None,
     cases: Annotated[
         Path | None,
-        typer.Option(help="Try the combinations of this TOML file instead: in its table cases, name = ['key=value', ...]."),
+        typer.Option(help="Try the combinations in the table cases of this TOML file: name = ['key=value', ...]."),
     ] = None,
     folder: Annotated[Path, typer.Option(help="Write run directories and rows here.")] = Path("runs/tune"),
     rungs: Annotated[int, typer.Option(help="Set the number of rungs. The last one has all the steps.", min=1)] = 3,
