@@ -74,7 +74,7 @@ def test_a_posterior_that_misses_states_looks_perfect_and_other_states_expose_it
     assert float(found.nll) == float(blind.nll)
     assert float(found.missed) == pytest.approx(float(blind.nll) - truth, abs=1e-6)
     assert float(found.lower) == pytest.approx(truth, abs=1e-6)
-    assert "the posterior misses states" in str(found.warning(0))
+    assert "the importance samples miss states" in str(found.warning(0))
 
 
 def test_states_that_were_not_missed_are_no_evidence() -> None:

@@ -21,7 +21,7 @@ ConfigFile = Annotated[Path | None, typer.Option(help="Read settings from a TOML
 Profile = Annotated[
     str | None,
     typer.Option(
-        help="Choose the defaults: quick (minutes on a CPU) or paper (the published recipe).",
+        help="Choose the defaults: quick (minutes on a CPU), paper (the published recipe) or softspin-1 (longer).",
         show_default="paper on mnist and omniglot, else quick",
     ),
 ]

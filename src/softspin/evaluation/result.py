@@ -98,7 +98,7 @@ class Likelihood(NamedTuple, Generic[Number]):
         each = (self.bias, self.missed, self.unreliable_images, self.standard_error)
         bias, missed, heavy, error = (float(torch.as_tensor(x).flatten()[replica]) for x in each)
         if missed > SMALL:
-            found.append(f"the posterior misses states, so the NLL is too high by {missed:.2f} or more")
+            found.append(f"the importance samples miss states, so the NLL is too high by {missed:.2f} or more")
         if bias > SMALL and not bias < error:
             found.append(f"importance samples are too few, so the NLL is too high by about {bias:.2f}; use more")
         elif heavy > MOST and bias > SMALL:
