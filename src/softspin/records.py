@@ -108,7 +108,7 @@ class ResultRow(Record):
     importance_bias: float | None = None
     """Nats by which the NLL is expected to be too high, because the importance samples are finite."""
     importance_missed: float | None = None
-    """Nats by which the NLL is too high at least, because the posterior misses states that were found elsewhere."""
+    """Nats by which the NLL is too high at least, because the importance samples miss states found elsewhere."""
     warning: str | None = None
     """Reason why numbers of this row cannot be trusted; None if none was found."""
     images: Count | None = None

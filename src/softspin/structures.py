@@ -26,7 +26,8 @@ class Shape(NamedTuple):
         return self.bits_per_group
 
     def __str__(self) -> str:
-        return f"{self.groups} x {self.bits_per_group} bits, {self.layers} layers of {self.width}"
+        layers = "1 layer" if self.layers == 1 else f"{self.layers} layers"
+        return f"{self.groups} x {self.bits_per_group} bits, {layers} of {self.width}"
 
     @property
     def units(self) -> int:

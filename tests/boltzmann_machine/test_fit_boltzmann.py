@@ -493,6 +493,9 @@ def test_mistakes_with_a_run_lose_nothing(tmp_path: Path) -> None:
         with pytest.raises(SoftspinError, match=text):
             softspin.fit_boltzmann(x, folder=tmp_path / "run", progress=False, **options)
     assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
+    vae = tmp_path / "vae"
+    vae.mkdir()
+    (vae / "run.json").write_text("{}")
     for call, text in (
         (lambda: model.score_samples(BITS[:, :3]), r"expected \(N, 4\)"),
         (lambda: model.score_samples(BITS + 5.0), "must be in"),
@@ -503,7 +506,12 @@ def test_mistakes_with_a_run_lose_nothing(tmp_path: Path) -> None:
         (lambda: model.save(tmp_path / "model.pt"), "must end in .safetensors"),
         (lambda: softspin.load_boltzmann(tmp_path / "nothing"), "no Boltzmann machine in"),
         (lambda: softspin.load_boltzmann(tmp_path), "there is no boltzmann.json"),
-        (lambda: softspin.load(tmp_path / "run"), "no model in"),
+        (lambda: softspin.load(tmp_path / "run"), "on its own; use softspin rbm, or softspin.load_b"),
+        (
+            lambda: softspin.load(model.save(tmp_path / "model.safetensors")),
+            "on its own; use softspin rbm, or softspin.load_b",
+        ),
+        (lambda: softspin.load_boltzmann(vae), "holds the run of a VAE; use softspin.load"),
     ):
         with pytest.raises(SoftspinError, match=text) as error:
             call()

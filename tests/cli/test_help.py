@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import typer.main
+from rich.text import Text
 
 from softspin.cli.app import app
 from softspin.config import setting_info
@@ -22,6 +23,7 @@ def test_help_texts_are_sentences(name: str) -> None:
     visible = [one for one in command.params if not getattr(one, "hidden", False) and one.name != "help"]
     for text in [command.help or "", *(one.help or "" for one in visible)]:
         assert re.match(r"[A-Za-z].*\.$", " ".join(text.split())), f"{name}: {text!r}"
+        assert Text.from_markup(text).plain == text, f"{name}: rich reads brackets as markup: {text!r}"
 
 
 def test_the_help_of_each_setting_starts_with_a_verb() -> None:

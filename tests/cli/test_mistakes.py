@@ -146,6 +146,7 @@ def test_wrong_usage_exits_with_2_and_a_suggestion(call: Call) -> None:
         (MemoryError("Unable to allocate 9 GiB"), "out of memory (Unable to allocate 9 GiB); use fewer samples"),
         (RuntimeError("can't allocate\nmemory"), "out of memory (can't allocate memory); use fewer samples"),
         (PermissionError(errno.EACCES, "Permission denied", "a/b"), "a/b: Permission denied\n"),
+        (ImportError("Numba needs NumPy 2.2"), "a package cannot be imported: Numba needs NumPy 2.2; reinstall it, in"),
         (OSError(errno.ENOSPC, "No space left on device"), "[Errno 28] No space left on device\n"),
     ],
 )

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from cli.command import Call
 
 import softspin
+from softspin.cli.playground import _share_rows
 
 
 def carried(path: Path) -> Any:
@@ -39,13 +41,16 @@ def test_a_page_of_a_run(call: Call, tiny: Path, tmp_path: Path) -> None:
     assert facts["Replica"] == "seed 1, beta 40; number 1 of 0 to 1"
     assert f"{row['elbo']:.2f}" in facts["Details"]
     assert f"{row['baseline_nll']:.2f}" in facts["Independent pixels"]
-    assert (data["height"], data["width"], data["count"], data["unseen"]) == (3, 3, 3, True)
+    assert (data["height"], data["width"], data["count"]) == (3, 3, 3)
+    assert data["unseen"] is False, "the 14 test images of this data set are those of training"
 
 
 def test_images_of_other_data_are_not_labelled_as_test_images(call: Call, tiny: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "other.npy", np.eye(20, 9))
     assert call("playground", tiny, "--data", tmp_path / "other.npy", "--out", tmp_path / "page.html").code == 0
     assert carried(tmp_path / "page.html")["unseen"] is False
+    rows = torch.eye(20, 9, dtype=torch.uint8)
+    assert [_share_rows(rows[:5], rows[5:9]), _share_rows(rows[:6], rows[5:9])] == [False, True]
 
 
 def test_a_page_of_an_unfinished_run(call: Call, tiny: Path, tmp_path: Path) -> None:

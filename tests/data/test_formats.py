@@ -370,6 +370,7 @@ def test_odd_paths(tmp_path: Path) -> None:
         (tmp_path / "loop.npy", "there is no file|cannot read"),
         (f"{tmp_path}/a\0.npy", "cannot read|no file"),
         (tmp_path / "a.xyz", "expected a .npy, .npz, .pt, .csv file or a folder of images"),
+        (tmp_path / "a.h5ad", "in Python, give softspin.fit the object that anndata.read_h5ad returns"),
     ):
         with pytest.raises(DataError, match=text):
             load(path)

@@ -147,6 +147,7 @@ def test_pairs_mappings_and_given_splits() -> None:
         (DataLoader(Endless()), DataError, "a DataLoader of a data set without a length"),
         (iter([1]), DataError, "train is of type list_iterator"),
         (3.5, DataError, "train is of type float"),
+        (None, DataError, "train is of type NoneType; expected a tensor, an array, a list"),
         ([[0, 1], [1]], ShapeError, r"\(images, ...\): its images have different sizes"),
         (TENSOR.to("meta"), DataError, "a tensor on the device 'meta' has no values"),
         ([], ShapeError, r"it has shape \(0,\)"),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from cli.command import Call, caller
-from parts.toys import Metropolis, ScoreFunction, Shortcut, Smudged
+from parts.toys import Matched, Metropolis, ScoreFunction, Shortcut, Smudged
 from training.runs import bars, small, trainer
 
 import softspin
@@ -21,17 +21,23 @@ from softspin.evaluation.exact import exact_nll
 from softspin.experiments.cells import find_table, read_cells
 from softspin.experiments.rows import read_rows
 from softspin.model import build
-from softspin.parts import LIKELIHOODS, METHODS, NETS, SAMPLERS, Registry
+from softspin.numerics import all_states
+from softspin.parts import LIKELIHOODS, METHODS, NETS, PRIORS, SAMPLERS, Registry
 from softspin.report.content import gather
+from softspin.samplers.negative_phase import NegativePhase
 from softspin.training.engine import Engine
 
 REGISTRIES: dict[str, Registry[Any]] = {
-    "method": METHODS, "net": NETS, "likelihood": LIKELIHOODS, "sampler": SAMPLERS,
+    "method": METHODS, "net": NETS, "likelihood": LIKELIHOODS, "prior": PRIORS, "sampler": SAMPLERS,
 }  # fmt: skip
-TOYS: dict[str, Any] = {"method": ScoreFunction, "net": Shortcut, "likelihood": Smudged, "sampler": Metropolis}
+TOYS: dict[str, Any] = {
+    "method": ScoreFunction, "net": Shortcut, "likelihood": Smudged, "prior": Matched, "sampler": Metropolis,
+}  # fmt: skip
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 
-toys = pytest.mark.parametrize("kind", TOYS)
+toys = pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.slow) if kind == "prior" else kind for kind in TOYS]
+)
 
 
 @pytest.fixture(autouse=True)
@@ -103,7 +109,7 @@ def test_grid_and_report(kind: str, tmp_path: Path, call: Call, monkeypatch: pyt
     line = ", ".join(f"{name} = {json.dumps(value)}" for name, value in cell.items())
     Path("toys.toml").write_text(f"cells = [{{{line}}}]\n")
     variant = ["bits_per_group=4", "width=4", "chains=8", "sweeps=1", "validation_samples=4", "test_samples=8"]
-    variant += [f"{kind}={TOYS[kind].name}"] if kind in ("net", "likelihood") else []
+    variant += [f"{kind}={TOYS[kind].name}"] if kind in ("net", "likelihood", "prior") else []
     options = [word for one in variant for word in ("--set", one)]
     ended = call("grid", "toys.toml", "--seeds", "0-1", "--steps", "6", "--rows", "rows.jsonl", *options)
     assert ended.code == 0, ended.err
@@ -162,3 +168,24 @@ def test_the_score_function_learns() -> None:
     after = exact_nll(made.model, bars().test).nll.item()
     assert before > 6
     assert after < 3.5
+
+
+def test_the_gradient_of_log_z_of_a_prior_is_that_of_enumeration() -> None:
+    """Of every prior: moments of all states, against the derivative of the log of a sum over all states."""
+    for name in PRIORS:
+        graph = "0:1,1:2,2:0,2:3,3:4,4:5" if name == "graph" else None
+        config = Config(groups=1, bits_per_group=6, prior=name, graph=graph, seeds=(0, 1))
+        prior = PRIORS.get(name).build(config).double()
+        generator = torch.Generator().manual_seed(0)
+        with torch.no_grad():
+            for parameter in prior.parameters():
+                parameter.copy_(torch.randn(parameter.shape, generator=generator))
+        (z,) = all_states(6, 64)
+        z = z.double()
+        log_weights = -prior().energy(z.expand(2, -1, -1))
+        log_weights.logsumexp(-1).sum().backward()
+        p = log_weights.softmax(-1).detach()
+        pair = torch.einsum("rs,si,sj->rij", p, z, z)
+        moments = NegativePhase(p @ z, pair[:, :3, 3:] if prior.two_sided else pair)
+        for parameter, gradient in prior.log_z_gradients(moments):
+            torch.testing.assert_close(gradient, parameter.grad, msg=name)

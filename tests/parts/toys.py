@@ -11,11 +11,12 @@ from torch.nn.functional import logsigmoid
 
 from softspin.config import Config
 from softspin.data.dataset import DataSpec
-from softspin.distributions import Boltzmann
+from softspin.distributions import BipartiteBoltzmann, Boltzmann
 from softspin.errors import ConfigError
 from softspin.likelihoods import Likelihood
 from softspin.methods import LatentModel, Method, PartSetting, Terms
 from softspin.nets import Linear, Net, NetSpec
+from softspin.priors import Prior
 from softspin.samplers import Sampler
 
 
@@ -101,6 +102,40 @@ class Smudged(Likelihood):
 
     def check_data(self, x: Tensor) -> None:
         assert bool(((x == 0) | (x == 1)).all())
+
+
+class Matched(Prior):
+    """An RBM that couples unit i of its left side with unit i of its right side alone: the weight is `(R, D / 2)`."""
+
+    name = "toy-matched"
+    two_sided = True
+
+    def __init__(self, units: int, replicas: int) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(replicas, units))
+        self.weight = nn.Parameter(torch.zeros(replicas, units // 2))
+
+    @classmethod
+    def check_config(cls, config: Config) -> None:
+        if config.graph is not None or config.shape.units % 2:
+            raise ConfigError("prior = toy-matched needs an even number of bits and no graph")
+
+    @classmethod
+    def build(cls, config: Config) -> Matched:
+        return cls(config.shape.units, len(config.replicas))
+
+    def forward(self, log_z: Tensor | None = None, *, validate: bool = True) -> BipartiteBoltzmann:
+        return BipartiteBoltzmann(self.bias, self.couplings(self.weight), log_z, validate_args=validate)
+
+    def detached(self, log_z: Tensor) -> BipartiteBoltzmann:
+        weight = self.couplings(self.weight.detach())
+        return BipartiteBoltzmann(self.bias.detach(), weight, log_z, validate_args=False)
+
+    def couplings(self, weight: Tensor) -> Tensor:
+        return torch.diag_embed(weight)
+
+    def weight_moments(self, pair: Tensor) -> Tensor:
+        return pair.diagonal(dim1=-2, dim2=-1)
 
 
 class MetropolisState(NamedTuple):

@@ -98,6 +98,7 @@ def test_it_names_data_recipe_and_origin(made: Model, tmp_path: Path) -> None:
     [
         ({}, ("a restricted Boltzmann machine", "RBM, 3 x 3 units")),
         ({"graph": "0:1,1:2,2:3,3:4,4:5"}, ("a Boltzmann machine on a graph", "6 units, 5 couplings")),
+        ({"prior": "factorial"}, ("one of independent bits", "6 independent units")),
     ],
 )
 def test_it_says_what_the_prior_is(made: Model, settings: dict[str, Any], words: tuple[str, str]) -> None:

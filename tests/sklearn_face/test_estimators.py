@@ -190,6 +190,9 @@ def test_anndata_in_and_out(make: Any, sparse: bool) -> None:
     assert (list(cells.obsm), list(cells.obs)) == (["X_softspin", "X_again"], ["softspin_log_likelihood"])
     with pytest.raises(SoftspinError, match="data are a ndarray, not an AnnData object"):
         annotate(fitted, X)
+    for wrong in (cells, object()):  # the two in the other order; a softspin.Model
+        with pytest.raises(SoftspinError, match=r"not a fitted BinaryEncoder or BoltzmannMachine; annotate\(estimator"):
+            annotate(wrong, fitted)
 
 
 def test_parameters_that_are_set_after_fit_do_not_break_the_fitted_estimator() -> None:

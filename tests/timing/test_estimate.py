@@ -10,6 +10,7 @@ import torch
 
 from softspin.config import Config
 from softspin.data import load
+from softspin.errors import UnknownNameError
 from softspin.formatting import duration
 from softspin.timing import Estimate, Estimator, machine, probes, sizes_of
 from softspin.timing.estimate import OUTPUT, PAPER_SIZES, SCALED_SPREAD, data_sizes
@@ -93,6 +94,8 @@ def test_other_parts_are_unknown(setting: str) -> None:
 def test_sizes_of_data() -> None:
     assert data_sizes("bars-and-stripes-3x3") == sizes_of(load("bars-and-stripes-3x3")) == DataSizes(9, 14, 14, 14)
     assert data_sizes("missing.npz") is None
+    with pytest.raises(UnknownNameError, match="unknown data set 'missing'"):
+        data_sizes("missing")
     assert Estimator(CPU).run(Config(data="missing.npz")) is None
     assert data_sizes("mnist") == PAPER_SIZES["mnist"]
 

@@ -22,11 +22,11 @@ from softspin.boltzmann_machine.stored import check_stored
 from softspin.errors import ConfigError, RecordError, RunError, SharingError, UnknownNameError
 from softspin.graphs import checked_edges
 from softspin.provenance import find_device
-from softspin.sharing.sealed import is_intact, pack
+from softspin.sharing.sealed import BOLTZMANN_KEY, is_intact, pack
 from softspin.trained.arguments import possible_path
 from softspin.training import checkpoint
 
-KEY = "softspin_boltzmann"
+KEY = BOLTZMANN_KEY
 """Key in the header of a file: the description as JSON."""
 
 

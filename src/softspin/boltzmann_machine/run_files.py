@@ -15,9 +15,10 @@ from softspin.graphs import Edges
 from softspin.records import DataRecord, Provenance
 from softspin.schema import Record
 from softspin.seals import KEY, is_intact
-from softspin.training.run_files import RESULT, read_json, read_rows
+from softspin.training.run_files import BOLTZMANN_RUN, RESULT, read_json, read_rows
+from softspin.training.run_files import RUN as VAE_RUN
 
-RUN = "boltzmann.json"
+RUN = BOLTZMANN_RUN
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +95,8 @@ def read_run(folder: Path) -> BoltzmannRun:
         ):
             raise RecordError(f"has no 'config.{missing}'")  # its default may be wrong
     except FileNotFoundError:
+        if (folder / VAE_RUN).is_file():
+            raise RunError(f"{folder} holds the run of a VAE; use softspin.load") from None
         raise RunError(f"no Boltzmann machine in {folder}; there is no {RUN}") from None
     except (RecordError, ConfigError, UnknownNameError) as error:
         raise RunError(f"{folder / RUN} is not what training wrote: {error}") from None

@@ -87,7 +87,7 @@ def run() -> None:
         with warnings.catch_warnings(), world().quiet():
             warnings.showwarning = _warn
             app()
-    except (SoftspinError, OSError, MemoryError, RuntimeError) as error:
+    except (SoftspinError, OSError, MemoryError, RuntimeError, ImportError) as error:
         line = _one_line(error)
         if line is None:
             raise
@@ -105,6 +105,9 @@ def _one_line(error: Exception) -> str | None:
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, SoftspinError | OSError) or text.startswith("Symlink loop"):  # a RuntimeError of pathlib
         return text
+    if isinstance(error, ImportError) and not (error.name or "").startswith("softspin"):
+        # Such as numba with a NumPy that it does not support: the package is there, so it is not a missing extra.
+        return f"a package cannot be imported: {text}; reinstall it, in a version that fits the others"
     if isinstance(error, MemoryError) or "allocate" in text:  # torch has a RuntimeError for it
         return f"out of memory ({text}); use fewer samples, chains, bits or replicas, or a smaller width or batch_size"
     return None

@@ -11,6 +11,7 @@ from softspin import files
 from softspin.cli.console import say, say_json
 from softspin.cli.options import Data, Json, Run
 from softspin.cli.runs import check_ending, choose_replica, given_of, open_data, open_model, place_in
+from softspin.data.mapped import Table, table_chunks
 from softspin.errors import ConfigError, RunError
 from softspin.playground.export import spread
 from softspin.playground.page import render
@@ -85,13 +86,20 @@ def _collect(run: Path, count: int, data: str | None, replica: str | None, max_b
     model = open_model(run, device="cpu")
     shown = open_data(model, data)
     assert model.metadata is not None
-    unseen = shown.fingerprint == model.metadata.data.fingerprint  # only then is it the test set of this training
     some = list(spread(len(shown.test), count))
+    # Only then is it the test set of this training; and the sets of a small data set may have the same images.
+    unseen = shown.fingerprint == model.metadata.data.fingerprint and not _share_rows(shown.train, shown.test[some])
     given = given_of(model, shown)
     number = None if replica is None else choose_replica(model, replica)
     options: dict[str, Any] = {"max_bytes": max_bytes, "unseen": unseen}
     options["condition"] = None if given is None else given[some]
     return payload(model, shown.test[some], replica=number, **options)
+
+
+def _share_rows(table: Table, rows: Table) -> bool:
+    """Whether any of the rows is one of the table."""
+    wanted = {row.numpy().tobytes() for row in rows[:]}
+    return any(row.tobytes() in wanted for some in table_chunks(table) for row in some.cpu().numpy())
 
 
 def _read_page(path: Path) -> dict[str, Any]:

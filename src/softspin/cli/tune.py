@@ -56,7 +56,7 @@ def tune(
     ] = None,
     cases: Annotated[
         Path | None,
-        typer.Option(help="Try the combinations of this TOML file instead: [cases], name = ['key=value', ...]."),
+        typer.Option(help="Try the combinations in the table cases of this TOML file: name = ['key=value', ...]."),
     ] = None,
     only: Annotated[
         list[str] | None,

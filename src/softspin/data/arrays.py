@@ -72,7 +72,7 @@ def from_arrays(
     given = {
         part: as_array(part, values)
         for part, values in zip(PARTS, (train, valid, test), strict=True)
-        if values is not None
+        if values is not None or (train is valid is test is None)
     }
     if labels is not None:
         of_parts = labels if isinstance(labels, Mapping) else {"train": labels}

@@ -43,6 +43,8 @@ def read_file(path: Path, limit: float | None = None) -> dict[str, Images]:
     """
     if path.suffix.lower() not in READERS:
         hint = "; give the folder of the image" if path.suffix.lower() in ENDINGS else ""
+        if path.suffix.lower() == ".h5ad":
+            hint = "; in Python, give softspin.fit the object that anndata.read_h5ad returns"
         raise DataError(f"cannot read {path}: expected a {', '.join(READERS)} file or a folder of images{hint}")
     if not path.is_file():
         hint = "; nothing is downloaded from an address, so download it first" if _ADDRESS.search(str(path)) else ""

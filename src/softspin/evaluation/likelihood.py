@@ -27,6 +27,7 @@ from softspin.evaluation.result import Likelihood
 from softspin.evaluation.running import Running, check_condition, check_images, evaluating, image_batches
 from softspin.model import DiscreteVAE
 from softspin.samplers import LogZ
+from softspin.samplers.bounds import distinct
 from softspin.samplers.primitives import check_count
 
 ACTIVE = 0.01
@@ -109,7 +110,7 @@ def evaluate(
         )
     batch, chunk = _sizes(model, len(images), samples, image_batch, sample_chunk)
     keys = replica_keys(seed, model.replicas, model.mean.device)
-    totals = _Totals(samples)
+    totals = _Totals(samples, complete=states is not None and _all_states_of(model, states))
     with evaluating(model), reusing_compiled_code() if compiled else contextlib.nullcontext():
         boltzmann: Boltzmann = model.prior(validate=False)
         for start, x in image_batches(images, batch, model.mean, model.likelihood.check_data):
@@ -256,8 +257,9 @@ class _LogZOfImages:
 class _Totals:
     """Running statistics over images."""
 
-    def __init__(self, samples: int) -> None:
-        self.samples = samples
+    def __init__(self, samples: int, complete: bool) -> None:
+        self.samples, self.complete = samples, complete
+        self.exact = Running()
         self.log_weight, self.reconstruction, self.divergence = Running(), Running(), Running()
         self.size, self.posterior, self.noise = Running(), Running(), Running()
         self.shape, self.unreliable, self.bias, self.missed = Running(), Running(), Running(), Running()
@@ -283,7 +285,10 @@ class _Totals:
         self.bias.add(variance_of_log / 2)
         # A sum over states is compared with an estimate; within its error it is no evidence.
         excess = torch.zeros_like(log_mean) if known is None else known - log_mean
-        self.missed.add(torch.where(excess > 3 * variance_of_log.sqrt() + 1e-6 * (1 + log_mean.abs()), excess, 0.0))
+        beyond = excess > 3 * variance_of_log.sqrt() + 1e-6 * (1 + log_mean.abs())
+        self.missed.add(torch.where(beyond, excess, 0.0))
+        if self.complete:
+            self.exact.add(excess)
         if keep:
             self.each.append(log_mean)
 
@@ -291,11 +296,15 @@ class _Totals:
         assert self.smallest is not None
         value, lower, upper = (limit.to(self.log_weight.mean) for limit in (log_z.value, log_z.lower, log_z.upper))
         variance = self.posterior.variance - self.noise.mean
+        missed = self.missed.mean
+        if self.complete:
+            # The sums are log p(x). Heavy tails make a chosen image stand out and lift the others: all of them count.
+            missed = torch.where(missed > 0, self.exact.mean.clamp(min=0), missed)
         active = torch.where(variance.isnan().any(-1), torch.nan, (variance > ACTIVE).sum(-1).to(variance))
         return Likelihood(
             nll=value - self.log_weight.mean,
             standard_error=self.log_weight.standard_error,
-            lower=lower - self.log_weight.mean - self.missed.mean,
+            lower=lower - self.log_weight.mean - missed,
             upper=upper - self.log_weight.mean,
             elbo=self.reconstruction.mean - self.divergence.mean - value,
             kl=self.divergence.mean + value,
@@ -306,12 +315,18 @@ class _Totals:
             pareto_k=self.shape.mean,
             unreliable_images=self.unreliable.mean,
             bias=self.bias.mean,
-            missed=self.missed.mean,
+            missed=missed,
             images=self.size.count,
             samples=self.samples,
             log_z=log_z,
             log_likelihood=torch.cat(self.each, dim=1) - value[:, None] if self.each else None,
         )
+
+
+def _all_states_of(model: DiscreteVAE, states: Tensor) -> bool:
+    """Whether the states `(R, M, D)` are all 2^D, for every replica."""
+    count = 1 << model.units
+    return states.shape[1] >= count and bool((distinct(states).sum(-1) == count).all())
 
 
 def _sizes(model: DiscreteVAE, images: int, samples: int, batch: int | None, chunk: int | None) -> tuple[int, int]:

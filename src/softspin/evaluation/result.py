@@ -54,7 +54,8 @@ class Likelihood(NamedTuple, Generic[Number]):
     """Nats by which `nll` is too high at least, because q(z|x) misses states that were found elsewhere.
 
     It is the mean over images of the excess of a bound on log p(x), where this exceeds the estimate by more than three
-    standard errors. `lower` takes it into account.
+    standard errors. If the states are all there are, that of all images: `nll` less `missed` is then the exact NLL.
+    Otherwise, errors of heavy-tailed weights may be part of it. `lower` takes it into account.
     """
     images: int
     samples: int
@@ -97,7 +98,7 @@ class Likelihood(NamedTuple, Generic[Number]):
         each = (self.bias, self.missed, self.unreliable_images, self.standard_error)
         bias, missed, heavy, error = (float(torch.as_tensor(x).flatten()[replica]) for x in each)
         if missed > SMALL:
-            found.append(f"the posterior misses states, so the NLL is too high by {missed:.2f} or more")
+            found.append(f"the importance samples miss states, so the NLL is too high by {missed:.2f} or more")
         if bias > SMALL and not bias < error:
             found.append(f"importance samples are too few, so the NLL is too high by about {bias:.2f}; use more")
         elif heavy > MOST and bias > SMALL:

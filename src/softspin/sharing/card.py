@@ -79,7 +79,12 @@ def _gloss(config: Config) -> str:
 
 
 def _what(config: Config) -> str:
-    prior = "a restricted Boltzmann machine" if config.graph is None else "a Boltzmann machine on a graph"
+    known = {
+        "rbm": "a restricted Boltzmann machine",
+        "graph": "a Boltzmann machine on a graph",
+        "factorial": "one of independent bits",
+    }
+    prior = known.get(config.prior or "rbm") or f"'{_text(config.prior or '')}'"
     return f"A discrete variational autoencoder whose prior is {prior}, trained with softspin."
 
 
@@ -141,12 +146,15 @@ def _model(config: Config, custom: Sequence[str]) -> dict[str, str]:
     shape = config.shape
     nets = {"custom networks": f"{' and '.join(custom)}; the file holds their parameters, not their code"}
     betas = dict.fromkeys(replica.beta for replica in config.replicas if replica.beta is not None)
-    half, edges = shape.units // 2, config.edges
+    half, edges, prior = shape.units // 2, config.edges, config.prior or "rbm"
+    priors = {"rbm": f"RBM, {half} x {half} units", "factorial": f"{shape.units} independent units"}
+    if edges is not None:
+        priors[prior] = f"{shape.units} units, {len(edges):,} couplings"
     return {
         "method": config.method,
         "structure": structure_text(config),
         "likelihood": config.likelihood,
-        "prior": f"RBM, {half} x {half} units" if edges is None else f"{shape.units} units, {len(edges):,} couplings",
+        "prior": priors.get(prior, f"{_text(prior)}, {shape.units} units"),
         "beta of the smoothing": ", ".join(f"{beta:g}" for beta in betas) or "none",
         **(nets if custom else {}),
     }

@@ -25,7 +25,7 @@ from softspin.model import DiscreteVAE
 from softspin.records import ModelRecord
 from softspin.sharing.card import card
 from softspin.sharing.metadata import MAX_BYTES, from_text, to_text
-from softspin.sharing.sealed import is_intact, pack
+from softspin.sharing.sealed import BOLTZMANN_KEY, is_intact, pack
 from softspin.stored_model import restore
 from softspin.training.run_files import RUN
 
@@ -85,6 +85,9 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], Config, ModelRecord]:
         with safe_open(file, framework="pt", device="cpu") as opened:
             header = opened.metadata() or {}
             text = header.get(KEY)
+            if BOLTZMANN_KEY in header:
+                own = "a Boltzmann machine on its own"
+                raise SharingError(f"{file} holds {own}; use softspin rbm, or softspin.load_boltzmann")
             if text is None:
                 raise SharingError(f"{file} is not a model of softspin: the header of the file has no '{KEY}'")
             record, config = from_text(text, file)

@@ -10,6 +10,8 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+BOLTZMANN_KEY = "softspin_boltzmann"
+"""Key of the text in the file of a Boltzmann machine on its own."""
 SEAL = "sha256"
 """Key of the digest in the header, which older files lack."""
 

@@ -26,8 +26,14 @@ def annotate(estimator: Any, data: Any, *, key: str = "softspin", scores: bool =
         scores: Whether to write the log-likelihoods.
 
     Raises:
-        DataError: The data are no AnnData object.
+        DataError: The data are no AnnData object, or the estimator is no estimator.
     """
+    if not callable(getattr(estimator, "transform", None)):
+        kind = type(estimator).__name__
+        raise DataError(
+            f"estimator is a {kind}, not a fitted BinaryEncoder or BoltzmannMachine; annotate(estimator, data) takes "
+            "the data second; of a softspin.Model, assign data.obsm['X_softspin'] = model.encode(data).numpy()"
+        )
     if not is_anndata(data):
         raise DataError(f"data are a {type(data).__name__}, not an AnnData object; use transform and score_samples")
     codes = estimator.transform(data)

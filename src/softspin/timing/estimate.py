@@ -10,7 +10,7 @@ import torch
 
 from softspin import data as datasets
 from softspin.config import Config
-from softspin.errors import SoftspinError
+from softspin.errors import SoftspinError, UnknownNameError
 from softspin.evaluation.partition import EXACT
 from softspin.formatting import duration
 from softspin.timing.machine import known_machine, machine_name, measure_machine
@@ -131,11 +131,16 @@ def data_sizes(name: str) -> DataSizes | None:
 
     Returns:
         The sizes; None if the data cannot be loaded. Nothing is downloaded.
+
+    Raises:
+        UnknownNameError: There is no such data set.
     """
     if name in PAPER_SIZES:
         return PAPER_SIZES[name]
     try:
         return sizes_of(datasets.load(name, download=False))
+    except UnknownNameError:
+        raise
     except SoftspinError:
         return None
 

@@ -19,7 +19,7 @@ from softspin.sharing.metadata import describe_checkpoint
 from softspin.trained.arguments import possible_path
 from softspin.trained.model import Model
 from softspin.training import checkpoint
-from softspin.training.run_files import RUN, check_checkpoint, read_result, read_run
+from softspin.training.run_files import BOLTZMANN_RUN, RUN, check_checkpoint, read_result, read_run
 
 
 def load(
@@ -69,6 +69,8 @@ def load(
         notice_of_version(metadata.data.name, metadata.data.fingerprint)
         return Model(net.to(find_device(device)), config, metadata.data.shape, path, metadata)
     if not (path / RUN).exists():
+        if (path / BOLTZMANN_RUN).is_file():
+            raise RunError(f"{path} holds a Boltzmann machine on its own; use softspin rbm, or softspin.load_boltzmann")
         raise RunError(f"no model in {path}; expected {RUN} of a run, or {files.TENSORS} of a shared model")
     run = read_run(path)
     config = run.read_config()

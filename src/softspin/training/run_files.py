@@ -19,6 +19,8 @@ from softspin.seals import KEY, is_intact, sealed
 from softspin.training.journal import NAME as JOURNAL
 
 RUN, RESULT = "run.json", "result.json"
+BOLTZMANN_RUN = "boltzmann.json"
+"""The file `run.json` of a Boltzmann machine on its own."""
 R = TypeVar("R", bound=Record)
 
 

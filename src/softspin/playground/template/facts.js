@@ -9,7 +9,7 @@ function startFacts() {
   $("lead").textContent = `A trained discrete VAE that runs in this page: ${height} x ${width} pixels${planes} to ${units} bits, and back. `
     + "Draw something, flip bits, or sample from its prior.";
   $("strip-words").textContent = data.unseen ? "Test images, not used in training."
-    : "Images of another data set than the model's; some of them may have been used in training.";
+    : "Some of these images may have been used in training.";
   const blocks = COUNT_OF[prior.blocks.length] || prior.blocks.length;
   $("prior-kind").textContent = prior.sides
     ? "The prior is a restricted Boltzmann machine over the bits. Each step is a Gibbs sweep: it samples the right side given the left, then the left given the right."
