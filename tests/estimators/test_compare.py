@@ -98,6 +98,22 @@ def test_adaptation_trains_the_method_alone_and_keeps_replicas_equal() -> None:
     assert adapted.variance < 0.5 * raw.variance
 
 
+def test_adaptation_shuffles_the_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """REBAR compares even with odd images, so none may stay in one half. Replicas have orders of their own."""
+    model, x, seen = many(BY_NAME["rebar"], 1, 1, 3), torch.eye(5)[:4], []
+    objective = model.method.objective
+
+    def keep(own: Any, rows: Any, *rest: Any) -> Any:
+        seen.append(rows.argmax(-1))
+        return objective(own, rows, *rest)
+
+    monkeypatch.setattr(model.method, "objective", keep)
+    adapt(model, x, 1, 10)
+    orders = torch.cat(seen)
+    assert torch.equal(orders.sort(-1).values, torch.arange(4).expand(30, 4))
+    assert len({tuple(one) for one in orders.tolist()}) > 5
+
+
 def test_rows_cover_all_cases_and_are_stored(rows: list[GradientRow], tmp_path: Path) -> None:
     keys = {(row.method, row.groups, row.samples, row.stage) for row in rows}
     assert len(keys) == len(rows) == 4 * 2 * 2 * 2 - 4

@@ -207,7 +207,8 @@ def _moments(offset: Tensor, square: float, count: int, exact: Tensor) -> Moment
 def adapt(model: DiscreteVAE, x: Tensor, samples: int, steps: int, learning_rate: float = 3e-3, seed: int = 1) -> None:
     """Train the parameters of the method alone (baselines, control variates, temperatures), at a fixed model.
 
-    All replicas stay the same: each step uses the mean of their gradients.
+    All replicas stay the same: each step uses the mean of their gradients. As in training, images are in random order,
+    because REBAR and RELAX compare even with odd ones to learn the temperature.
 
     Args:
         model: Model of :func:`copies`.
@@ -223,11 +224,12 @@ def adapt(model: DiscreteVAE, x: Tensor, samples: int, steps: int, learning_rate
     generator = torch.Generator().manual_seed(seed)
     adam = Adam([(parameter, 0.0) for parameter in own], model.replicas)
     rate = torch.tensor(learning_rate)
-    prior, rows = exact_prior(model), x.expand(model.replicas, *x.shape)
+    prior = exact_prior(model)
     model.method.train()
     for step in range(steps):
         shape = model.replicas, *model.method.noise_shape(samples, len(x), model.units)
         noise = open_uniform(shape, dtype=x.dtype, generator=generator)
+        rows = x[torch.rand(model.replicas, len(x), generator=generator).argsort(-1)]
         loss = model.method.objective(model, rows, noise, prior, torch.ones((), dtype=x.dtype)).loss.mean()
         found = torch.autograd.grad(loss, own)
         mean = torch.cat([gradient.sum(0).flatten() for gradient in found])
