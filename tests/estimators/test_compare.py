@@ -49,7 +49,8 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture(scope="module")
 def rows() -> list[GradientRow]:
-    return compare_gradients(["disarm", "straight-through", "nvil", "vimco"], draws=20, steps=3, bits=4, adapt_steps=2)
+    names = ["disarm", "straight-through", "nvil", "vimco", "disarm"]
+    return compare_gradients(names, draws=20, steps=3, bits=4, adapt_steps=2)
 
 
 def test_bias_and_variance_are_those_of_enumeration() -> None:
@@ -158,6 +159,8 @@ def test_what_cannot_be_compared() -> None:
         compare_gradients(["arm"], bits=14)
     with pytest.raises(ConfigError, match="bits = 5 is odd; two groups need an even number"):
         compare_gradients(["arm"], bits=5)
+    with pytest.raises(ConfigError, match="draws = 1 is not possible; a variance needs 2 or more"):
+        compare_gradients(["arm"], draws=1)
     with pytest.raises(FigureError, match="there are no rows to draw"):
         compose_gradients([])
     assert set(comparable_methods()) >= set(BY_NAME) | set(PAPER) - {"dvae#-gauss_int"}
@@ -172,7 +175,7 @@ def test_the_command(rows: list[GradientRow], tmp_path: Path, call: Call) -> Non
     assert "straight-through" in figure.read_text()
     assert len(call("compare", "gradients", "--stored", "--rows", path, "--json").json) == len(rows)
     new = tmp_path / "new.jsonl"
-    small = ["--methods", "reinmax", "--draws", 100, "--steps", 1, "--bits", 4]
+    small = ["--methods", "reinmax", "--draws", 150, "--steps", 1, "--bits", 4]
     ended = call("compare", "gradients", *small, "--rows", new, "--json")
     assert [row.to_json() for row in read_gradient_rows(new)] == ended.json
     more = call("compare", "gradients", "--methods", "vimco", *small[2:], "--rows", new, "--keep", "--json").json
@@ -181,9 +184,27 @@ def test_the_command(rows: list[GradientRow], tmp_path: Path, call: Call) -> Non
     assert call("compare", "gradients", "--figure", tmp_path / "figure.txt").err.strip() == (
         f"error: --figure {tmp_path / 'figure.txt'} has no known format; its name must end in .png or .svg"
     )
+    assert {row["draws"] for row in ended.json} == {200}  # passes of 100
+    assert call("compare", "gradients", "--methods", "").err.strip() == (
+        "error: --methods '' names no method; give names, or leave it out to compare all"
+    )
+    assert call("compare", "gradients", "--stored", "--methods", "arm", "--rows", path).err.strip() == (
+        "error: --stored measures nothing, so --methods has no effect; leave one of them out"
+    )
     missing = call("compare", "gradients", "--stored", "--rows", tmp_path / "none.jsonl")
     assert missing.code == 1
     assert "cannot be read" in missing.err
+
+
+def test_files_are_checked_before_anything_is_measured(
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("softspin.cli.compare.compare_gradients", lambda *_, **__: pytest.fail("measured"))
+    kept = call("compare", "gradients", "--rows", tmp_path / "none.jsonl", "--keep")
+    assert (kept.code, "cannot be read" in kept.err) == (1, True)
+    assert call("compare", "gradients", "--rows", tmp_path).err.strip() == (
+        f"error: --rows {tmp_path} is a directory; give the name of a file"
+    )
 
 
 def test_the_figure_shows_a_bias_that_is_there(rows: list[GradientRow]) -> None:

@@ -66,16 +66,24 @@ def gradients(
     training. The table shows the gradient of the encoder, relative to the exact one.
     """
     _check_figure(figure)
+    if methods is not None and not methods.strip():
+        raise ConfigError(f"--methods '{methods}' names no method; give names, or leave it out to compare all")
     if stored:
+        for option, given in {"--methods": methods is not None, "--keep": keep}.items():
+            if given:
+                raise ConfigError(f"--stored measures nothing, so {option} has no effect; leave one of them out")
         found = read_gradient_rows(rows)
     else:
+        if rows.is_dir():
+            raise ConfigError(f"--rows {rows} is a directory; give the name of a file")
+        others = read_gradient_rows(rows) if keep else []  # read before the measurement, which takes minutes
         chosen = [name.strip() for name in methods.split(",")] if methods else []
         found = compare_gradients(
             chosen, draws=draws, steps=steps, bits=bits, seed=seed, listener=None if json else _progress
         )
         if keep:
             new = {row.method for row in found}
-            found = [row for row in read_gradient_rows(rows) if row.method not in new] + found
+            found = [row for row in others if row.method not in new] + found
         write_records(rows, found)
     if figure is not None:
         draw_gradient_rows(found, figure)
