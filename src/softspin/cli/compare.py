@@ -9,7 +9,7 @@ import typer
 
 from softspin.cli.console import say, say_json, show_table, warn
 from softspin.cli.options import Json, Seed
-from softspin.errors import ConfigError
+from softspin.errors import ConfigError, RowsError
 from softspin.experiments.cells import find_table, read_cells
 from softspin.experiments.compare import (
     BITS,
@@ -126,7 +126,10 @@ def training(
     _check_figure(figure)
     path = find_table(table)
     cells = read_cells(path)
-    rankings = rank_methods(read_rows(rows or path.with_name("rows.jsonl"), warn), cells, steps)
+    if rows is not None and not rows.exists():
+        raise RowsError(f"rows {rows} cannot be read: there is no such file")
+    results = read_rows(rows or path.with_name("rows.jsonl"), warn)
+    rankings = rank_methods(results, cells, steps)
     stored = curves or path.with_name(f"{path.stem}_curves.jsonl")
     own = read_curves(stored)
     if new := collect_curves(cells, folder):
@@ -139,6 +142,11 @@ def training(
     for ranking in rankings:
         say(ranking.title)
         show_table(["method", "seeds", "NLL", "sd", "SE from the best"], _ranking_lines(ranking))
+    if not rankings:
+        known = {cell.id for cell in cells}
+        lengths = [str(one) for one in sorted({row.steps for row in results if row.cell in known})]
+        others = f"with --steps, there are results of {', '.join(lengths)}" if lengths else "softspin grid makes them"
+        say(f"no result of {steps} steps; {others}")
     say(f"runs of {steps:,} steps; collected curves: {len(new)}, stored: {len(own)} in {stored}")
 
 
