@@ -99,8 +99,8 @@ class REBAR(BranchedMethod):
         uniforms, given = noise[:, 0], noise[:, 1].split(model.bits_per_group, dim=-1)
         found = self.run(model, x, uniforms, prior)
         sign = 1 - 2 * (torch.arange(x.shape[1], device=x.device) % 2).to(x.dtype)
-        # The mean of values times `contrast` is half the difference of the means over even and odd images, also if there
-        # is one more even image. One image alone has no slope.
+        # The mean of values times `contrast` is half the difference of the means over even and odd images, also if one
+        # half has an image more. One image alone has no slope.
         centered = sign - sign.mean()
         contrast = centered / centered.square().mean().clamp(min=torch.finfo(x.dtype).tiny)
         surrogate = torch.zeros_like(prior.log_z)
