@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from cli.command import Call, caller
-from estimators.cases import BY_NAME, CASES, images, many, reference
+from estimators.cases import BY_NAME, CASES, DATA, images, many, reference, small_config
 
 from softspin.errors import ConfigError, FigureError, RowsError, TooLargeError, TrainingError, UnknownNameError
 from softspin.experiments import compare
@@ -28,12 +28,14 @@ from softspin.experiments.estimators import (
     Moments,
     _blocks,
     adapt,
+    draw_gradients,
     exact_blocks,
     exact_prior,
     measure,
 )
 from softspin.experiments.stored import write_records
 from softspin.methods.reinforce import NVIL
+from softspin.model import build
 from softspin.objectives.exact import named_gradients
 from softspin.paper import METHODS as PAPER
 from softspin.report.gradients import compose_gradients
@@ -113,6 +115,13 @@ def test_adaptation_shuffles_the_images(monkeypatch: pytest.MonkeyPatch) -> None
     orders = torch.cat(seen)
     assert torch.equal(orders.sort(-1).values, torch.arange(4).expand(30, 4))
     assert len({tuple(one) for one in orders.tolist()}) > 5
+
+
+def test_passes_through_the_decoder_without_its_last_layer_are_counted() -> None:
+    """`gradient = dreg` makes two for each sample: one for the parameters, one for the soft bits alone."""
+    config = small_config("dvae#-power", 1, 3, gradient="dreg", seeds=(0, 1))
+    drawn = draw_gradients(build(config, DATA).eval(), images(2), 3, torch.Generator().manual_seed(0))
+    assert drawn.evaluations == 6
 
 
 def test_rows_cover_all_cases_and_are_stored(rows: list[GradientRow], tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from softspin.config.fields import NotNegative
 from softspin.data.dataset import DataSpec
 from softspin.distributions import Boltzmann
 from softspin.model import DiscreteVAE, build
-from softspin.nets.layers import RunningMoments
+from softspin.nets.layers import Linear, RunningMoments
 from softspin.numerics import open_uniform
 from softspin.objectives import exact_gradient
 from softspin.objectives.exact import named_gradients
@@ -50,6 +50,11 @@ class CountedModel:
         """log p(x|z)."""
         self.evaluations += bits.shape[1]
         return self._model.reconstruction(x, bits)
+
+    def decoder_features(self, bits: Tensor, *, own_path: bool = False) -> tuple[Tensor, Linear | None]:
+        """Run the decoder without its last layer, if that is linear."""
+        self.evaluations += bits.shape[1]
+        return self._model.decoder_features(bits, own_path=own_path)
 
     def detached_reconstruction(self, x: Tensor, bits: Tensor) -> Tensor:
         """log p(x|z), with gradients to the bits alone."""
