@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from cli.command import Call, caller
-from estimators.cases import BY_NAME, CASES, images, many, reference
+from estimators.cases import BY_NAME, CASES, DATA, images, many, reference, small_config
 
 from softspin.errors import ConfigError, FigureError, RowsError, TooLargeError, TrainingError, UnknownNameError
 from softspin.experiments import compare
@@ -28,12 +28,14 @@ from softspin.experiments.estimators import (
     Moments,
     _blocks,
     adapt,
+    draw_gradients,
     exact_blocks,
     exact_prior,
     measure,
 )
 from softspin.experiments.stored import write_records
 from softspin.methods.reinforce import NVIL
+from softspin.model import build
 from softspin.objectives.exact import named_gradients
 from softspin.paper import METHODS as PAPER
 from softspin.report.gradients import compose_gradients
@@ -49,7 +51,8 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture(scope="module")
 def rows() -> list[GradientRow]:
-    return compare_gradients(["disarm", "straight-through", "nvil", "vimco"], draws=20, steps=3, bits=4, adapt_steps=2)
+    names = ["disarm", "straight-through", "nvil", "vimco", "disarm"]
+    return compare_gradients(names, draws=20, steps=3, bits=4, adapt_steps=2)
 
 
 def test_bias_and_variance_are_those_of_enumeration() -> None:
@@ -98,6 +101,29 @@ def test_adaptation_trains_the_method_alone_and_keeps_replicas_equal() -> None:
     assert adapted.variance < 0.5 * raw.variance
 
 
+def test_adaptation_shuffles_the_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """REBAR compares even with odd images, so none may stay in one half. Replicas have orders of their own."""
+    model, x, seen = many(BY_NAME["rebar"], 1, 1, 3), torch.eye(5)[:4], []
+    objective = model.method.objective
+
+    def keep(own: Any, rows: Any, *rest: Any) -> Any:
+        seen.append(rows.argmax(-1))
+        return objective(own, rows, *rest)
+
+    monkeypatch.setattr(model.method, "objective", keep)
+    adapt(model, x, 1, 10)
+    orders = torch.cat(seen)
+    assert torch.equal(orders.sort(-1).values, torch.arange(4).expand(30, 4))
+    assert len({tuple(one) for one in orders.tolist()}) > 5
+
+
+def test_passes_through_the_decoder_without_its_last_layer_are_counted() -> None:
+    """`gradient = dreg` makes two for each sample: one for the parameters, one for the soft bits alone."""
+    config = small_config("dvae#-power", 1, 3, gradient="dreg", seeds=(0, 1))
+    drawn = draw_gradients(build(config, DATA).eval(), images(2), 3, torch.Generator().manual_seed(0))
+    assert drawn.evaluations == 6
+
+
 def test_rows_cover_all_cases_and_are_stored(rows: list[GradientRow], tmp_path: Path) -> None:
     keys = {(row.method, row.groups, row.samples, row.stage) for row in rows}
     assert len(keys) == len(rows) == 4 * 2 * 2 * 2 - 4
@@ -142,6 +168,8 @@ def test_what_cannot_be_compared() -> None:
         compare_gradients(["arm"], bits=14)
     with pytest.raises(ConfigError, match="bits = 5 is odd; two groups need an even number"):
         compare_gradients(["arm"], bits=5)
+    with pytest.raises(ConfigError, match="draws = 1 is not possible; a variance needs 2 or more"):
+        compare_gradients(["arm"], draws=1)
     with pytest.raises(FigureError, match="there are no rows to draw"):
         compose_gradients([])
     assert set(comparable_methods()) >= set(BY_NAME) | set(PAPER) - {"dvae#-gauss_int"}
@@ -156,7 +184,7 @@ def test_the_command(rows: list[GradientRow], tmp_path: Path, call: Call) -> Non
     assert "straight-through" in figure.read_text()
     assert len(call("compare", "gradients", "--stored", "--rows", path, "--json").json) == len(rows)
     new = tmp_path / "new.jsonl"
-    small = ["--methods", "reinmax", "--draws", 100, "--steps", 1, "--bits", 4]
+    small = ["--methods", "reinmax", "--draws", 150, "--steps", 1, "--bits", 4]
     ended = call("compare", "gradients", *small, "--rows", new, "--json")
     assert [row.to_json() for row in read_gradient_rows(new)] == ended.json
     more = call("compare", "gradients", "--methods", "vimco", *small[2:], "--rows", new, "--keep", "--json").json
@@ -165,9 +193,27 @@ def test_the_command(rows: list[GradientRow], tmp_path: Path, call: Call) -> Non
     assert call("compare", "gradients", "--figure", tmp_path / "figure.txt").err.strip() == (
         f"error: --figure {tmp_path / 'figure.txt'} has no known format; its name must end in .png or .svg"
     )
+    assert {row["draws"] for row in ended.json} == {200}  # passes of 100
+    assert call("compare", "gradients", "--methods", "").err.strip() == (
+        "error: --methods '' names no method; give names, or leave it out to compare all"
+    )
+    assert call("compare", "gradients", "--stored", "--methods", "arm", "--rows", path).err.strip() == (
+        "error: --stored measures nothing, so --methods has no effect; leave one of them out"
+    )
     missing = call("compare", "gradients", "--stored", "--rows", tmp_path / "none.jsonl")
     assert missing.code == 1
     assert "cannot be read" in missing.err
+
+
+def test_files_are_checked_before_anything_is_measured(
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("softspin.cli.compare.compare_gradients", lambda *_, **__: pytest.fail("measured"))
+    kept = call("compare", "gradients", "--rows", tmp_path / "none.jsonl", "--keep")
+    assert (kept.code, "cannot be read" in kept.err) == (1, True)
+    assert call("compare", "gradients", "--rows", tmp_path).err.strip() == (
+        f"error: --rows {tmp_path} is a directory; give the name of a file"
+    )
 
 
 def test_the_figure_shows_a_bias_that_is_there(rows: list[GradientRow]) -> None:

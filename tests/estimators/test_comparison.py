@@ -150,6 +150,10 @@ def test_the_page_fills_itself(
     assert page.training_curves().startswith("![Validation NLL by step and by second of training](../figures/")
     found = call("compare", "training", experiments / "estimators.toml", "--folder", tmp_path, "--json").json
     assert found[0]["methods"][0]["method"] == "disarm"
+    other = call("compare", "training", experiments / "estimators.toml", "--folder", tmp_path, "--steps", 7)
+    assert "no result of 7 steps; with --steps, there are results of 100000" in other.out
+    missing = call("compare", "training", experiments / "estimators.toml", "--rows", tmp_path / "none.jsonl")
+    assert missing.err.strip() == f"error: rows {tmp_path / 'none.jsonl'} cannot be read: there is no such file"
 
 
 def test_curves_are_those_of_the_metrics_log(tmp_path: Path) -> None:

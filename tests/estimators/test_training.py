@@ -313,6 +313,21 @@ def test_rebar_learns_the_scale_that_minimizes_the_variance() -> None:
     assert found == pytest.approx((square(0.6 + 1e-5) - square(0.6 - 1e-5)).item() / 2e-5, rel=1e-6)
 
 
+@pytest.mark.parametrize("batch", [1, 3, 4])
+def test_the_slope_of_the_temperature_compares_means_of_both_halves(batch: int) -> None:
+    """If the bits have no effect and q = 1/2, the mean square is that of f / 2 for each bit: it has no slope."""
+    model = build(small_config("rebar", 1), DATA).eval()
+    assert isinstance(model.method, REBAR)
+    with torch.no_grad():
+        for parameter in (*model.encoder.parameters(), *model.decoder.parameters(), model.method.scale):
+            parameter.zero_()
+    x, prior = images(1).expand(batch, -1)[None], model.prior(torch.zeros(1), validate=False)
+    noise = open_uniform((1, 2, 1, batch, 4), generator=torch.Generator().manual_seed(0))
+    loss = model.method.objective(model, x, noise, prior, torch.ones(())).loss.sum()
+    (slope,) = torch.autograd.grad(loss, model.method.log_temperature)
+    assert abs(float(slope)) < 1e-4
+
+
 def test_what_cannot_be_compiled_can_be_captured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capture, "TRITON", True)
     gpu = torch.device("cuda")

@@ -46,6 +46,24 @@ def test_the_bound_is_the_sum_over_all_states(groups: int, samples: int) -> None
             torch.testing.assert_close(plain, written_out(model, 1, 0.8), rtol=1e-11, atol=1e-11)
 
 
+def test_log_weights_may_differ_by_more_than_the_range_of_floats() -> None:
+    """By several thousand nats, as those of many pixels: L_2 by the larger log weight of each pair of states."""
+    model = reference(1).double()
+    decoder = dict(model.named_parameters())["decoder.linears.1.weight"]
+    with torch.no_grad():
+        decoder.mul_(3000)
+    found = exact_bound(model, X, samples=2)
+    z = states(4)[None, :, None].expand(1, -1, 3, -1)
+    log_q = model.posterior_log_prob(X, z)[0]
+    log_w = model.reconstruction(X, z)[0] + model.prior().log_prob(z)[0] - log_q
+    assert float((log_w.amax(0) - log_w.amin(0)).min().detach()) > 1000
+    both = torch.logaddexp(log_w[:, None], log_w[None]) - torch.log(torch.tensor(2.0))
+    expected = ((log_q[:, None] + log_q[None]).exp() * both).sum((0, 1))
+    torch.testing.assert_close(found[0], expected)
+    ours, theirs = (torch.autograd.grad(bound.sum(), decoder)[0] for bound in (found, expected))
+    torch.testing.assert_close(ours, theirs)
+
+
 def test_many_samples_approach_the_likelihood() -> None:
     """L_K rises to log p(x), with log weights that differ by 60 nats."""
     model = reference(2).double()

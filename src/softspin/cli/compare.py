@@ -9,7 +9,7 @@ import typer
 
 from softspin.cli.console import say, say_json, show_table, warn
 from softspin.cli.options import Json, Seed
-from softspin.errors import ConfigError
+from softspin.errors import ConfigError, RowsError
 from softspin.experiments.cells import find_table, read_cells
 from softspin.experiments.compare import (
     BITS,
@@ -66,16 +66,24 @@ def gradients(
     training. The table shows the gradient of the encoder, relative to the exact one.
     """
     _check_figure(figure)
+    if methods is not None and not methods.strip():
+        raise ConfigError(f"--methods '{methods}' names no method; give names, or leave it out to compare all")
     if stored:
+        for option, given in {"--methods": methods is not None, "--keep": keep}.items():
+            if given:
+                raise ConfigError(f"--stored measures nothing, so {option} has no effect; leave one of them out")
         found = read_gradient_rows(rows)
     else:
+        if rows.is_dir():
+            raise ConfigError(f"--rows {rows} is a directory; give the name of a file")
+        others = read_gradient_rows(rows) if keep else []  # read before the measurement, which takes minutes
         chosen = [name.strip() for name in methods.split(",")] if methods else []
         found = compare_gradients(
             chosen, draws=draws, steps=steps, bits=bits, seed=seed, listener=None if json else _progress
         )
         if keep:
             new = {row.method for row in found}
-            found = [row for row in read_gradient_rows(rows) if row.method not in new] + found
+            found = [row for row in others if row.method not in new] + found
         write_records(rows, found)
     if figure is not None:
         draw_gradient_rows(found, figure)
@@ -118,7 +126,10 @@ def training(
     _check_figure(figure)
     path = find_table(table)
     cells = read_cells(path)
-    rankings = rank_methods(read_rows(rows or path.with_name("rows.jsonl"), warn), cells, steps)
+    if rows is not None and not rows.exists():
+        raise RowsError(f"rows {rows} cannot be read: there is no such file")
+    results = read_rows(rows or path.with_name("rows.jsonl"), warn)
+    rankings = rank_methods(results, cells, steps)
     stored = curves or path.with_name(f"{path.stem}_curves.jsonl")
     own = read_curves(stored)
     if new := collect_curves(cells, folder):
@@ -131,6 +142,11 @@ def training(
     for ranking in rankings:
         say(ranking.title)
         show_table(["method", "seeds", "NLL", "sd", "SE from the best"], _ranking_lines(ranking))
+    if not rankings:
+        known = {cell.id for cell in cells}
+        lengths = [str(one) for one in sorted({row.steps for row in results if row.cell in known})]
+        others = f"with --steps, there are results of {', '.join(lengths)}" if lengths else "softspin grid makes them"
+        say(f"no result of {steps} steps; {others}")
     say(f"runs of {steps:,} steps; collected curves: {len(new)}, stored: {len(own)} in {stored}")
 
 

@@ -101,7 +101,7 @@ def compare_gradients(
 
     Args:
         methods: Names of methods; by default all whose encoder returns one logit for each bit.
-        draws: Number of gradients that are drawn for each row.
+        draws: Number of gradients that are drawn for each row, rounded up to a multiple of 100 if it is larger.
         steps: Training steps. Fewer than it takes to converge: at an optimum there is no gradient to compare with.
         data: Data set of binary images; by default bars and stripes of 3 x 3 pixels.
         bits: Number of latent bits, at most 12.
@@ -121,12 +121,14 @@ def compare_gradients(
     from softspin.data import load
 
     data = load(DATA) if data is None else data
-    names = list(methods) or comparable_methods()
+    names = list(dict.fromkeys(methods)) or comparable_methods()
     for name in names:
         if name not in METHODS:
             raise unknown_name("method", name, METHODS)
         if METHODS.get(name).outputs_per_bit != 1:
             raise ConfigError(f"method = {name} cannot be compared: its encoder has several outputs for each bit")
+    if draws < 2:
+        raise ConfigError(f"draws = {draws} is not possible; a variance needs 2 or more")
     if bits > LARGEST:
         raise TooLargeError(f"{bits} bits are too many to enumerate; at most {LARGEST} are possible")
     if bits % 2:
@@ -198,7 +200,7 @@ def _rows(
             beta=own.beta,
             evaluations=evaluations,
             **found,
-            draws=draws,
+            draws=-(-draws // model.replicas) * model.replicas,
             data=data.name,
             bits=config.shape.units,
             steps=config.steps if stage == "trained" else 0,

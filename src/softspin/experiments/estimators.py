@@ -18,7 +18,7 @@ from softspin.config.fields import NotNegative
 from softspin.data.dataset import DataSpec
 from softspin.distributions import Boltzmann
 from softspin.model import DiscreteVAE, build
-from softspin.nets.layers import RunningMoments
+from softspin.nets.layers import Linear, RunningMoments
 from softspin.numerics import open_uniform
 from softspin.objectives import exact_gradient
 from softspin.objectives.exact import named_gradients
@@ -50,6 +50,11 @@ class CountedModel:
         """log p(x|z)."""
         self.evaluations += bits.shape[1]
         return self._model.reconstruction(x, bits)
+
+    def decoder_features(self, bits: Tensor, *, own_path: bool = False) -> tuple[Tensor, Linear | None]:
+        """Run the decoder without its last layer, if that is linear."""
+        self.evaluations += bits.shape[1]
+        return self._model.decoder_features(bits, own_path=own_path)
 
     def detached_reconstruction(self, x: Tensor, bits: Tensor) -> Tensor:
         """log p(x|z), with gradients to the bits alone."""
@@ -207,7 +212,8 @@ def _moments(offset: Tensor, square: float, count: int, exact: Tensor) -> Moment
 def adapt(model: DiscreteVAE, x: Tensor, samples: int, steps: int, learning_rate: float = 3e-3, seed: int = 1) -> None:
     """Train the parameters of the method alone (baselines, control variates, temperatures), at a fixed model.
 
-    All replicas stay the same: each step uses the mean of their gradients.
+    All replicas stay the same: each step uses the mean of their gradients. As in training, images are in random order,
+    because REBAR and RELAX compare even with odd ones to learn the temperature.
 
     Args:
         model: Model of :func:`copies`.
@@ -223,11 +229,12 @@ def adapt(model: DiscreteVAE, x: Tensor, samples: int, steps: int, learning_rate
     generator = torch.Generator().manual_seed(seed)
     adam = Adam([(parameter, 0.0) for parameter in own], model.replicas)
     rate = torch.tensor(learning_rate)
-    prior, rows = exact_prior(model), x.expand(model.replicas, *x.shape)
+    prior = exact_prior(model)
     model.method.train()
     for step in range(steps):
         shape = model.replicas, *model.method.noise_shape(samples, len(x), model.units)
         noise = open_uniform(shape, dtype=x.dtype, generator=generator)
+        rows = x[torch.rand(model.replicas, len(x), generator=generator).argsort(-1)]
         loss = model.method.objective(model, rows, noise, prior, torch.ones((), dtype=x.dtype)).loss.mean()
         found = torch.autograd.grad(loss, own)
         mean = torch.cat([gradient.sum(0).flatten() for gradient in found])

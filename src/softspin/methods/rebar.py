@@ -99,6 +99,10 @@ class REBAR(BranchedMethod):
         uniforms, given = noise[:, 0], noise[:, 1].split(model.bits_per_group, dim=-1)
         found = self.run(model, x, uniforms, prior)
         sign = 1 - 2 * (torch.arange(x.shape[1], device=x.device) % 2).to(x.dtype)
+        # The mean of values times `contrast` is half the difference of the means over even and odd images, also if one
+        # half has an image more. One image alone has no slope.
+        centered = sign - sign.mean()
+        contrast = centered / centered.square().mean().clamp(min=torch.finfo(x.dtype).tiny)
         surrogate = torch.zeros_like(prior.log_z)
         for group, (logits, own) in enumerate(zip(found.logits, uniforms.split(model.bits_per_group, -1), strict=True)):
             log_temperature = self.log_temperature[:, group]
@@ -107,7 +111,7 @@ class REBAR(BranchedMethod):
             pair = relaxed_pair(logits.detach(), found.bits[group], own, given[group], inverse)
             gradient = self._gradient(group, branch, found, pair, kl_weight)
             squares = gradient.square().sum(-1)
-            slope = (squares.detach() * sign).mean((-2, -1)) / TEMPERATURE_STEP
+            slope = (squares.detach() * contrast).mean((-2, -1)) / TEMPERATURE_STEP
             surrogate = surrogate + logit_surrogate(logits, gradient)
             surrogate = surrogate - squares.mean((-2, -1)) - slope * log_temperature
         return self.terms(found, kl_weight, surrogate)

@@ -131,11 +131,12 @@ def _expected_log_mean(log_q: Tensor, log_w: Tensor, samples: int) -> Tensor:
     top = log_w.detach().amax(1, keepdim=True)
     scaled = log_w - top
     last = RIGHT - float(scaled.detach().min())
-    y = torch.arange(-LEFT, last, STEP, dtype=log_q.dtype, device=log_q.device)
+    points = torch.arange(-LEFT, last, STEP, dtype=log_q.dtype, device=log_q.device)
     total = torch.zeros_like(top[:, 0])
-    for chunk in y.split(64):
-        t = chunk.exp()[:, None, None, None]
-        # 1 - phi instead of phi: its derivative with respect to q vanishes on the left, where phi is 1.
-        rest = (log_q.exp() * torch.expm1(-t * scaled.exp())).sum(-2)
-        total = total + (torch.exp(-t[:, 0]) - (1 + rest) ** samples).sum(0)
+    for chunk in points.split(64):
+        y = chunk[:, None, None, None]
+        # 1 - phi instead of phi: its derivative with respect to q vanishes on the left, where phi is 1. From RIGHT on
+        # exp(-e^y) is 0, and e^y of log weights that are far apart would overflow.
+        rest = (log_q.exp() * torch.expm1(-(y + scaled).clamp(max=RIGHT).exp())).sum(-2)
+        total = total + (torch.exp(-y[:, 0].exp()) - (1 + rest) ** samples).sum(0)
     return STEP * total + top[:, 0] - torch.log(torch.tensor(float(samples), dtype=log_q.dtype))
