@@ -128,7 +128,7 @@ def _default(name: str, value: Any, info: SettingInfo) -> str:
 
 def _value(value: Any) -> str:
     if isinstance(value, tuple):
-        value = ", ".join(":".join(f"{x:.3g}" for x in one) if isinstance(one, tuple) else str(one) for one in value)
+        value = ", ".join(":".join(f"{x:.3g}" if isinstance(x, float) else str(x) for x in one) if isinstance(one, tuple) else str(one) for one in value)
     return "" if value in (None, "") else f"`{value}`"
 
 
