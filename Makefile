@@ -12,7 +12,7 @@ export OMP_PROC_BIND ?= true
 # The GPU kernels are tested on the CPU, by Triton's interpreter; `make test-gpu` runs them on the GPU itself.
 .PHONY: demo check pytest test test-all test-gpu coverage docs format clean
 
-# About two minutes on two cores; each run has its own directory, runs/demo, runs/demo-2, ...
+# A few minutes on a CPU; each run has its own directory, runs/demo, runs/demo-2, ...
 demo: $(READY)
 	$(BIN)/softspin demo
 

@@ -128,8 +128,13 @@ def _default(name: str, value: Any, info: SettingInfo) -> str:
 
 def _value(value: Any) -> str:
     if isinstance(value, tuple):
-        value = ", ".join(":".join(f"{x:.3g}" for x in one) if isinstance(one, tuple) else str(one) for one in value)
+        value = ", ".join(":".join(map(_short, one)) if isinstance(one, tuple) else str(one) for one in value)
     return "" if value in (None, "") else f"`{value}`"
+
+
+def _short(number: float) -> str:
+    """Three digits of a share or factor; all digits of a count."""
+    return f"{number:.3g}" if isinstance(number, float) else str(number)
 
 
 def _cell(text: str) -> str:

@@ -75,9 +75,9 @@ def fit(
     The directory gets `run.json` (config, data, provenance), `journal.jsonl` (metrics log), the checkpoints `last` and
     `best`, `result.json` (test NLL) and pictures. :func:`softspin.load` reads it.
 
-    Settings that the config does not give come from a profile: `paper`, the published recipe with 1,000,000 steps, or
-    `quick`, 2,000 steps with fewer chains. By default it is `paper` for mnist and omniglot, else `quick`; the first
-    lines of output say so.
+    Settings that the config does not give come from a profile: `paper`, the published recipe with 1,000,000 steps,
+    `quick`, 2,000 steps with fewer chains, or the provisional `softspin-1`. By default it is `paper` for mnist and
+    omniglot, else `quick`; the first lines of output say so.
 
     Custom networks replace those of the config. The encoder of group g maps the centered image and the bits of the
     groups before it, concatenated, to the logits of its group. The decoder maps all bits to the outputs of the
@@ -100,7 +100,7 @@ def fit(
             array, a list, a mapping such as `{"train": ..., "test": ...}`, a data set or a data loader of torch, see
             :func:`softspin.data.from_arrays`. By default the setting `data`.
         folder: Run directory, created if missing.
-        profile: `"quick"` or `"paper"`: defaults of the settings that the config does not give.
+        profile: `"quick"`, `"paper"` or `"softspin-1"`: defaults of the settings that the config does not give.
         epochs: Passes over the training images, instead of the setting `steps`.
         minutes: Stop after so many minutes, with a checkpoint, by an OutOfTimeError; `resume=True` continues.
         init_from: Run directory or shared model whose best parameters are the initial ones.

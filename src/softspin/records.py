@@ -89,7 +89,7 @@ class ResultRow(Record):
     standard_error: float | None = None
     """Standard error of the NLL over images."""
     nll_low: float | None = None
-    """The NLL with log Z at its lower bound."""
+    """The NLL with log Z at its lower bound, less `importance_missed`."""
     nll_high: float | None = None
     """The NLL with log Z at its upper bound."""
     log_z: float | None = None

@@ -1,4 +1,4 @@
-"""`softspin demo`: train, evaluate and plot a small model of digits in about two minutes on two cores."""
+"""`softspin demo`: train, evaluate and plot a small model of digits, in a few minutes on a CPU."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def demo(
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
-    """Train a small model of handwritten digits in about two minutes, evaluate it, and plot samples."""
+    """Train a small model of handwritten digits in a few minutes, evaluate it, and plot samples."""
     config = DEMO.with_settings([f"steps={steps}", f"seeds={seed}"])
     with new_folder(out, RUNS / "demo") as folder:
         (row,) = run_training(config, folder, json=json)

@@ -113,7 +113,9 @@ class Settings:
         option="none: an RBM",
     )
     init_scale: Positive = setting(
-        2.6, "Initialize weights from a truncated normal distribution of variance init_scale / fan_in.", section="model"
+        2.6,
+        "Initialize weights from a truncated normal distribution of variance init_scale / fan_in (not for leaky-mlp).",
+        section="model",
     )
     norm_decay: BelowOne = setting(
         0.8, "Decay the running statistics of batch norm by this factor in each step.", section="model"
@@ -150,8 +152,8 @@ class Settings:
 
     importance_samples: Count = setting(
         1,
-        "Draw K samples per data point, for the importance-weighted bound of dvae# or to average the ELBO of the "
-        "other methods.",
+        "Draw K samples per data point, for the importance-weighted bound of dvae#, gumbolt, vimco and ovis, or to "
+        "average the ELBO of the other methods.",
         section="objective",
         in_grid="choose cells with --only",
         option="1",
@@ -179,7 +181,8 @@ class Settings:
 
     decoder_dropout: PerReplica[BelowOne] = setting(
         0.0,
-        "Drop each hidden activation of the decoder with this probability in training, and rescale the others.",
+        "Drop each hidden activation of the decoder (net = mlp or resnet) with this probability in training, and "
+        "rescale the others.",
         section="regularization",
     )
     decoder_decay: PerReplica[NotNegative | None] = setting(

@@ -64,7 +64,7 @@ def evaluate(
     states: Tensor | None = None,
     condition: Tensor | None = None,
 ) -> Likelihood:
-    """Estimate the likelihood of the discrete model on binary images by importance sampling.
+    """Estimate the likelihood of the discrete model on images by importance sampling.
 
     Each draw depends on the seed of its replica, the image and the sample alone. So the other replicas and the batch
     and chunk sizes change nothing but rounding. If a replica gives NaN, its results are NaN; other replicas are
@@ -72,7 +72,7 @@ def evaluate(
 
     Args:
         model: Trained model.
-        images: Binary images, `(N, pixels)`, on any device; the same for all replicas.
+        images: Images in the support of the likelihood, `(N, pixels)`, on any device; the same for all replicas.
         log_z: log Z of the prior, `(R,)`; of a conditional model, log Z(c) of each value, `(R, V)`.
         samples: Number S of importance samples per image.
         seed: One seed for all replicas, or one per replica.

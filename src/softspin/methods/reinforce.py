@@ -19,7 +19,10 @@ from softspin.typed import Rule
 if TYPE_CHECKING:
     from softspin.config import Config
 
-REINFORCE = "R. J. Williams, Simple Statistical Gradient-Following Algorithms, Machine Learning 8, 1992"
+REINFORCE = (
+    "R. J. Williams, Simple Statistical Gradient-Following Algorithms for Connectionist Reinforcement Learning, "
+    "Machine Learning 8, 1992"
+)
 NVIL_PAPER = "A. Mnih and K. Gregor, Neural Variational Inference and Learning in Belief Networks, ICML 2014"
 LOO_PAPER = "W. Kool, H. van Hoof and M. Welling, Buy 4 REINFORCE Samples, Get a Baseline for Free!, ICLR workshop 2019"
 
