@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from softspin.config import Config
-from softspin.data import load
+from softspin.data import load, with_condition
 from softspin.errors import UnknownNameError
 from softspin.formatting import duration
 from softspin.timing import Estimate, Estimator, machine, probes, sizes_of
@@ -85,10 +85,16 @@ def test_the_interval_contains_the_estimate_and_adds_up() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("setting", ["sampler=pt", "prior=graph", "compile=on"])
+@pytest.mark.parametrize("setting", ["sampler=pt", "prior=graph", "compile=on", "condition=labels"])
 def test_other_parts_are_unknown(setting: str) -> None:
     settings = ["structure=1-linear", "bits_per_group=3", "graph=0:1,1:2"] if setting == "prior=graph" else [setting]
     assert Estimator(CPU).run(Config(data="mnist").with_settings(settings)) is None
+
+
+def test_conditions_that_data_come_with_are_unknown() -> None:
+    sizes = sizes_of(with_condition(load("bars-and-stripes-3x3"), torch.arange(42) % 2))
+    assert Estimator(CPU).run(Config(), sizes) is None
+    assert Estimator(CPU).run(Config(condition="none"), sizes) is not None
 
 
 def test_sizes_of_data() -> None:

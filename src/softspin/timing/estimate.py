@@ -92,6 +92,8 @@ class Estimator:
         data = data or data_sizes(config.data)
         if data is None or not is_modelled(config, self._device_type):
             return None
+        if config.condition != "none" and (config.condition != "auto" or data.has_condition):
+            return None  # the cost of conditions has not been measured
         left, every = config.steps - step, config.intervals
         reports = (left - 1) // every.report + 1 if every.report >= AIS_REPORT_INTERVAL else 0
         validations = (left - 1) // every.evaluate + 1 if left else 0
@@ -147,4 +149,6 @@ def data_sizes(name: str) -> DataSizes | None:
 
 def sizes_of(data: datasets.Dataset) -> DataSizes:
     """Sizes of a loaded data set."""
-    return DataSizes(data.pixels, len(data.train), len(data.valid), len(data.test))
+    return DataSizes(
+        data.pixels, len(data.train), len(data.valid), len(data.test), has_condition=data.condition is not None
+    )

@@ -73,6 +73,7 @@ class DataSizes(NamedTuple):
     train: int
     valid: int
     test: int
+    has_condition: bool = False
 
 
 def is_modelled(config: Config, device: str) -> bool:
