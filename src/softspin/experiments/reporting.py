@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from softspin.config import Config
-from softspin.errors import DeviceError
+from softspin.errors import DeviceError, UnknownNameError
 from softspin.experiments.launchers import Progress, Report
 from softspin.experiments.runs import RunSpec
 from softspin.provenance import find_device
@@ -80,7 +80,10 @@ def step_seconds(config: Config) -> float:
         The estimate of :mod:`softspin.timing`, or a constant if its model does not cover the config or the device.
     """
     estimator = _estimator(config.device)
-    estimate = None if estimator is None else estimator.run(config)
+    try:
+        estimate = None if estimator is None else estimator.run(config)
+    except UnknownNameError:  # the run fails, and says so
+        estimate = None
     return UNKNOWN_STEP_SECONDS if estimate is None else estimate.seconds / config.steps
 
 
