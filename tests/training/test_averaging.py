@@ -53,21 +53,27 @@ def test_without_it_there_is_no_average() -> None:
     assert "average" not in made.state()
 
 
-def test_statistics_belong_to_the_averaged_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def images(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
+    """The images of all batches of which statistics are estimated."""
+    seen: list[Tensor] = []
+    own = averaging._batch
+
+    def watched(*given: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+        found = own(*given)
+        seen.append(found[0])
+        return found
+
+    monkeypatch.setattr(averaging, "_batch", watched)
+    return seen
+
+
+def test_statistics_belong_to_the_averaged_parameters(images: list[Tensor]) -> None:
     """The first layer of group 1 is linear in the image: mean and variance over all batches that were drawn."""
     made = engine(small(ema_decay=0.5, seeds=(0, 1)))
     for _ in range(3):
         made.step()
     before = {name: value.clone() for name, value in made.state().items()}
-    images: list[Tensor] = []
-    own = averaging._batch
-
-    def watched(*given: Any) -> tuple[Tensor, Tensor, Tensor | None]:
-        found = own(*given)
-        images.append(found[0])
-        return found
-
-    monkeypatch.setattr(averaging, "_batch", watched)
     with averaged(made.update):
         assert torch.equal(made.update.adam.value, average(made))
         net: Any = made.model.encoder[0]
@@ -82,17 +88,8 @@ def test_statistics_belong_to_the_averaged_parameters(monkeypatch: pytest.Monkey
         assert torch.equal(value, before[name]), name
 
 
-def test_evaluated_statistics_are_those_without_flips(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluated_statistics_are_those_without_flips(tmp_path: Path, images: list[Tensor]) -> None:
     """The best parameters are those of the last step; the statistics of the first layer are those of whole images."""
-    images: list[Tensor] = []
-    own = averaging._batch
-
-    def watched(*given: Any) -> tuple[Tensor, Tensor, Tensor | None]:
-        found = own(*given)
-        images.append(found[0])
-        return found
-
-    monkeypatch.setattr(averaging, "_batch", watched)
     settings: dict[str, Any] = {"steps": 5, "seeds": (0, 1)}
     made = trainer(small(input_flips=0.5, **settings), tmp_path / "flips")
     made.train()

@@ -76,7 +76,7 @@ def run(
         folder: Folder of runs and rows.
         cases: The combinations themselves, in place of values; :func:`read_cases` reads a file of them.
         part: Some of the cases. Only these train, in the first rung, and none is chosen: another call without `part`
-            goes on when all have been trained, perhaps on several machines.
+            continues when all have been trained, perhaps on several machines.
         rungs: Number of rungs.
         factor: The best 1 / factor of a rung train in the next, for `factor` times as many steps.
         replicas: Most replicas in one run.
