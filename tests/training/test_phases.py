@@ -63,6 +63,12 @@ def test_a_phase_from_the_first_step_on_is_a_run_with_its_settings() -> None:
     equal(run(made, 2).state(), run(engine(small(importance_samples=3, chains=12, **settings)), 2).state())
 
 
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_a_method_must_accept_the_late_settings(share: float) -> None:
+    with pytest.raises(ConfigError, match="importance_samples = 1 is not possible for 'vimco'"):
+        small(method="vimco", importance_samples=4, late_importance_samples=(share, 1))
+
+
 def test_late_steps_are_those_of_a_run_with_the_late_number_of_samples() -> None:
     made = run(engine(small(late_importance_samples=(0.4, 3), sampler="pcd", decoder_dropout=0.25)), 4)
     before = {name: value.clone() for name, value in made.state().items()}

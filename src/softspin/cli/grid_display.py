@@ -164,7 +164,7 @@ class GridDisplay:
 
     def _left(self) -> str:
         left = self.remaining.seconds()
-        return "" if left is None else f"  {duration(left)} left"
+        return "" if left is None else f"  all runs: {duration(left)} left"
 
     def _table(self, event: Event) -> Group:
         """A row for each run in training, and the remaining time of all."""

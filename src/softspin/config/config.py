@@ -108,8 +108,9 @@ class Config(Settings):
         check_method_settings(self)
         variants_of(self)  # raises if lists do not go together
         check_parts(self)
-        for phase in self.phases[1:]:
-            self.in_phase(phase)  # raises if a part does not accept its settings
+        for phase in self.phases:
+            if any(getattr(phase, name) != getattr(self, name) for name in LATE):
+                self.in_phase(phase)  # raises if a part does not accept its settings
         check_input_flips(self)
 
     @property
