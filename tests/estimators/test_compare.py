@@ -206,7 +206,7 @@ def test_the_command(rows: list[GradientRow], tmp_path: Path, call: Call) -> Non
 
 
 def test_files_are_checked_before_anything_is_measured(
-    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+    rows: list[GradientRow], tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("softspin.cli.compare.compare_gradients", lambda *_, **__: pytest.fail("measured"))
     kept = call("compare", "gradients", "--rows", tmp_path / "none.jsonl", "--keep")
@@ -214,6 +214,14 @@ def test_files_are_checked_before_anything_is_measured(
     assert call("compare", "gradients", "--rows", tmp_path).err.strip() == (
         f"error: --rows {tmp_path} is a directory; give the name of a file"
     )
+    write_records(path := tmp_path / "rows.jsonl", rows)
+    for options, found in ((("--bits", 12), rows[0]), (("--steps", 7), next(one for one in rows if one.steps))):
+        same = ("--bits", rows[0].bits) if "--steps" in options else ()
+        after = f", after {found.steps} steps" if found.steps else ""
+        assert call("compare", "gradients", "--rows", path, "--keep", *same, *options).err.strip() == (
+            f"error: --keep: {path} has rows of another model: {found.data}, {found.bits} bits{after}; choose the same "
+            "--bits and --steps, or another file"
+        )
 
 
 def test_the_figure_shows_a_bias_that_is_there(rows: list[GradientRow]) -> None:

@@ -76,7 +76,8 @@ def gradients(
     else:
         if rows.is_dir():
             raise ConfigError(f"--rows {rows} is a directory; give the name of a file")
-        others = read_gradient_rows(rows) if keep else []  # read before the measurement, which takes minutes
+        # Read before the measurement, which takes minutes.
+        others = _comparable(read_gradient_rows(rows), rows, bits, steps) if keep else []
         chosen = [name.strip() for name in methods.split(",")] if methods else []
         found = compare_gradients(
             chosen, draws=draws, steps=steps, bits=bits, seed=seed, listener=None if json else _progress
@@ -95,6 +96,18 @@ def gradients(
         [_texts(row) for row in found],
     )
     say(f"data: {DATA}" if not found else f"data: {found[0].data}, {found[0].bits} bits; rows: {rows}")
+
+
+def _comparable(kept: list[GradientRow], rows: Path, bits: int, steps: int) -> list[GradientRow]:
+    """The kept rows, if they are of the models that are measured now."""
+    for row in kept:
+        if row.data != DATA or row.bits != bits or (row.stage == "trained" and row.steps != steps):
+            trained = f", after {row.steps} steps" if row.stage == "trained" else ""
+            raise ConfigError(
+                f"--keep: {rows} has rows of another model: {row.data}, {row.bits} bits{trained}; choose the same "
+                "--bits and --steps, or another file"
+            )
+    return kept
 
 
 @app.command()
