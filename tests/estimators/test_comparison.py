@@ -104,6 +104,10 @@ def test_tables_and_recommendation(rows: list[ResultRow], curves: list[TrainingC
         "- **mnist, 1-nonlinear, K = 5: `vimco`**, the only method that has a result.",
     ]
     assert best_after_equal_times(rankings[1], curves) is None
+    assert recommendation(rank_methods([row for row in rows if row.seed == 0], CELLS)).splitlines()[0] == (
+        "- mnist, 1-nonlinear, K = 1: `disarm` has the lowest test NLL of 4 methods, each with a single seed. That is "
+        "no recommendation, because there are no standard errors."
+    )
 
 
 def test_the_figure_shows_steps_above_and_seconds_below(rows: list[ResultRow], curves: list[TrainingCurve]) -> None:

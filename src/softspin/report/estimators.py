@@ -135,11 +135,15 @@ def recommendation(rankings: Sequence[Ranking], curves: Sequence[TrainingCurve] 
     for ranking in rankings:
         best, alike = method_of(ranking.best), ", ".join(f"`{name}`" for name in ranking.alike)
         count = len(ranking.groups)
-        text = f"- **{ranking.title}: `{best}`**, "
-        text += f"the lowest test NLL of {count} methods." if count > 1 else "the only method that has a result."
-        text += f" Within {ALIKE:g} standard errors of it: {alike}." if alike else ""
-        single = ", ".join(f"`{method_of(group)}`" for group in ranking.groups if len(group.rows) == 1)
-        text += f" A single seed, so no standard error: {single}." if single else ""
+        single = [f"`{method_of(group)}`" for group in ranking.groups if len(group.rows) == 1]
+        if len(single) == count > 1:
+            text = f"- {ranking.title}: `{best}` has the lowest test NLL of {count} methods, each with a single seed. "
+            text += "That is no recommendation, because there are no standard errors."
+        else:
+            text = f"- **{ranking.title}: `{best}`**, "
+            text += f"the lowest test NLL of {count} methods." if count > 1 else "the only method that has a result."
+            text += f" Within {ALIKE:g} standard errors of it: {alike}." if alike else ""
+            text += f" A single seed, so no standard error: {', '.join(single)}." if single else ""
         if (fastest := best_after_equal_times(ranking, curves, steps)) is not None:
             seconds, name = fastest
             text += f" After {seconds:.0f} s of training, the lowest validation NLL is that of `{name}`."
