@@ -1,13 +1,15 @@
 """Time of a training update of every gradient estimator, for each decoder evaluation, relative to `dvae#-power`.
 
-    python benchmarks/gpu_estimators.py [--out FILE] [--methods NAME,NAME] [--compilers N] [--tiny]
+    python benchmarks/gpu_estimators.py [--out FILE] [--methods NAME,NAME] [--compilers N] [--ready FILE] [--tiny]
 
 2-nonlinear on random bits of MNIST's size, batch 100, 5 replicas, PCD with 40 sweeps of 1,000 chains, float32, K = 1 (2
 for methods that need it, with the reference at K = 2). The goal: at most 1.2 times `dvae#-power` for each decoder
 evaluation. Rounds of a method and of the reference alternate, and the ratio is the median over the rounds.
 
-First, N processes at a time compile one method each into the cache of compiled code, from which the measurement then
-starts. `--tiny` is a trial of this program on a CPU, with small networks; its times mean nothing.
+First, N processes at a time compile one method each into the cache of compiled code. Then all methods are started in
+this process, and measured when the last one is ready. With `--ready`, the program then creates FILE, and measures once
+FILE is deleted: a script can pause other programs on the GPU for the few seconds of the measurement. `--tiny` is a
+trial of this program on a CPU, with small networks; its times mean nothing.
 """
 
 from __future__ import annotations
@@ -91,12 +93,9 @@ def timed(engine: Engine) -> float:
     return 1000 * (time.perf_counter() - start)
 
 
-def measure(method: str, reference: Engine, settings: dict[str, Any], rounds: int = ROUNDS) -> dict[str, Any]:
+def measure(method: str, engine: Engine, reference: Engine, rounds: int = ROUNDS) -> dict[str, Any]:
     """The row of a method."""
     samples = fewest_samples(method)
-    begun = time.perf_counter()
-    engine = started(method, samples, settings)
-    start_s = time.perf_counter() - begun
     pairs = [(timed(engine), timed(reference)) for _ in range(rounds)]
     count = evaluations(method, samples)
     ratio = median(own / other for own, other in pairs) * samples / count
@@ -110,7 +109,6 @@ def measure(method: str, reference: Engine, settings: dict[str, Any], rounds: in
         "reference_ms": round(median(other for _, other in pairs), 4),
         "ratio_for_each_evaluation": round(ratio, 3),
         "within_goal": ratio <= GOAL,
-        "start_s": round(start_s, 1),
         "finite": bool((engine.record.first_nonfinite < 0).all()),
         "device": made_by.device,
         "commit": made_by.commit,
@@ -134,6 +132,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "gpu_estimators.json")
     parser.add_argument("--methods", default=",".join(estimators()))
     parser.add_argument("--compilers", type=int, default=min(8, os.cpu_count() or 1))
+    parser.add_argument("--ready", type=Path)
     parser.add_argument("--compile-only", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--tiny", action="store_true")
     options = parser.parse_args()
@@ -148,9 +147,14 @@ def main() -> None:
         compile_in_processes([REFERENCE, *methods], options.compilers)
     wanted = {fewest_samples(method) for method in methods}
     references = {samples: started(REFERENCE, samples, settings) for samples in wanted}
+    engines = {method: started(method, fewest_samples(method), settings) for method in methods}
+    if options.ready is not None:
+        options.ready.touch()
+        while options.ready.exists():
+            time.sleep(0.1)
     rows: list[dict[str, Any]] = []
-    for method in methods:
-        rows.append(measure(method, references[fewest_samples(method)], settings))
+    for method, engine in engines.items():
+        rows.append(measure(method, engine, references[fewest_samples(method)]))
         print(json.dumps(rows[-1]), flush=True)
         options.out.write_text(json.dumps(rows, indent=1) + "\n")  # a run that is cut off keeps what it has
     slow = [row["method"] for row in rows if not row["within_goal"]]
