@@ -53,6 +53,8 @@ class DataRecord:
     """SHA-256 of the images, which identifies the data."""
     condition: str | None = field(default=None, metadata={"later": True})
     """What the condition of the images is; None if there is none."""
+    columns: tuple[str, ...] | None = field(default=None, metadata={"later": True})
+    """Names of the columns of a table; None if they have no names."""
 
 
 @dataclass(frozen=True, kw_only=True)

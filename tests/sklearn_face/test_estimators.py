@@ -252,7 +252,7 @@ def test_genes_of_another_order_are_rejected(tmp_path: Path) -> None:
     data.var_names = list("abcd")
     ours = machine().fit(data)
     np.testing.assert_array_equal(ours.transform(data), ours.transform(X))
-    with pytest.raises(SoftspinError, match="variable 0 of the AnnData object is 'd', and in fit it was 'a'"):
+    with pytest.raises(SoftspinError, match="column 0 of the AnnData object is 'd', but 'a' in fit; put the columns"):
         ours.transform(data[:, ::-1].copy())
     machine().fit(data).fit(data[:, ::-1].copy())
 

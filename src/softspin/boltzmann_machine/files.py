@@ -25,6 +25,7 @@ from softspin.provenance import find_device
 from softspin.sharing.sealed import BOLTZMANN_KEY, is_intact, pack
 from softspin.trained.arguments import possible_path
 from softspin.training import checkpoint
+from softspin.typed import convert
 
 KEY = BOLTZMANN_KEY
 """Key in the header of a file: the description as JSON."""
@@ -65,7 +66,8 @@ def _from_run(folder: Path) -> BoltzmannModel:
     tensors, meta = checkpoint.load(folder, "best")
     valid = [-torch.inf if one is None else one["valid"] for one in meta["found"]]
     config = BoltzmannConfig.from_dict(run.config)
-    return build(run.shape, tensors, config, str(folder), replica=valid.index(max(valid)), result=read_result(folder))
+    options = {"replica": valid.index(max(valid)), "result": read_result(folder), "columns": run.data.columns}
+    return build(run.shape, tensors, config, str(folder), **options)
 
 
 def build(
@@ -132,6 +134,7 @@ def write_model(model: BoltzmannModel, path: Path) -> Path:
         "edges": model.shape.edges,
         "config": model.config.to_dict(),
         "replica": model.replica,
+        "columns": model.columns,
         "result": None if model.result is None else [one.to_json() for one in model.result],
     }
     named = {**model.prior.state_dict(), **({} if model.activity is None else {"activity": model.activity})}
@@ -177,6 +180,7 @@ def read_model(path: Path) -> BoltzmannModel:
             raise TypeError
         pairs = None if edges is None else checked_edges([(int(a), int(b)) for a, b in edges], visible + hidden)
         config = BoltzmannConfig.from_dict(about["config"])
+        columns = convert(tuple[str, ...] | None, about.get("columns"))
         result = about["result"] and [BoltzmannResult.from_json(row) for row in about["result"]]
     except (ValueError, KeyError, TypeError, RecursionError, RecordError, UnknownNameError) as error:
         reason = str(error) if isinstance(error, ConfigError | RecordError) else "a field is missing or invalid"
@@ -184,7 +188,8 @@ def read_model(path: Path) -> BoltzmannModel:
     replicas = len(tensors.get("bias", ()))
     if replica >= replicas:
         raise SharingError(f"{path} names replica {replica} of {replicas}")
-    model = build(Shape(visible, hidden, pairs), tensors, config, str(path), replica=replica, result=result)
+    options = {"replica": replica, "result": result, "columns": columns}
+    model = build(Shape(visible, hidden, pairs), tensors, config, str(path), **options)
     if model.result is not None:
         model.result = check_stored(model.prior(validate=False), model.result)
     return model

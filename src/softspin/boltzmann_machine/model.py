@@ -46,6 +46,7 @@ class BoltzmannModel:
         replica: The replica that methods use.
         result: Result of each replica, if there is one.
         activity: Means of all units over the training data, `(R, n + m)`, from which annealing starts; None if unknown.
+        columns: Names of the columns of the training data, if they have names.
 
     Raises:
         ConfigError: There is no such replica.
@@ -60,6 +61,7 @@ class BoltzmannModel:
         replica: int = 0,
         result: Sequence[BoltzmannResult] | None = None,
         activity: Tensor | None = None,
+        columns: Sequence[str] | None = None,
     ) -> None:
         self.prior, self.shape = prior.requires_grad_(False), shape
         self.config = config or BoltzmannConfig()
@@ -69,6 +71,7 @@ class BoltzmannModel:
         self.replica = replica
         self.result = None if result is None else tuple(result)
         self.activity = activity
+        self.columns = None if columns is None else tuple(columns)
         self._log_z: tuple[tuple[Tensor, Tensor], LogZ[Any]] | None = None
         """The parameters for which log Z was estimated, and the estimate."""
 
@@ -145,8 +148,10 @@ class BoltzmannModel:
         Raises:
             ConfigError: There is no such replica.
         """
-        options: dict[str, Any] = {"replica": replica, "result": self.result, "activity": self.activity}
-        return BoltzmannModel(self.prior, self.shape, self.config, **options)
+        return BoltzmannModel(
+            self.prior, self.shape, self.config,
+            replica=replica, result=self.result, activity=self.activity, columns=self.columns,
+        )  # fmt: skip
 
     # Likelihoods --------------------------------------------------------------------------------------
 
@@ -346,6 +351,6 @@ class BoltzmannModel:
         return self._log_z[1]
 
     def _data(self, x: Any) -> Tensor:
-        rows = as_images(x, (self.visible,), check_binary)
+        rows = as_images(x, (self.visible,), check_binary, columns=self.columns)
         check_binary(rows)
         return rows.to(self.prior.bias)

@@ -19,6 +19,8 @@ from softspin.boltzmann_machine.run_files import RUN, read_run
 from softspin.cli.console import paragraphs, say, say_json, usage_errors, warn
 from softspin.cli.options import NOT_FINISHED, Chains, Device, Json, Minutes, Seed, Temperatures, with_options
 from softspin.cli.runs import RUNS, SPLITS, check_ending, check_split, free_folder, write_array
+from softspin.data.columns import check_columns
+from softspin.data.images import TRAINING
 from softspin.errors import ConfigError, OutOfTimeError
 from softspin.evaluation.partition import method_text
 
@@ -162,6 +164,7 @@ def evaluate(
     check_split(split, SPLITS)
     trained = _open(model, device, replica)
     found = datasets.load(_data_of(model, data), split=split != "all")
+    check_columns(f"'{found.name}'", found.columns, trained.columns, TRAINING)
     rows = found.every_image()[: len(found.test)] if split == "all" else getattr(found, split)
     known = trained.log_z(temperatures=temperatures, chains=chains, seed=seed)
     result = trained.log_likelihood(rows[:], log_z=known)

@@ -19,9 +19,10 @@ from softspin import data as datasets
 from softspin.boltzmann_machine.run_files import RUN as BOLTZMANN
 from softspin.cli.console import warn
 from softspin.data import Dataset, parse_shape
+from softspin.data.columns import check_columns
 from softspin.data.condition_inputs import attach_condition
 from softspin.data.conditions import Conditions
-from softspin.data.images import check_shape
+from softspin.data.images import TRAINING, check_shape
 from softspin.data.limits import check_memory
 from softspin.errors import ConfigError, DataError, RunError, ShapeError, UnknownNameError, unknown_name
 from softspin.formatting import mark_best, replica_name
@@ -222,6 +223,7 @@ def _fitting(model: api.Model, data: Dataset, name: str, condition: str | None =
     if data.pixels != len(model.net.mean):
         raise ShapeError(f"images of '{name}' have {data.pixels} pixels, the model's {len(model.net.mean)}")
     check_shape((len(data.test), *data.shape), model.shape)
+    check_columns(f"'{name}'", data.columns, model.columns, TRAINING)
     if model.net.condition is None:
         return dataclasses.replace(data, condition=None)
     found = data if condition is None else attach_condition(data, condition)

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from softspin.data.columns import check_columns
 from softspin.data.condition_inputs import with_condition
 from softspin.data.dataset import Dataset, Labels
 from softspin.data.inputs import Images, as_array, as_labels, numbered
@@ -76,7 +77,7 @@ def from_arrays(
     }
     if labels is not None:
         of_parts = labels if isinstance(labels, Mapping) else {"train": labels}
-        given = {part: Images(images.array, of_parts.get(part)) for part, images in given.items()}
+        given = {part: images._replace(labels=of_parts.get(part)) for part, images in given.items()}
     return from_images(given, name=name, source=source, binarize=binarize)
 
 
@@ -202,8 +203,20 @@ def from_images(
         source,
         places=_places(arrays, rows) if split else None,
         labels=_labels(found, rows),
+        columns=_columns(given, source),
     )
     return _with_conditions(found_data, given, split)
+
+
+def _columns(given: Mapping[str, Images], source: str) -> tuple[str, ...] | None:
+    """Names of the columns, which are the same in all splits that have names."""
+    named = {part: images.columns for part, images in given.items() if images.columns is not None}
+    if not named:
+        return None
+    (first, names), *others = named.items()
+    for part, own in others:
+        check_columns(f"{part} ({source})", own, names, first)
+    return names
 
 
 def _with_conditions(data: Dataset, given: Mapping[str, Images], split: bool) -> Dataset:

@@ -112,12 +112,16 @@ class Dataset:
     """Classes of the images, if they are known."""
     condition: Conditions | None = None
     """Conditions of the images, for a model of p(x | c)."""
+    columns: tuple[str, ...] | None = None
+    """Names of the columns of a table, such as genes, if they have names."""
 
     def __post_init__(self) -> None:
         if self.binarization not in get_args(Binarization):
             raise SupportError(f"binarization must be 'static', 'per-batch' or 'none', not {self.binarization!r}")
         if not self.shape or min(self.shape) < 1:
             raise ShapeError(f"an image's shape must have positive sizes, such as (28, 28), not {self.shape}")
+        if self.columns is not None and len(self.columns) != math.prod(self.shape):
+            raise ShapeError(f"there are {len(self.columns)} names of columns for {math.prod(self.shape)} columns")
         for part in PARTS:
             table: Table = getattr(self, part)
             _check_table(part, table, self.shape)

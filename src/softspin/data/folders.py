@@ -56,16 +56,14 @@ def _read_arrays(path: Path, files: Sequence[Path], limit: float | None) -> dict
         raise DataError(f"{path} has files of one name with different endings; keep one of each")
     keys = find_keys(by_name, str(path))
 
-    def only(name: str) -> NDArray[Any]:
+    def only(name: str) -> Images:
         found = read_file(by_name[name], limit)
         if len(found) > 1:
             raise DataError(f"{by_name[name]} has several splits, but stands for one; load the file itself")
-        return found["train"].array
+        return found["train"]
 
-    return {
-        part: Images(only(name), only(keys.labels[part]) if part in keys.labels else None)
-        for part, name in keys.images.items()
-    }
+    images = {part: only(name) for part, name in keys.images.items()}
+    return images | {part: images[part]._replace(labels=only(name).array) for part, name in keys.labels.items()}
 
 
 def _pictures(folder: Path) -> list[Path]:

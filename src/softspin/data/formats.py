@@ -130,6 +130,6 @@ READERS: dict[str, Callable[[Path, float | None], dict[str, Images]]] = {
 def _by_part(arrays: Mapping[str, NDArray[Any]], path: Path) -> dict[str, Images]:
     keys = find_keys(arrays, str(path))
     return {
-        part: Images(arrays[name], *(arrays.get(own.get(part, "")) for own in (keys.labels, keys.conditions)))
+        part: Images(arrays[name], arrays.get(keys.labels.get(part, "")), arrays.get(keys.conditions.get(part, "")))
         for part, name in keys.images.items()
     }

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from softspin.data.columns import check_columns
 from softspin.data.inputs import as_array
 from softspin.data.notices import notice
 from softspin.data.seeded import TEST, binarize_once
 from softspin.data.values import converted, find_levels
 from softspin.errors import ShapeError, SupportError
 
+TRAINING = "the training data"
+"""Where the columns of a model come from, for messages."""
+
 
 def as_images(
-    x: Any, shape: tuple[int, ...], check: Callable[[Tensor], None] | None = None, *, binarize: bool = True
+    x: Any,
+    shape: tuple[int, ...],
+    check: Callable[[Tensor], None] | None = None,
+    *,
+    binarize: bool = True,
+    columns: Sequence[str] | None = None,
 ) -> Tensor:
     """Convert images to rows of bits, as the held-out images of a data set are.
 
@@ -35,17 +44,20 @@ def as_images(
         shape: Shape of the model's images.
         check: Raises SupportError for data outside the support of a likelihood. Gray levels that it accepts stay gray.
         binarize: Whether the data are binary; if not, any finite values stay as they are.
+        columns: Names of the columns that the model was trained on; a table with names must have the same.
 
     Returns:
         Bits `(N, pixels)`, uint8; or gray levels, float32; or values as they are, uint8 for bytes, else float32.
 
     Raises:
-        DataError: `x` is something else.
+        DataError: `x` is something else, or a table with other columns.
         ShapeError: The images have another shape, or there are none.
         SupportError: Values are outside [0, 1], or not numbers.
     """
-    array = as_array("images", x).array
+    found = as_array("images", x)
+    array = found.array
     check_shape(array.shape, shape)
+    check_columns("the data", found.columns, columns, TRAINING)
     levels = find_levels({"images": array}, binarize)
     values = converted(array.reshape(len(array), -1), levels, "images")
     if levels.raw or levels.binary:

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from softspin.data.columns import column_names
 from softspin.data.mapped import MappedTable
 from softspin.data.readers import one_line
 from softspin.errors import DataError, ShapeError
@@ -25,6 +26,8 @@ class Images(NamedTuple):
     array: NDArray[Any]
     labels: NDArray[Any] | None = None
     condition: NDArray[Any] | None = None
+    columns: tuple[str, ...] | None = None
+    """Names of the columns of a table."""
 
 
 def as_array(part: str, values: Any) -> Images:
@@ -41,12 +44,15 @@ def as_array(part: str, values: Any) -> Images:
         values: The images.
 
     Returns:
-        Images and labels.
+        Images and labels, and the names of the columns of a DataFrame or an AnnData object.
 
     Raises:
         ShapeError: The images do not have one shape.
         DataError: `values` is something else.
     """
+    if (columns := column_names(values)) is not None:
+        matrix = anndata_matrix(values) if is_anndata(values) else np.asarray(values)
+        return as_array(part, matrix)._replace(columns=columns)
     if is_anndata(values):
         values = anndata_matrix(values)
     if hasattr(values, "toarray"):  # a sparse matrix of SciPy

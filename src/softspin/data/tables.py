@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from softspin.data.columns import as_names
 from softspin.data.inputs import Images
 from softspin.data.keys import is_condition, is_label
 from softspin.data.limits import check_memory
@@ -41,8 +42,8 @@ class _Layout(NamedTuple):
 def read_csv(path: Path, limit: float | None) -> dict[str, Images]:
     """Read a table with one image per line.
 
-    Values are separated by commas, semicolons, tabs or spaces, and may be quoted. A first line of names is skipped, and
-    so are a first column of row numbers and a first line 0, 1, 2, ..., which pandas writes. A column named label holds
+    Values are separated by commas, semicolons, tabs or spaces, and may be quoted. A first line may have names. A first
+    column of row numbers and a first line 0, 1, 2, ..., which pandas writes, are skipped. A column named label holds
     labels, numbers or text. Columns named condition, or condition_ and anything, hold numbers of the condition.
 
     Args:
@@ -90,12 +91,14 @@ def read_csv(path: Path, limit: float | None) -> dict[str, Images]:
         labels = labels.astype(np.int64) if (labels == np.rint(labels)).all() else labels
     condition = table[:, given] if given else None
     others = [*numbered, *labeled, *given]
+    complete = len(layout.names) == table.shape[1]  # else a title, such as the header of NumPy's savetxt
+    names = [name for number, name in enumerate(layout.names) if number not in others] if complete else []
     table = np.delete(table, others, axis=1) if others else table
     # Text has no type: whole numbers up to 255 are bytes.
     whole = table.size and np.isfinite(table).all() and (table == np.rint(table)).all()
     if whole and table.min() >= 0 and 1 < table.max() <= 255:
         table = table.astype(np.uint8)
-    return {"train": Images(table, labels, condition)}
+    return {"train": Images(table, labels, condition, as_names(names) if names else None)}
 
 
 def _find_layout(path: Path, stream: TextIO) -> _Layout:

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
+from softspin.data.columns import check_columns, column_names
 from softspin.data.inputs import anndata_matrix, is_anndata
-from softspin.errors import ConfigError, DataError, SupportError
+from softspin.errors import ConfigError, SupportError
 
 Array = NDArray[Any]
 LARGEST_SEED = 2**31 - 1
@@ -39,17 +40,10 @@ def read_table(estimator: Any, x: Any, *, reset: bool) -> Array:
 
 def _check_variables(estimator: Any, x: Any, reset: bool) -> None:
     """Remember the names of the variables of an AnnData object, such as genes, or compare with those of the fit."""
-    names = list(map(str, x.var_names)) if is_anndata(x) else None
+    names = column_names(x) if is_anndata(x) else None
     if reset:
         estimator._var_names = names
-    fitted = getattr(estimator, "_var_names", None)
-    if names is None or fitted is None or names == fitted:
-        return
-    at = next(number for number, (one, other) in enumerate(zip(names, fitted, strict=True)) if one != other)
-    raise DataError(
-        f"variable {at} of the AnnData object is '{names[at]}', and in fit it was '{fitted[at]}'; give the same "
-        "variables in the same order: data[:, fitted.var_names]"
-    )
+    check_columns("the AnnData object", names, getattr(estimator, "_var_names", None), "fit")
 
 
 def read_rows(estimator: Any, x: Any, binarize: float | None, *, reset: bool, gray: bool = False) -> Array:

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from softspin.data import as_images
-from softspin.data.images import check_shape
+from softspin.data.columns import check_columns
+from softspin.data.images import TRAINING, check_shape
 from softspin.data.inputs import as_array
 from softspin.distributions import Boltzmann
 from softspin.errors import SupportError
@@ -146,12 +147,14 @@ class Evaluable(Shareable):
     def _images(self, x: Any, missing: Any = None) -> Tensor:
         """Images of a user as `(N, pixels)`, checked; values of missing pixels are replaced by 0 and not checked."""
         if missing is not None:
-            given = torch.from_numpy(as_array("images", x).array)
+            table = as_array("images", x)
+            given = torch.from_numpy(table.array.copy())  # that of a DataFrame is read-only
             check_shape(tuple(given.shape), self.shape)
+            check_columns("the data", table.columns, self.columns, TRAINING)
             rows = given.flatten(1)
             x = rows.masked_fill(read_mask(missing, len(rows), self.shape), 0).reshape(given.shape)
         likelihood = self.net.likelihood
-        rows = as_images(x, self.shape, likelihood.check_data, binarize=likelihood.binary)
+        rows = as_images(x, self.shape, likelihood.check_data, binarize=likelihood.binary, columns=self.columns)
         likelihood.check_data(rows)
         return rows.to(self.net.mean)
 

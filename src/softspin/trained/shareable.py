@@ -94,6 +94,11 @@ class Shareable(nn.Module):
             raise DeviceError(f"the model cannot be moved: {' '.join(str(error).split())}") from None
 
     @property
+    def columns(self) -> tuple[str, ...] | None:
+        """Names of the columns of the training data, a table; None if they had no names."""
+        return None if self.metadata is None else self.metadata.data.columns
+
+    @property
     def best_replica(self) -> int | None:
         """Replica with the lowest validation NLL; None if there is no validation NLL."""
         return None if self.metadata is None else best_replica(self.metadata.valid_nll)

@@ -118,6 +118,7 @@ def describe(data: Dataset) -> DataRecord:
         source=data.source,
         fingerprint=data.fingerprint,
         condition=None if data.condition is None else condition_text(data.condition.train),
+        columns=data.columns,
     )
 
 
