@@ -40,8 +40,7 @@ def plan_capture(
     """Decide how updates are run: compiled and captured on a GPU if every part supports it.
 
     Without Triton, there is neither compiler nor kernel. With several processes, nothing is compiled or captured:
-    neither has been tried with collective operations on GPUs. Conditional models are compiled by `compile = on` alone:
-    captured, they passed all tests on a GPU; compiled as well, they failed some.
+    neither has been tried with collective operations on GPUs.
 
     Args:
         config: The setting `compile` is used.
@@ -61,8 +60,7 @@ def plan_capture(
             raise ConfigError(f"compile = on is not possible with {world.size} processes; use auto or off")
         return CapturePlan(compiled=False, captured=False)
     parts = [model.method, *model.nets, model.likelihood, model.prior_parameters, sampler]
-    plan = plan_parts(config.compile, parts, device)
-    return plan._replace(compiled=plan.compiled and (model.condition is None or config.compile == "on"))
+    return plan_parts(config.compile, parts, device)
 
 
 def plan_parts(setting: str, parts: Sequence[type[Part] | Part], device: torch.device) -> CapturePlan:
