@@ -86,7 +86,6 @@ class BranchedMethod(BinaryMethod):
     """
 
     compiled_by_parts = True
-    compilable = False  # only by compile = on, until it has run on a GPU
 
     def __init__(self, config: Config, generators: Sequence[torch.Generator] = ()) -> None:
         super().__init__(config, generators)
