@@ -2,6 +2,7 @@
 
     python benchmarks/step_times.py [--device cuda] [--only WORDS ...] [--limit N] [--parallel 15] [--patience SECONDS]
     python benchmarks/step_times.py --fit
+    python benchmarks/step_times.py --table experiments/estimators.toml --seeds 3 [--only '1-nonlinear k1' ...]
 
 Every case runs in its own process. The processes of a wave compile and warm up at the same time; when all of them are
 ready, they are measured one after another, while the others wait. So every case has the GPU to itself. Processes that
@@ -10,6 +11,9 @@ and processor time is measured.
 
 A case that this commit has already measured on this device is skipped; --again measures it again. Rows of the same kind
 of device (GPU or CPU) that are of another commit or device are replaced. The file is written after each case.
+
+--table measures the cells of a table, with as many seeds at a time, for `softspin compare training`: it adds the times
+to TABLE_times.jsonl next to the table. A cell that is there is skipped.
 
 --fit writes the coefficients of the model (src/softspin/timing/coefficients.json), and the estimates of the cases that
 are not used for the fit (benchmarks/results/step_times_check.json).
@@ -27,7 +31,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +40,7 @@ RESULTS = HERE / "results" / "step_times.json"
 CHECK = HERE / "results" / "step_times_check.json"
 COEFFICIENTS = HERE.parent / "src" / "softspin" / "timing" / "coefficients.json"
 IMAGES = 10_000
+SAMPLERS = ("pa", "pcd")
 
 # Structure, K, replicas, method, sampler, other settings.
 FIT = (
@@ -108,14 +113,15 @@ CASES = {
 def settings(case: str) -> dict[str, str]:
     """Settings of a case, as text of the command line."""
     words = [word for word in case.split() if word != "evaluation"]
-    names = {"r": "seeds", "k": "importance_samples", "d": "method", "p": "sampler"}
     found = {"structure": words[0]}
     for word in words[1:]:
         if "=" in word:
             name, value = word.split("=")
+            found[name] = value
+        elif word[0] in "kr" and word[1:].isdigit():
+            found["importance_samples" if word[0] == "k" else "seeds"] = word[1:]
         else:
-            name, value = names[word[0]], word if word[0] in "dp" else word[1:]
-        found[name] = value
+            found["sampler" if word in SAMPLERS else "method"] = word
     count = int(found["seeds"])
     return found | {"seeds": "0" if count == 1 else f"0-{count - 1}"}
 
@@ -316,20 +322,55 @@ def run(options: argparse.Namespace) -> None:
     ]
     rows = [row for row in rows if row not in old]
     done = {row["case"] for row in rows if row["kind"] == options.device}
+    for found in measure_all(CASES[options.device], set() if options.again else done, options):
+        row = found | where
+        rows = [one for one in rows if (one["case"], one["kind"]) != (row["case"], options.device)] + [row]
+        options.out.write_text("[\n" + ",\n".join(json.dumps(one) for one in rows) + "\n]\n")
+        print(json.dumps(row), flush=True)
+
+
+def measure_all(every: Iterable[str], done: set[str], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Rows of the chosen cases that are not done, in waves."""
     cases = [
         case
-        for case in CASES[options.device]
+        for case in every
         if any(all(word in case.split() for word in only.split()) for only in options.only or [""])
     ]
-    cases = [case for case in cases if options.again or case not in done][: options.limit]
+    cases = [case for case in cases if case not in done][: options.limit]
     for first in range(0, len(cases), options.parallel):
         started, wave = time.perf_counter(), cases[first : first + options.parallel]
-        for found in measure_wave(wave, options.device, options.patience):
-            row = found | where
-            rows = [one for one in rows if (one["case"], one["kind"]) != (row["case"], options.device)] + [row]
-            options.out.write_text("[\n" + ",\n".join(json.dumps(one) for one in rows) + "\n]\n")
-            print(json.dumps(row), flush=True)
+        yield from measure_wave(wave, options.device, options.patience)
         print(f"wave of {len(wave)}: {time.perf_counter() - started:.0f} s", flush=True)
+
+
+def run_table(options: argparse.Namespace) -> None:
+    """Add the times of the cells of a table to its file."""
+    import torch
+
+    from softspin.experiments.cells import read_cells
+    from softspin.experiments.step_times import StepTime, read_step_times
+    from softspin.experiments.stored import write_records
+    from softspin.provenance import provenance
+
+    path = options.table.with_name(f"{options.table.stem}_times.jsonl")
+    cells = {
+        f"{cell.structure} k{cell.k} r{options.seeds} {cell.method} {cell.sampler}": cell
+        for cell in read_cells(options.table)
+    }
+    times = {one.key: one for one in read_step_times(path)}
+    known = {(one.cell, one.seeds) for one in times.values() if not one.variant}
+    done = {case for case, cell in cells.items() if (cell.id, options.seeds) in known and not options.again}
+    for row in measure_all(cells, done, options):
+        found = StepTime(
+            cell=cells[row["case"]].id,
+            variant={},
+            seeds=options.seeds,
+            milliseconds=row["ms"]["median"],
+            provenance=provenance(torch.device(options.device)),
+        )
+        times[found.key] = found
+        write_records(path, times.values())
+        print(f"{row['case']}: {found.milliseconds} ms", flush=True)
 
 
 def fit(path: Path) -> None:
@@ -358,12 +399,16 @@ def main() -> None:
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--fit", action="store_true")
     parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--table", type=Path)
+    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--case", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.case:
         measure_case(options.case, options.device)
     elif options.fit:
         fit(options.out)
+    elif options.table:
+        run_table(options)
     else:
         run(options)
 

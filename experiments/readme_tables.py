@@ -115,21 +115,23 @@ def large_data(folder: Path) -> str:
 
 def boltzmann(folder: Path) -> str:
     """Wall time of training an RBM to given test log-likelihoods, and how many times longer other programs take."""
-    found = json.loads((folder / "rbm_cpu.json").read_text())
-    versions = {run["name"]: f"{run['name']} {run['version']}" for run in found["runs"] if run["name"] != "softspin"}
-    rows = []
-    for one in found["targets"]:
-        row = [f"{one['target']:g}", one["how"], f"{_three(one['times']['softspin']['wall_seconds'])} s"]
-        for name in versions:
-            other = one["times"][name]
-            ratio = f"{_three(other['times_slower_at_least']['wall_seconds'])} times"
-            row.append(ratio if other["reached"] else f"not in {_three(other['wall_seconds'])} s: over {ratio}")
-        rows.append(row)
-    listed = table(("Test log-likelihood", "Learning rate", "softspin", *versions.values()), rows)
-    notes = (
-        f"{found['what']}; {found['cores']} threads, torch {found['torch']}, commit {found['commit']}, {found['date']}."
-    )
-    return f"{listed}\n\n{notes}"
+    parts = []
+    for device in ("cpu", "cuda"):
+        found = json.loads((folder / f"rbm_{device}.json").read_text())
+        programs = [run for run in found["runs"] if run["name"] != "softspin"]
+        versions = {run["name"]: f"{run['name']} {run['version']}" for run in programs}
+        rows = []
+        for one in found["targets"]:
+            row = [f"{one['target']:g}", one["how"], f"{_three(one['times']['softspin']['wall_seconds'])} s"]
+            for name in versions:
+                other = one["times"][name]
+                ratio = f"{_three(other['times_slower_at_least']['wall_seconds'])} times"
+                row.append(ratio if other["reached"] else f"not in {_three(other['wall_seconds'])} s: over {ratio}")
+            rows.append(row)
+        where = f"{found['cores']} threads" if device == "cpu" else found["device"].removeprefix("cuda ")
+        notes = f"{found['what']}; {where}, torch {found['torch']}, commit {found['commit']}, {found['date']}."
+        parts += [table(("Test log-likelihood", "Learning rate", "softspin", *versions.values()), rows), notes]
+    return "\n\n".join(parts)
 
 
 def _name(stored: str) -> str:

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tarfile
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -207,3 +208,14 @@ def test_the_digest_is_of_the_files_with_kernels(monkeypatch: pytest.MonkeyPatch
     one = compile_cache.kernels_digest.__wrapped__()
     (tmp_path / "kernels" / "matmul.py").write_text("tile = 2")
     assert one != compile_cache.kernels_digest.__wrapped__()
+
+
+def test_advice_of_torch_about_tf32_is_not_shown() -> None:
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        compile_cache.ignore_advice()
+        warnings.warn(
+            "TensorFloat32 tensor cores for float32 matrix multiplication available but not enabled.", stacklevel=1
+        )
+        warnings.warn("something else", stacklevel=1)
+    assert [str(one.message) for one in shown] == ["something else"]

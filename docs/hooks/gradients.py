@@ -8,6 +8,7 @@ from softspin.experiments.cells import read_cells
 from softspin.experiments.compare import GradientRow, read_gradient_rows
 from softspin.experiments.curves import TrainingCurve, read_curves
 from softspin.experiments.rows import read_rows
+from softspin.experiments.step_times import read_step_times, timed
 from softspin.report.estimators import STEPS, Ranking, rank_methods, ranking_table, recommendation
 
 ROOT = Path(__file__).parents[2]
@@ -58,7 +59,12 @@ def _rankings(table: str, steps: int) -> list[Ranking]:
 
 
 def _curves(table: str) -> list[TrainingCurve]:
-    return read_curves(EXPERIMENTS / f"{table}_curves.jsonl")
+    """The curves, with times of steps that were measured alone, if there are some."""
+    return timed(read_curves(EXPERIMENTS / f"{table}_curves.jsonl"), read_step_times(_times(table)))
+
+
+def _times(table: str) -> Path:
+    return EXPERIMENTS / f"{table}_times.jsonl"
 
 
 def training_recommendation(table: str = "estimators", steps: int = STEPS) -> str:
@@ -89,11 +95,13 @@ def training_curves() -> str:
     """The figure of validation NLL by step and by second, where there is one."""
     if not (ROOT / FIGURE).exists():
         return ""
-    return (
-        f"![Validation NLL by step and by second of training]({FIGURE.replace('docs/', '../')})\n\n"
-        "Means over seeds. The best methods are colored, the others grey. Seconds are wall times of a run that trains "
-        "all seeds at a time, without compilation."
-    )
+    text = f"![Validation NLL during training]({FIGURE.replace('docs/', '../')})\n\n"
+    text += "Means over seeds. The best methods are colored, the others grey."
+    times = read_step_times(_times("estimators"))
+    if times:
+        devices = " and ".join(sorted({str(one.provenance.device) for one in times}))
+        text += f" Seconds are those of steps that train all seeds at a time, measured alone on {devices}."
+    return text
 
 
 def training_steps() -> str:

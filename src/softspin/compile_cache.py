@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import tarfile
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,6 +37,11 @@ def use_compiled_folder() -> None:
     """
     for variable, name in VARIABLES.items():
         os.environ.setdefault(variable, str(compiled_folder() / name))
+
+
+def ignore_advice() -> None:
+    """Show no advice of torch.compile to allow TF32: the setting `tf32` decides, and users cannot follow it."""
+    warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ from softspin.experiments.cells import Cell, read_cells
 from softspin.experiments.curves import TrainingCurve, collect_curves, merge_curves, read_curves
 from softspin.experiments.rows import append_rows
 from softspin.experiments.runs import new_run, train_run
+from softspin.experiments.step_times import StepTime, read_step_times, timed
 from softspin.experiments.stored import write_records
 from softspin.records import Provenance, ResultRow
 from softspin.report.curves import compose_curves
@@ -121,6 +122,31 @@ def test_the_figure_shows_steps_above_and_seconds_below(rows: list[ResultRow], c
         compose_curves(rankings[1:], curves)
 
 
+def test_times_measured_alone_replace_those_of_runs(
+    rows: list[ResultRow], curves: list[TrainingCurve], tmp_path: Path
+) -> None:
+    path, provenance = tmp_path / "times.jsonl", Provenance(**PROVENANCE)
+    assert read_step_times(path) == []
+    assert timed(curves, []) == curves
+    cell = cell_of("disarm").id
+    one = StepTime(cell=cell, variant={}, seeds=3, milliseconds=2.0, provenance=provenance)
+    others = [dataclasses.replace(one, seeds=2), dataclasses.replace(one, variant={"prior": "factorial"})]
+    write_records(path, [*others, one])
+    found = timed(curves, read_step_times(path))
+    assert [curve.seconds for curve in found] == [(100.0, 200.0), ()]  # 50,000 and 100,000 steps of 2 ms; unknown
+    rankings = rank_methods(rows, CELLS)
+    lines = ranking_table(rankings[0], found).splitlines()
+    ends = [line.split("|")[-2].strip() for line in lines]
+    assert ends == ["seconds for 1,000 steps", "---", "2.00", "unknown", "unknown", "unknown"]
+    assert best_after_equal_times(rankings[0], found) is None
+    below = compose_curves(rankings, found).axes[1]
+    assert [line.get_label() for line in below.lines] == ["disarm"]
+    # Without times, there is only the panel of steps.
+    untimed = [dataclasses.replace(curve, seconds=()) for curve in curves]
+    assert len(compose_curves(rankings, untimed).axes) == 1
+    assert "seconds" not in ranking_table(rankings[0], untimed)
+
+
 def hook(folder: Path) -> ModuleType:
     """The functions that fill the page, with the files of another folder."""
     spec = importlib.util.spec_from_file_location("page_hook", ROOT / "docs/hooks/gradients.py")
@@ -151,13 +177,22 @@ def test_the_page_fills_itself(
     assert "collected curves: 0, stored: 2" in ended.out
     assert "**mnist, 1-nonlinear, K = 1: `disarm`**" in page.training_recommendation()
     assert "### mnist, 1-nonlinear, K = 5\n\n| method |" in page.training_tables()
-    assert page.training_curves().startswith("![Validation NLL by step and by second of training](../figures/")
+    assert page.training_curves().startswith("![Validation NLL during training](../figures/")
+    assert "Seconds are" not in page.training_curves()
+    time = StepTime(
+        cell=cell_of("disarm").id, variant={}, seeds=3, milliseconds=2.0, provenance=Provenance(**PROVENANCE)
+    )
+    write_records(experiments / "estimators_times.jsonl", [time])
+    assert "measured alone on cuda H200" in page.training_curves()
+    assert "| 2.00 |" in page.training_tables()
     found = call("compare", "training", experiments / "estimators.toml", "--folder", tmp_path, "--json").json
     assert found[0]["methods"][0]["method"] == "disarm"
     other = call("compare", "training", experiments / "estimators.toml", "--folder", tmp_path, "--steps", 7)
     assert "no result of 7 steps; with --steps, there are results of 100000" in other.out
     missing = call("compare", "training", experiments / "estimators.toml", "--rows", tmp_path / "none.jsonl")
     assert missing.err.strip() == f"error: rows {tmp_path / 'none.jsonl'} cannot be read: there is no such file"
+    missing = call("compare", "training", experiments / "estimators.toml", "--times", tmp_path / "none.jsonl")
+    assert missing.err.strip() == f"error: times {tmp_path / 'none.jsonl'} cannot be read: there is no such file"
 
 
 def test_curves_are_those_of_the_metrics_log(tmp_path: Path) -> None:
@@ -172,6 +207,7 @@ def test_curves_are_those_of_the_metrics_log(tmp_path: Path) -> None:
     assert curve.seeds == (0, 1)
     assert curve.nll[1] == pytest.approx(lines[1]["nll"], abs=1e-4)
     assert curve.seconds[1] < lines[1]["seconds"]
+    assert collect_curves([cell], tmp_path, shared=True) == [dataclasses.replace(curve, seconds=())]
     path = tmp_path / "curves.jsonl"
     write_records(path, [curve])
     assert read_curves(path) == [curve]

@@ -30,6 +30,7 @@ from softspin.cli.slurm import slurm_task
 from softspin.cli.sweep import sweep
 from softspin.cli.train import train
 from softspin.cli.tune import tune
+from softspin.compile_cache import ignore_advice
 from softspin.errors import OutOfTimeError, RunError, SoftspinError
 from softspin.parallel import world
 
@@ -86,6 +87,7 @@ def run() -> None:
     try:
         with warnings.catch_warnings(), world().quiet():
             warnings.showwarning = _warn
+            ignore_advice()
             app()
     except (SoftspinError, OSError, MemoryError, RuntimeError, ImportError) as error:
         line = _one_line(error)

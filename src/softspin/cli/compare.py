@@ -20,6 +20,7 @@ from softspin.experiments.compare import (
 )
 from softspin.experiments.curves import collect_curves, merge_curves, read_curves
 from softspin.experiments.rows import read_rows
+from softspin.experiments.step_times import read_step_times, timed
 from softspin.experiments.stored import write_records
 from softspin.report.curves import draw_curves
 from softspin.report.estimators import STEPS, Ranking, method_of, rank_methods
@@ -125,6 +126,16 @@ def training(
             show_default="TABLE_curves.jsonl next to the TOML file",
         ),
     ] = None,
+    times: Annotated[
+        Path | None,
+        typer.Option(
+            help="Take times of steps from this file instead of wall times of the runs.",
+            show_default="TABLE_times.jsonl next to the TOML file, if it exists",
+        ),
+    ] = None,
+    shared: Annotated[
+        bool, typer.Option("--shared", help="Collect no wall times: the new runs shared a device, or were paused.")
+    ] = False,
     steps: Annotated[int, typer.Option(help="Compare runs of this many training steps.", min=1)] = STEPS,
     figure: Annotated[
         Path | None,
@@ -139,15 +150,17 @@ def training(
     _check_figure(figure)
     path = find_table(table)
     cells = read_cells(path)
-    if rows is not None and not rows.exists():
-        raise RowsError(f"rows {rows} cannot be read: there is no such file")
+    for name, given in {"rows": rows, "times": times}.items():
+        if given is not None and not given.exists():
+            raise RowsError(f"{name} {given} cannot be read: there is no such file")
     results = read_rows(rows or path.with_name("rows.jsonl"), warn)
     rankings = rank_methods(results, cells, steps)
     stored = curves or path.with_name(f"{path.stem}_curves.jsonl")
     own = read_curves(stored)
-    if new := collect_curves(cells, folder):
+    if new := collect_curves(cells, folder, shared):
         write_records(stored, own := merge_curves(own, new))
     if figure is not None:
+        own = timed(own, read_step_times(times or path.with_name(f"{path.stem}_times.jsonl")))
         draw_curves(rankings[:COLUMNS], own, figure, steps)
     if json:
         say_json([_ranking_json(ranking) for ranking in rankings])

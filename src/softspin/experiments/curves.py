@@ -33,7 +33,8 @@ class TrainingCurve(Record):
     at: tuple[int, ...]
     """Steps of the validations."""
     seconds: tuple[float, ...]
-    """Wall time until each validation, all seeds together, from the first report on: without compilation."""
+    """Wall time until each validation, all seeds together, from the first report on: without compilation. Empty if it
+    says nothing about the method, as in runs that shared a device."""
     nll: tuple[tuple[float | None, ...], ...]
     """Validation NLL in nats for each validation and seed."""
     provenance: Provenance
@@ -53,12 +54,13 @@ class TrainingCurve(Record):
         return [None if None in each else sum(each) / len(each) for each in self.nll]  # type: ignore[arg-type]
 
 
-def collect_curves(cells: Iterable[Cell], folder: Path) -> list[TrainingCurve]:
+def collect_curves(cells: Iterable[Cell], folder: Path, shared: bool = False) -> list[TrainingCurve]:
     """Read the validations of all finished runs of some cells.
 
     Args:
         cells: Cells of a table.
         folder: Folder of the run directories, as given to `softspin grid`.
+        shared: Whether the runs shared a device, or were paused: their curves have no times then.
 
     Returns:
         One curve for each run, in the order of the cells.
@@ -68,11 +70,11 @@ def collect_curves(cells: Iterable[Cell], folder: Path) -> list[TrainingCurve]:
         place = cell_folder(cell, cell.config(), folder).parent
         for path in sorted(place.glob(f"*/seeds-*/{RUN}")):
             if read_result(path.parent) is not None:
-                found.append(_curve(cell, path.parent))
+                found.append(_curve(cell, path.parent, shared))
     return found
 
 
-def _curve(cell: Cell, folder: Path) -> TrainingCurve:
+def _curve(cell: Cell, folder: Path, shared: bool) -> TrainingCurve:
     run = read_run(folder)
     config = run.read_config()
     every = journal.read(folder)
@@ -84,7 +86,7 @@ def _curve(cell: Cell, folder: Path) -> TrainingCurve:
         variant=cell.variant(config),
         seeds=tuple(replica.seed for replica in config.replicas),
         at=tuple(line["step"] for line in lines),
-        seconds=tuple(round(line["seconds"] - start, 3) for line in lines),
+        seconds=() if shared else tuple(round(line["seconds"] - start, 3) for line in lines),
         nll=tuple(tuple(None if one is None else round(one, 4) for one in line["nll"]) for line in lines),
         provenance=run.provenance,
     )

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from softspin import errors
+from softspin.compile_cache import ignore_advice
 from softspin.data import Dataset
 from softspin.errors import BusyError, DataWarning, OutOfTimeError, SoftspinError
 from softspin.experiments.launchers import Ended, Progress
@@ -52,6 +53,7 @@ def main() -> None:
             send({"kind": "warning", "text": " ".join(str(message).split())})
 
         warnings.showwarning = send_warning
+        ignore_advice()
         requests: queue.SimpleQueue[RunSpec | None] = queue.SimpleQueue()
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver, which then stops its workers
         threading.Thread(target=_read, args=(sys.stdin, requests), daemon=True).start()

@@ -38,7 +38,7 @@ def draw_curves(rankings: Sequence[Ranking], curves: Sequence[TrainingCurve], pa
 
 
 def compose_curves(rankings: Sequence[Ranking], curves: Sequence[TrainingCurve], steps: int = STEPS) -> Figure:
-    """Draw the mean validation NLL over seeds: by step above, by second of training below.
+    """Draw the mean validation NLL over seeds: by step above, and by second of training below, if curves have times.
 
     Args:
         rankings: Rankings, one for each column of panels.
@@ -54,13 +54,18 @@ def compose_curves(rankings: Sequence[Ranking], curves: Sequence[TrainingCurve],
     columns = [(ranking, own) for ranking in rankings if (own := curves_of(ranking, curves, steps))]
     if not columns:
         raise FigureError("there are no training curves to draw; softspin compare training collects them from runs")
-    figure = new_figure(4.8 * len(columns), 7.0)
-    axes: Any = figure.subplots(2, len(columns), squeeze=False)
+    units = ["step"]
+    if any(curve.seconds for _, own in columns for curve in own.values()):
+        units.append("second of training")
+    figure = new_figure(4.8 * len(columns), 3.5 * len(units))
+    axes: Any = figure.subplots(len(units), len(columns), squeeze=False)
     for column, (ranking, own) in enumerate(columns):
         ends = [end for curve in list(own.values())[:SHOWN] if (end := curve.mean[-1]) is not None]
-        for row, unit in enumerate(("step", "second of training")):
+        for row, unit in enumerate(units):
             axis = axes[row][column]
             for place, (name, curve) in enumerate(own.items()):
+                if row and not curve.seconds:
+                    continue
                 color, style = (COLOURS[place % 4], STYLES[place // 4]) if place < SHOWN else (GREY, "-")
                 nll = [float("nan") if value is None else value for value in curve.mean]
                 label = name if place < SHOWN else "others" if place == SHOWN else None

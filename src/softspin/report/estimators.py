@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from softspin.experiments.cells import Cell
@@ -102,9 +102,9 @@ def ranking_table(ranking: Ranking, curves: Sequence[TrainingCurve] = (), steps:
 
     Returns:
         One line for each method: mean and standard deviation of the test NLL over seeds, the difference from the best
-        method, and the wall time of training all seeds at a time, if there are curves.
+        method, and the time of training all seeds at a time, if there are curves with times.
     """
-    own = curves_of(ranking, curves, steps)
+    own = {name: curve for name, curve in curves_of(ranking, curves, steps).items() if curve.seconds}
     names = ["method", "test NLL", "from the best", "seeds", *(["seconds for 1,000 steps"] if own else [])]
     lines = [f"| {' | '.join(names)} |", f"|{'---|' * len(names)}"]
     for group in ranking.groups:
@@ -182,9 +182,9 @@ def best_after_equal_times(
         steps: Number of training steps.
 
     Returns:
-        Seconds and method; None if fewer than two methods have a curve.
+        Seconds and method; None if fewer than two methods have a curve with times.
     """
-    own: Mapping[str, TrainingCurve] = curves_of(ranking, curves, steps)
+    own = {name: curve for name, curve in curves_of(ranking, curves, steps).items() if curve.seconds}
     if len(own) < 2:
         return None
     until = min(curve.seconds[-1] for curve in own.values())
