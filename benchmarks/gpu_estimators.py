@@ -1,14 +1,14 @@
 """Time of a training update of every gradient estimator, for each decoder evaluation, relative to `dvae#-power`.
 
-    python benchmarks/gpu_estimators.py [--out FILE] [--methods NAME,NAME] [--compilers N] [--ready FILE] [--tiny]
+    python benchmarks/gpu_estimators.py [--out FILE] [--methods NAME,NAME] [--compilers N] [--alone FILE] [--tiny]
 
 2-nonlinear on random bits of MNIST's size, batch 100, 5 replicas, PCD with 40 sweeps of 1,000 chains, float32, K = 1 (2
 for methods that need it, with the reference at K = 2). The goal: at most 1.2 times `dvae#-power` for each decoder
 evaluation. Rounds of a method and of the reference alternate, and the ratio is the median over the rounds.
 
 First, N processes at a time compile one method each into the cache of compiled code. Then all methods are started in
-this process, and measured when the last one is ready. With `--ready`, the program then creates FILE, and measures once
-FILE is deleted: a script can pause other programs on the GPU for the few seconds of the measurement. `--tiny` is a
+this process, and measured when the last one is ready. With `--alone`, other programs on the GPU are paused for the few
+seconds of the measurement (`tools/lanes.py`). `--tiny` is a
 trial of this program on a CPU, with small networks; its times mean nothing.
 """
 
@@ -31,6 +31,7 @@ from softspin.compile_cache import use_compiled_folder
 use_compiled_folder()  # before torch compiles
 
 import torch  # noqa: E402
+from alone import alone  # noqa: E402
 from gpu_step import milliseconds, some_data  # noqa: E402
 
 from softspin.config import Config  # noqa: E402
@@ -132,7 +133,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "gpu_estimators.json")
     parser.add_argument("--methods", default=",".join(estimators()))
     parser.add_argument("--compilers", type=int, default=min(8, os.cpu_count() or 1))
-    parser.add_argument("--ready", type=Path)
+    parser.add_argument("--alone", type=Path)
     parser.add_argument("--compile-only", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--tiny", action="store_true")
     options = parser.parse_args()
@@ -148,15 +149,12 @@ def main() -> None:
     wanted = {fewest_samples(method) for method in methods}
     references = {samples: started(REFERENCE, samples, settings) for samples in wanted}
     engines = {method: started(method, fewest_samples(method), settings) for method in methods}
-    if options.ready is not None:
-        options.ready.touch()
-        while options.ready.exists():
-            time.sleep(0.1)
     rows: list[dict[str, Any]] = []
-    for method, engine in engines.items():
-        rows.append(measure(method, engine, references[fewest_samples(method)]))
-        print(json.dumps(rows[-1]), flush=True)
-        options.out.write_text(json.dumps(rows, indent=1) + "\n")  # a run that is cut off keeps what it has
+    with alone(options.alone):
+        for method, engine in engines.items():
+            rows.append(measure(method, engine, references[fewest_samples(method)]))
+            print(json.dumps(rows[-1]), flush=True)
+            options.out.write_text(json.dumps(rows, indent=1) + "\n")  # a run that is cut off keeps what it has
     slow = [row["method"] for row in rows if not row["within_goal"]]
     print(f"{time.perf_counter() - begun:.0f} s; above {GOAL}: {', '.join(slow) or 'none'}", file=sys.stderr)
 

@@ -42,6 +42,7 @@ from unittest.mock import MagicMock
 
 import numpy as np
 import torch
+from alone import alone
 from torch import Tensor
 
 import softspin.data
@@ -224,7 +225,8 @@ def race(contenders: list[Contender], test: Tensor, args: argparse.Namespace, sa
         if not active:
             return
         for one in active:
-            one.train(min(seconds, args.budget))
+            with alone(args.alone):
+                one.train(min(seconds, args.budget))
             found = evaluate(one, test, args.temperatures, args.chains)
             about = {"cpu_seconds": round(one.cpu, 3), "wall_seconds": round(one.wall, 3), "updates": one.updates}
             one.history.append({**about, **found})
@@ -297,6 +299,7 @@ def main() -> None:
     parser.add_argument("--temperatures", type=int, default=3000)
     parser.add_argument("--chains", type=int, default=100)
     parser.add_argument("--only", nargs="+", default=list(RATES), help="Programs to run.")
+    parser.add_argument("--alone", type=Path, help="Train while tools/lanes.py pauses all others, asked by this file.")
     parser.add_argument("--save", type=Path)
     args = parser.parse_args()
     device = torch.device(args.device)

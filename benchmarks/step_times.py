@@ -1,13 +1,14 @@
 """Step times of many configurations, from which `softspin.timing` estimates the time of a run.
 
     python benchmarks/step_times.py [--device cuda] [--only WORDS ...] [--limit N] [--parallel 15] [--patience SECONDS]
+        [--alone FILE]
     python benchmarks/step_times.py --fit
     python benchmarks/step_times.py --table experiments/estimators.toml --seeds 3 [--only '1-nonlinear k1' ...]
 
 Every case runs in its own process. The processes of a wave compile and warm up at the same time; when all of them are
 ready, they are measured one after another, while the others wait. So every case has the GPU to itself. Processes that
-are not ready after --patience seconds are halted while the others are measured. On a CPU, each case runs on one thread,
-and processor time is measured.
+are not ready after --patience seconds are halted while the others are measured; with --alone FILE, `tools/lanes.py`
+halts other programs too. On a CPU, each case runs on one thread, and processor time is measured.
 
 A case that this commit has already measured on this device is skipped; --again measures it again. Rows of the same kind
 of device (GPU or CPU) that are of another commit or device are replaced. The file is written after each case.
@@ -34,6 +35,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
+
+from alone import alone
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "step_times.json"
@@ -278,8 +281,10 @@ class Case:
         return json.loads(line) if line else None
 
 
-def measure_wave(cases: list[str], device: str, patience: float, script: str = __file__) -> Iterator[dict[str, Any]]:
-    """Rows of cases that warm up together and are measured one by one, by a script like this one."""
+def measure_wave(
+    cases: list[str], device: str, patience: float, file: Path | None = None, script: str = __file__
+) -> Iterator[dict[str, Any]]:
+    """Rows of cases that warm up together and are measured one by one, alone by `file`, by a script like this one."""
     left = [Case(case, device, script) for case in cases]
     while left:
         deadline = time.monotonic() + patience
@@ -287,12 +292,13 @@ def measure_wave(cases: list[str], device: str, patience: float, script: str = _
         late = [case for case in left if states[case] == "late"]
         for case in late:
             case.process.send_signal(signal.SIGSTOP)
-        for case in left:
-            row = case.measure() if states[case] == "READY" else None
-            if row is not None:
-                yield row
-            elif case not in late:
-                print(f"FAILED: {case.name}", flush=True)
+        with alone(file):
+            for case in left:
+                row = case.measure() if states[case] == "READY" else None
+                if row is not None:
+                    yield row
+                elif case not in late:
+                    print(f"FAILED: {case.name}", flush=True)
         for case in late:
             case.process.send_signal(signal.SIGCONT)
         left = late
@@ -339,7 +345,7 @@ def measure_all(every: Iterable[str], done: set[str], options: argparse.Namespac
     cases = [case for case in cases if case not in done][: options.limit]
     for first in range(0, len(cases), options.parallel):
         started, wave = time.perf_counter(), cases[first : first + options.parallel]
-        yield from measure_wave(wave, options.device, options.patience)
+        yield from measure_wave(wave, options.device, options.patience, options.alone)
         print(f"wave of {len(wave)}: {time.perf_counter() - started:.0f} s", flush=True)
 
 
@@ -399,6 +405,7 @@ def main() -> None:
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--fit", action="store_true")
     parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--alone", type=Path)
     parser.add_argument("--table", type=Path)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--case", help=argparse.SUPPRESS)
