@@ -1,28 +1,38 @@
 """Time of 40 Gibbs sweeps and of a whole AIS run on this GPU, and accuracy of 16-bit weights.
 
     python benchmarks/gpu_sweeps.py [--commit HASH] [--out FILE]
+    python benchmarks/gpu_sweeps.py --plans [--alone FILE]
 
 Times are of CUDA-graph replays between two events; the baselines (plain torch in a graph, and the same compiled) run
 in turn with the kernel in one process. AIS is timed as a user calls it, eager, wall clock. Accuracy: log Z of a
 20 x 200 RBM by AIS against the exact value, in standard errors.
+
+--plans compares the kernels, block sizes and tiles among which `softspin.kernels.gpu.plan` chooses, and checks that all
+have the same result. `alone` is the time of a call, `of 8` the time of each of eight calls at a time: the work of the
+chip, which counts if other programs or the networks of the step use it too.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import functools
 import itertools
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 import triton
+from alone import alone
 from torch import Tensor
+from triton.runtime.errors import OutOfResources
 
 from softspin.distributions import BipartiteBoltzmann
+from softspin.errors import TooLargeError
 from softspin.kernels import gpu, init_rng_state
 
 SWEEPS, CHAINS = 40, 1_000
@@ -116,6 +126,80 @@ def sweep_rows(replicas: int, n: int, rounds: int, baselines: bool) -> list[dict
     ]
 
 
+PLANS = {
+    f"{'wide' if wide else 'narrow'}, {block} chains, {warps} warps": gpu.LaunchPlan(wide, block, warps, CHAINS)
+    for wide, block, warps in (
+        *((False, 8, 8), (False, 16, 4), (False, 16, 8), (False, 32, 8)),
+        *((True, 64, 4), (True, 128, 8), (True, 256, 16)),
+    )
+}
+TILES = {128: ((128,), (64, 64)), 224: ((128, 64, 32), (64, 64, 64, 32), (32,) * 7)}
+"""Tiles that cover a side; the first are those of `gpu.SIZES`."""
+
+
+def compare_plans(rounds: int, file: Path | None) -> None:
+    """Compile all plans, then print the times of all."""
+    cases = list(planned_sweeps())
+    runs = [(name, expected, attempt(sweeps)) for name, expected, sweeps in cases]
+    with alone(file):
+        for (name, _, sweeps), (_, expected, found) in zip(cases, runs, strict=True):
+            if isinstance(found, str):
+                print(f"{name}: does not run: {found}", flush=True)
+                continue
+            times = [
+                [milliseconds(graph) for _ in range(rounds)] for graph in (graphed(sweeps), graphed(beside(8, sweeps)))
+            ]
+            one, eight = (quantiles(each)["median"] for each in times)
+            other = "" if torch.equal(found, expected) else ", OTHER RESULT"
+            print(f"{name}: alone {one:.4f} ms, of 8 {eight / 8:.4f} ms{other}", flush=True)
+
+
+def planned_sweeps() -> Iterator[tuple[str, Tensor, Callable[[], Tensor]]]:
+    """Name, expected chains and call of each plan."""
+    for n, replicas in itertools.product((200, 100), (1, 3, 5, 20)):
+        size = min(one for one in gpu.SIZES if one >= n)
+        bias, weight = boltzmann(replicas, n, n)
+        z = (torch.rand(replicas, CHAINS, 2 * n, device="cuda") < 0.5).float()
+        arguments = z, bias, weight, init_rng_state(0, replicas, device="cuda"), SWEEPS
+        expected = gpu.gibbs_sweeps(*arguments)[0]
+        what = f"{n}x{n}, {replicas} replicas"
+        yield f"{what}, as chosen", expected, lambda arguments=arguments: gpu.gibbs_sweeps(*arguments)[0]
+        for (name, plan), tiles in itertools.product(PLANS.items(), TILES[size]):
+            if plan.wide or tiles == TILES[size][0]:
+                sweeps = functools.partial(sweeps_by, plan, {**gpu.SIZES, size: tiles}, arguments)
+                yield f"{what}, {name}, tiles {tiles}", expected, sweeps
+
+
+def sweeps_by(plan: gpu.LaunchPlan, sizes: dict[int, tuple[int, ...]], arguments: tuple[Any, ...]) -> Tensor:
+    """The chains after sweeps by a given plan."""
+    with mock.patch.object(gpu, "SIZES", sizes), mock.patch.object(gpu, "plan", return_value=[plan]):
+        return gpu.gibbs_sweeps(*arguments)[0]
+
+
+def attempt(sweeps: Callable[[], Tensor]) -> Tensor | str:
+    """The chains, or why there are none."""
+    try:
+        return sweeps()
+    except (TooLargeError, OutOfResources) as error:
+        return str(error)
+
+
+def beside(count: int, work: Callable[[], object]) -> Callable[[], None]:
+    """Calls on as many streams at the same time."""
+    streams = [torch.cuda.Stream() for _ in range(count)]
+
+    def run() -> None:
+        main = torch.cuda.current_stream()
+        for stream in streams:
+            stream.wait_stream(main)
+            with torch.cuda.stream(stream):
+                work()
+        for stream in streams:
+            main.wait_stream(stream)
+
+    return run
+
+
 def ais_rows(temperatures: int, repeats: int) -> list[dict[str, Any]]:
     rows = []
     for n, m, exact_known in ((200, 200, False), (20, 200, True)):
@@ -175,7 +259,12 @@ def main() -> None:
     parser.add_argument("--commit", default=None)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "gpu_sweeps.json")
     parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--plans", action="store_true")
+    parser.add_argument("--alone", type=Path)
     arguments = parser.parse_args()
+    if arguments.plans:
+        compare_plans(arguments.rounds // 5, arguments.alone)
+        return
     rows = [
         *sweep_rows(1, 200, arguments.rounds, baselines=True),
         *sweep_rows(20, 200, arguments.rounds, baselines=True),
