@@ -76,6 +76,7 @@ OTHER: dict[str, Any] = {
     "validation_temperatures": 6,
     "validation_chains": 7,
     "test_samples": 8,
+    "more_test_samples": 9,
     "test_temperatures": 9,
     "test_chains": 11,
     "device": "cuda:1",
@@ -451,14 +452,22 @@ def test_replacing_a_part_drops_its_settings() -> None:
 
 
 def test_neutral_settings() -> None:
-    """Only settings that change no result may change on resume: device, intervals of reports and checkpoints."""
+    """Only settings that change no result may change on resume: device, intervals, and what is also evaluated."""
     names = [field.name for field in dataclasses.fields(Config) if field.name != "part_settings"]
     for name in names:
         info = setting_info(name)
         assert info is not None, name
         assert info.help.endswith("."), name
     neutral = {name for name in names if is_neutral(name)}
-    assert neutral == {"data", "condition", "device", "compile", "report_every", "checkpoint_every"}
+    assert neutral == {
+        "data",
+        "condition",
+        "device",
+        "compile",
+        "report_every",
+        "checkpoint_every",
+        "more_test_samples",
+    }
     assert setting_info("temperatures") is None
     assert not is_neutral("temperatures")
     assert {name for name in names if (info := setting_info(name)) and info.method_only} == {

@@ -211,7 +211,7 @@ def detail_lines(row: ResultRow) -> list[str]:
         number(row.images, ",") + (" image" if row.images == 1 else " images"),
     )
     lines.append(f"{active} active bits; effective sample size {size} of {samples}; {images}")
-    return lines + importance_lines(row)
+    return lines + importance_lines(row) + more_samples_lines(row)
 
 
 def values_text(row: ResultRow) -> str:
@@ -248,6 +248,27 @@ def importance_lines(row: ResultRow) -> list[str]:
     shape += "" if row.unreliable_images is None else f"above 0.7 for {row.unreliable_images:.1%} of the images; "
     missed = f", and by {row.importance_missed:.3f} or more for states missed" if row.importance_missed else ""
     return [f"importance weights: {shape}NLL too high by about {row.importance_bias:.3f}{missed}"]
+
+
+def more_samples_lines(row: ResultRow) -> list[str]:
+    """Format the comparison with more importance samples; no line if there is none.
+
+    >>> from softspin.records import PairedRecord
+    >>> compared = PairedRecord(test_samples=64000, images=500, difference=0.2512, standard_error=0.0123)
+    >>> row = ResultRow(status="ok", seed=0, steps=10, short=True, variant={}, nll=84.2, test_samples=4000,
+    ...                 more_samples=compared)
+    >>> print(more_samples_lines(row)[0])
+    64,000 samples instead of 4,000: NLL of 500 images 0.25 +- 0.01 lower (paired)
+    """
+    found = row.more_samples
+    if found is None:
+        return []
+    error = math.nan if found.standard_error is None else found.standard_error
+    size = with_error(abs(found.difference), error)
+    lower = "lower" if found.difference >= 0 else "higher"
+    images = f"{found.images:,} image" + ("" if found.images == 1 else "s")
+    samples = f"{found.test_samples:,} samples instead of {number(row.test_samples, ',')}"
+    return [f"{samples}: NLL of {images} {size} {lower} (paired)"]
 
 
 def number(value: float | None, form: str = ".2f") -> str:

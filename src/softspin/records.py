@@ -16,7 +16,7 @@ from softspin.config import Config, Count, Natural, Positive, migrate_variant
 from softspin.errors import ConfigError, RecordError
 from softspin.schema import VERSION, Record, read_fields
 
-__all__ = ["VERSION", "DataRecord", "ModelRecord", "Provenance", "Record", "ResultRow", "RunRecord"]
+__all__ = ["VERSION", "DataRecord", "ModelRecord", "PairedRecord", "Provenance", "Record", "ResultRow", "RunRecord"]
 
 FULL_STEPS = paper.STEPS
 """Training steps of the published recipe; runs of another length are `short`."""
@@ -55,6 +55,19 @@ class DataRecord:
     """What the condition of the images is; None if there is none."""
     columns: tuple[str, ...] | None = field(default=None, metadata={"later": True})
     """Names of the columns of a table; None if they have no names."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairedRecord:
+    """The NLL of some test images with `test_samples` importance samples, less that with more of them."""
+
+    test_samples: Count
+    """The larger number of importance samples."""
+    images: Count
+    difference: float
+    """Mean over the images, in nats: positive if the NLL with fewer samples is too high."""
+    standard_error: float | None
+    """Standard error of the mean of the differences of single images; None for one image."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +129,8 @@ class ResultRow(Record):
     images: Count | None = None
     test_samples: Count | None = None
     """Importance samples of each image, for the NLL."""
+    more_samples: PairedRecord | None = field(default=None, metadata={"later": True})
+    """Comparison with more importance samples, if there was one."""
     baseline_nll: float | None = None
     """NLL of independent pixels, or features: the likelihood with the same parameters for all z."""
     unit: str | None = field(default=None, metadata={"later": True})

@@ -161,3 +161,11 @@ def test_estimates_for_the_gpu_of_the_benchmark_need_no_gpu() -> None:
     assert steps[0] is not None
     assert steps[1] is not None
     assert steps[0].seconds < steps[1].seconds < 2 * steps[0].seconds
+
+
+def test_more_test_samples_take_time() -> None:
+    """500 images with 4,000 and 64,000 samples: 34 million, beside the 40 million of a test of 10,000 images."""
+    config = Config(data="mnist", structure="1-nonlinear", steps=1)
+    base = seconds(config)
+    test = seconds(config.replace(test_samples=8000)) - base
+    assert seconds(config.replace(more_test_samples=64_000)) - base == pytest.approx(0.85 * test, rel=0.05)

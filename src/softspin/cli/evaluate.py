@@ -15,12 +15,27 @@ from softspin.formatting import detail_lines, result_line
 from softspin.training.bar import phases
 from softspin.training.results import check_result, exact_result_rows, result_rows
 
+SETTINGS = {
+    "samples": "test_samples", "more-samples": "more_test_samples", "temperatures": "test_temperatures",
+    "chains": "test_chains",
+}  # fmt: skip
+"""Settings by the names of their options."""
+
 
 def evaluate(
     run: Run,
     samples: Annotated[
         int | None,
         typer.Option(help="Set the number of importance samples per data point.", min=1, show_default="the run's"),
+    ] = None,
+    more_samples: Annotated[
+        int | None,
+        typer.Option(
+            help="Evaluate up to 500 of the data points also with this many importance samples, to see by how much the"
+            " NLL is too high.",
+            min=1,
+            show_default="the run's",
+        ),
     ] = None,
     temperatures: Temperatures = None,
     chains: Chains = None,
@@ -35,13 +50,13 @@ def evaluate(
 ) -> None:
     """Estimate the NLL of a model with error bars, and compare it with independent pixels."""
     check_split(split, SPLITS)
-    wanted = {"samples": samples, "temperatures": temperatures, "chains": chains}
+    wanted = {"samples": samples, "more-samples": more_samples, "temperatures": temperatures, "chains": chains}
     given = {name: value for name, value in wanted.items() if value is not None}
     if exact and given:
         raise ConfigError(f"--exact and --{next(iter(given))} exclude each other; a sum over all states needs none")
     model = with_replicas(open_model(run, which, device), replicas)
     images = open_split(model, data, split, condition=condition)
-    config = model.config.with_settings(f"test_{name}={value}" for name, value in given.items())
+    config = model.config.with_settings(f"{SETTINGS[name]}={value}" for name, value in given.items())
     with phases() as progress:
         if exact:
             path: dict[str, Any] = {"temperatures": config.test_temperatures, "chains": config.test_chains}

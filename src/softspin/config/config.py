@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from softspin.config.consistency import (
     check_input_flips,
     check_method_settings,
+    check_more_samples,
     check_parts,
     default_beta,
     resolved_beta,
@@ -112,6 +113,7 @@ class Config(Settings):
             if any(getattr(phase, name) != getattr(self, name) for name in LATE):
                 self.in_phase(phase)  # raises if a part does not accept its settings
         check_input_flips(self)
+        check_more_samples(self)
 
     @property
     def parts(self) -> dict[str, type[Part]]:

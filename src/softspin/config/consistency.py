@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from softspin.config.config import Config
 
 
+def check_more_samples(settings: Settings) -> None:
+    """Raise ConfigError unless `more_test_samples` are more than `test_samples`."""
+    more, few = settings.more_test_samples, settings.test_samples
+    if more is not None and more <= few:
+        raise ConfigError(f"more_test_samples = {more} is not possible; it must be above test_samples = {few}, or none")
+
+
 def default_beta(settings: Settings) -> float | None:
     """The published value for this data set, structure and method, or else the method's default."""
     method = METHODS.get(settings.method)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from softspin.errors import ConfigError
 from softspin.paper import published_beta
 
-VERSION = 6
+VERSION = 7
 
 Settings = dict[str, Any]
 T = TypeVar("T")
@@ -196,7 +196,7 @@ def _tensor_2_to_3(name: str, settings: Settings) -> str:
 
 
 # Version 3 to 4: runs can be stopped early. 4 to 5: conditions, gradient, regularization, averages and schedules.
-# 5 to 6: settings that change late in training; lists of settings, one value for each replica. ---------------------
+# 5 to 6: settings that change late in training; lists of settings, one value for each replica. 6 to 7: more samples.
 
 _ADDED_IN_5 = frozenset(
     {
@@ -211,5 +211,6 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(adds=frozenset({"patience"})),
     Migration(adds=_ADDED_IN_5),
     Migration(adds=frozenset({"late_importance_samples", "late_chains", "late_sampler"})),
+    Migration(adds=frozenset({"more_test_samples"})),
 )
 """The first takes version 1 to 2, and so on."""

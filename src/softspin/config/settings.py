@@ -306,6 +306,14 @@ class Settings:
     test_samples: Count = setting(
         4000, "Draw this many importance samples per data point in the final test.", section="evaluation"
     )
+    more_test_samples: Count | None = setting(
+        None,
+        "Draw this many importance samples, too, for 500 of the test images, to see by how much the NLL of test_samples"
+        " is too high.",
+        section="evaluation",
+        neutral=True,
+        option="none",
+    )
     test_temperatures: Count = setting(
         10_000, "Use this many AIS temperatures for log Z in the final test.", section="evaluation"
     )

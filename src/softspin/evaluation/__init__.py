@@ -4,6 +4,7 @@ from softspin.evaluation.baseline import baseline_nll, bernoulli_nll, pixel_prob
 from softspin.evaluation.exact import exact_log_likelihood, exact_nll
 from softspin.evaluation.importance import likely_states, probable_states
 from softspin.evaluation.likelihood import evaluate
+from softspin.evaluation.more_samples import MoreSamples, more_samples
 from softspin.evaluation.partition import Progress, log_z_for
 from softspin.evaluation.result import Likelihood
 from softspin.evaluation.running import MeanNLL
@@ -11,6 +12,7 @@ from softspin.evaluation.running import MeanNLL
 __all__ = [
     "Likelihood",
     "MeanNLL",
+    "MoreSamples",
     "Progress",
     "baseline_nll",
     "bernoulli_nll",
@@ -19,6 +21,7 @@ __all__ = [
     "exact_nll",
     "likely_states",
     "log_z_for",
+    "more_samples",
     "pixel_probabilities",
     "probable_states",
 ]

@@ -16,6 +16,7 @@ from softspin.formatting import duration
 from softspin.timing.machine import known_machine, machine_name, measure_machine
 from softspin.timing.model import load_model
 from softspin.timing.work import DataSizes, anneal_work, evaluation_work, is_modelled, start_work, step_work
+from softspin.training.results import MORE_SAMPLES_IMAGES
 from softspin.training.trainer import AIS_REPORT_INTERVAL, REPORT_AIS
 
 SCALED_SPREAD = 1.2
@@ -113,12 +114,17 @@ class Estimator:
             + validated * validations * self._likelihood(config, data, data.valid, config.validation_samples)
             + 2 * self._log_z(config, config.test_temperatures, config.test_chains)
             + self._likelihood(config, data, data.test, config.test_samples)
+            + self._more_samples(config, data)
         )
         return Estimate(seconds, seconds / self._spread, seconds * self._spread)
 
     def _log_z(self, config: Config, temperatures: int, chains: int) -> float:
         exact = config.shape.units // 2 <= EXACT
         return 0.0 if exact else self._model.time(anneal_work(config, temperatures, chains))
+
+    def _more_samples(self, config: Config, data: DataSizes) -> float:
+        images, samples = min(data.test, MORE_SAMPLES_IMAGES), config.more_test_samples
+        return 0.0 if samples is None else self._likelihood(config, data, images, config.test_samples + samples)
 
     def _likelihood(self, config: Config, data: DataSizes, images: int, samples: int) -> float:
         return self._model.time(evaluation_work(config, data, images, samples))

@@ -23,14 +23,18 @@ from softspin.evaluation import (
     exact_nll,
     likely_states,
     log_z_for,
+    more_samples,
     probable_states,
 )
 from softspin.evaluation.conditional import conditions_text, encoded_conditions, values_json
 from softspin.evaluation.partition import mean_log_z, method_text
 from softspin.model import DiscreteVAE
 from softspin.provenance import find_device, provenance
-from softspin.records import FULL_STEPS, ResultRow
+from softspin.records import FULL_STEPS, PairedRecord, ResultRow
 from softspin.samplers import LogZ
+
+MORE_SAMPLES_IMAGES = 500
+"""Maximum number of test images for `more_test_samples`."""
 
 
 def result_rows(model: DiscreteVAE, data: Dataset, config: Config, progress: Progress | None = None) -> list[ResultRow]:
@@ -59,6 +63,9 @@ def result_rows(model: DiscreteVAE, data: Dataset, config: Config, progress: Pro
     checks["progress"] = image_counter(progress, len(data.test))
     found = evaluate(model, data.test, log_z=log_z, samples=config.test_samples, seed=seeds, **checks)
     numbers = _numbers(found)
+    if config.more_test_samples is not None:
+        compared = _with_more_samples(model, data, config, log_z, given_test, progress)
+        numbers = [{**one, "more_samples": paired} for one, paired in zip(numbers, compared, strict=True)]
     if model.condition is not None and given is not None:
         about = conditions_text(model.condition, given[2])
         numbers = [
@@ -66,6 +73,29 @@ def result_rows(model: DiscreteVAE, data: Dataset, config: Config, progress: Pro
             for i, one in enumerate(numbers)
         ]
     return _rows(model, data, config, MeanNLL(found.nll, found.standard_error), found.log_z, numbers)
+
+
+def _with_more_samples(
+    model: DiscreteVAE, data: Dataset, config: Config, log_z: LogZ, given: Tensor | None, progress: Progress | None
+) -> list[PairedRecord]:
+    """Evaluate some test images, evenly spaced, also with `more_test_samples`; one record for each replica."""
+    assert config.more_test_samples is not None
+    every = math.ceil(len(data.test) / MORE_SAMPLES_IMAGES)
+    images, given = data.test[::every], None if given is None else given[::every]
+    found = more_samples(
+        model, images, log_z=log_z, few=config.test_samples, many=config.more_test_samples,
+        seed=[replica.seed for replica in config.replicas], condition=given,
+        progress=image_counter(progress, len(images), "images, more samples"),
+    )  # fmt: skip
+    return [
+        PairedRecord(
+            test_samples=found.many,
+            images=found.images,
+            difference=found.difference[i].item(),
+            standard_error=finite(found.standard_error[i]),
+        )
+        for i in range(model.replicas)
+    ]
 
 
 def _numbers(found: Likelihood) -> list[dict[str, Any]]:
@@ -90,12 +120,12 @@ def _numbers(found: Likelihood) -> list[dict[str, Any]]:
     ]
 
 
-def image_counter(progress: Progress | None, images: int) -> Callable[[int], None] | None:
-    """The progress of an evaluation over images, as the phase "images"."""
+def image_counter(progress: Progress | None, images: int, phase: str = "images") -> Callable[[int], None] | None:
+    """The progress of an evaluation over images, as a phase."""
     if progress is None:
         return None
-    progress("images", 0, images)
-    return lambda done: progress("images", done, images)
+    progress(phase, 0, images)
+    return lambda done: progress(phase, done, images)
 
 
 def exact_result_rows(
