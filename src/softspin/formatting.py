@@ -211,7 +211,7 @@ def detail_lines(row: ResultRow) -> list[str]:
         number(row.images, ",") + (" image" if row.images == 1 else " images"),
     )
     lines.append(f"{active} active bits; effective sample size {size} of {samples}; {images}")
-    return lines + importance_lines(row) + more_samples_lines(row)
+    return lines + importance_lines(row)
 
 
 def values_text(row: ResultRow) -> str:
@@ -235,7 +235,7 @@ def values_text(row: ResultRow) -> str:
 
 
 def importance_lines(row: ResultRow) -> list[str]:
-    """Format the diagnostics of the importance weights; no line if there are none, as in older results.
+    """Format the diagnostics of the importance weights, and the comparison with more samples, as far as there are any.
 
     >>> row = ResultRow(status="ok", seed=0, steps=10, short=True, variant={}, nll=84.2, pareto_k=0.41,
     ...                 unreliable_images=0.021, importance_bias=0.004, importance_missed=0.0)
@@ -243,11 +243,14 @@ def importance_lines(row: ResultRow) -> list[str]:
     importance weights: Pareto k 0.41, above 0.7 for 2.1% of the images; NLL too high by about 0.004
     """
     if row.importance_bias is None:
-        return []
+        return more_samples_lines(row)
     shape = "" if row.pareto_k is None else f"Pareto k {row.pareto_k:.2f}, "
     shape += "" if row.unreliable_images is None else f"above 0.7 for {row.unreliable_images:.1%} of the images; "
     missed = f", and by {row.importance_missed:.3f} or more for states missed" if row.importance_missed else ""
-    return [f"importance weights: {shape}NLL too high by about {row.importance_bias:.3f}{missed}"]
+    return [
+        f"importance weights: {shape}NLL too high by about {row.importance_bias:.3f}{missed}",
+        *more_samples_lines(row),
+    ]
 
 
 def more_samples_lines(row: ResultRow) -> list[str]:

@@ -69,7 +69,7 @@ def test_the_larger_number_must_be_larger() -> None:
         softspin.Config(more_test_samples=4000)
 
 
-def test_a_run_stores_the_comparison(tmp_path: Path) -> None:
+def test_a_run_stores_and_shows_the_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sizes: dict[str, Any] = {
         "width": 8,
         "bits_per_group": 6,
@@ -83,6 +83,7 @@ def test_a_run_stores_the_comparison(tmp_path: Path) -> None:
     model = softspin.fit(config, folder=tmp_path / "run")
     data = softspin.data.load(config.data)
     assert model.result is not None
+    assert capsys.readouterr().err.count("300 samples instead of 20: NLL of 14 images") == 2
     for number, row in enumerate(model.result):
         found = row.more_samples
         assert found is not None

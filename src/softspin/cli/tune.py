@@ -38,7 +38,7 @@ from softspin.experiments import tune as tuning
 from softspin.experiments.combinations import REPLICAS
 from softspin.experiments.launchers.choice import make_launcher, workers_at_once
 from softspin.experiments.trials import VALIDATION_ROWS, plan_rung
-from softspin.formatting import number, result_line
+from softspin.formatting import more_samples_lines, number, result_line
 from softspin.provenance import find_device
 from softspin.timing import Estimator
 from softspin.training.bar import phases
@@ -179,6 +179,8 @@ def _show_result(space: tuning.Space, found: tuning.Tuned, json: bool) -> None:
         say(f"chosen: {_text(found.chosen)}")
         for row in found.rows:
             say(f"  seed {row.seed}: {result_line(row)}")
+            for line in more_samples_lines(row):
+                say(f"    {line}")
     elif found.outcome == "failed":
         say(f"nothing could be chosen: all runs of a rung failed; {space.folder / VALIDATION_ROWS} has the reasons")
     elif found.outcome == "done":

@@ -11,7 +11,15 @@ from torch import Tensor
 
 from softspin.config import Config
 from softspin.evaluation.conditional import condition_text
-from softspin.formatting import duration, mark_best, replica_name, result_line, structure_text, values_text
+from softspin.formatting import (
+    duration,
+    mark_best,
+    more_samples_lines,
+    replica_name,
+    result_line,
+    structure_text,
+    values_text,
+)
 from softspin.records import ResultRow
 from softspin.training.callbacks import RunStart
 from softspin.training.progress import FirstSteps, Lines, to_stderr, to_stdout
@@ -96,6 +104,8 @@ class Display:
             self._write(name + result_line(row))
             if row.condition is not None:
                 self._write(f"  given c: {row.condition}; {values_text(row)}")
+            for line in more_samples_lines(row):
+                self._write(f"  {line}")
         self._write(f"written: {self._folder}/ with {', '.join(path.name for path in files)}")
 
     def close(self) -> None:
