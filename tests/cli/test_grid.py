@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from cli.command import Call
 from experiments.tables import BROKEN, EXP, POWER, SETTINGS, timeless, write_table
 
@@ -105,6 +106,15 @@ def test_a_measurement_of_the_machine_is_remembered(
     for options in (["--measure"], []):
         *_, source = call(*words, "--dry-run", *options).out.splitlines()
         assert re.fullmatch(r"times are those of .*threads?, one run at a time and no other program", source)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU, so the times are its own")
+def test_without_a_gpu_the_times_on_one_are_those_of_the_benchmark(call: Call, tmp_path: Path) -> None:
+    """So a grid can be planned on another machine. To measure the device, it must be there."""
+    words = ["grid", "table1", "--rows", tmp_path / "rows.jsonl", "--folder", tmp_path, "--device", "cuda"]
+    *_, source = call(*words, "--dry-run").out.splitlines()
+    assert source == "times are those of NVIDIA H200, one run at a time and no other program"
+    assert "device 'cuda' was requested, but torch finds no GPU" in call(*words, "--dry-run", "--measure").err
 
 
 def test_the_times_of_table_1_add_up(call: Call, tmp_path: Path) -> None:

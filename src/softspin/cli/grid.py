@@ -161,8 +161,9 @@ def _warn_of_results(rows: Mapping[Key, ResultRow], plans: Sequence[CellPlan], f
 
 
 def _estimator(device: str, *, measure: bool, elsewhere: bool) -> Estimator:
-    """Times of this machine; for runs elsewhere, those of the benchmark's GPU if there is none here."""
-    if elsewhere and device != "cpu" and not torch.cuda.is_available():
+    """Times of this machine; of the benchmark's GPU, if a GPU is requested or used elsewhere and there is none here."""
+    on_gpu = device != "cpu" if elsewhere else device.startswith("cuda") and not measure
+    if on_gpu and not torch.cuda.is_available():
         return Estimator(torch.device("cuda"), benchmark=True)
     return Estimator(find_device(device), measure=measure)
 
