@@ -24,15 +24,14 @@ def smoothing(family: str, beta: Tensor) -> Smoothing:
 
 
 def inputs(groups: int, samples: int, batch: int, bits: int) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
-    """Logits to +-12, uniforms with both ends of the interval, betas, and gradients of the three results.
+    """Logits to +-12, uniforms, betas, and gradients of the three results.
 
-    Near 1, the exponential quantile amplifies the rounding of a uniform by 1 / (1 - u), so most stay below 0.999.
+    Near 1, the exponential quantile amplifies the rounding of a uniform by 1 / (1 - u), so these stay below 0.999.
     """
     g = torch.Generator().manual_seed(bits)
     logits = 24 * torch.rand(len(BETAS), groups, batch, bits, generator=g) - 12
     uniforms = open_uniform((len(BETAS), 2, samples, batch, bits + 3), generator=g)
     uniforms[:, 1].clamp_(max=0.999)
-    uniforms[:, 1, 0, 0, :2] = torch.tensor([2.0**-24, 1 - 2.0**-24])
     shape = len(BETAS), samples, batch, bits
     gradients = [torch.randn(shape, generator=g), torch.randn(shape, generator=g), torch.randn(shape[:-1], generator=g)]
     return logits, uniforms[..., 3:], torch.tensor(BETAS), gradients
@@ -72,6 +71,22 @@ def test_the_kernels_equal_the_distribution(family: str, shared: bool, shape: tu
     each = gpu_draw.launch_backward(on[0], nears, on[2], *wide, on[5], epsilon, number)
     check((zeta, odds, ratio, each.sum_to_size(logits.shape)), want)
     assert ((zeta >= 0) & (zeta <= 1)).all()
+
+
+@families
+def test_the_ends_of_the_interval(family: str) -> None:
+    """The smallest uniform is exact. The largest is a rounding away from 1, by which 1 - u can change by a factor."""
+    logits, uniforms, beta, gradients = inputs(1, 2, 2, 6)
+    uniforms[:, 1, ..., ::2], uniforms[:, 1, ..., 1::2] = 2.0**-25, 1 - 2.0**-24  # those of `open_uniform`
+    want = reference(family, logits, uniforms, beta, gradients)[0]
+    on = [x.to(DEVICE) for x in (logits, uniforms, beta, *gradients)]
+    number = FAMILIES.index(family)
+    *results, nears, ratio = gpu_draw.launch(on[0], on[1][:, 0], on[1][:, 1], on[2], 0.05, number)
+    gradient = gpu_draw.launch_backward(on[0], nears, on[2], *on[3:], 0.05, number)
+    assert all(bool(one.isfinite().all()) for one in (*results, nears, ratio, gradient))
+    error = (results[0].double().cpu() - want).abs()
+    assert error[..., ::2].max() < 1e-5
+    assert bool((error[..., 1::2] < 1 / beta[:, None, None, None]).all()), "a factor of e"
 
 
 @pytest.mark.parametrize("batch", [1, 4])
