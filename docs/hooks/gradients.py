@@ -79,6 +79,17 @@ def training_tables(table: str = "estimators", steps: int = STEPS) -> str:
     return "\n\n".join(found) or "No cell has a result yet."
 
 
+def training_coverage(table: str = "estimators", steps: int = STEPS) -> str:
+    """How many cells of a table have been trained, for each structure and K."""
+    done = {group.cell for ranking in _rankings(table, steps) if not ranking.variant for group in ranking.groups}
+    cells = read_cells(EXPERIMENTS / f"{table}.toml")
+    parts = []
+    for structure, k in dict.fromkeys((cell.structure, cell.k) for cell in cells):
+        own = [cell.id for cell in cells if (cell.structure, cell.k) == (structure, k)]
+        parts.append(f"{sum(one in done for one in own)} of {len(own)} at {structure}, K = {k}")
+    return f"Trained so far: {', '.join(parts)}."
+
+
 def published_cells(table: str, steps: int) -> str:
     """Test NLL of the cells of a table beside the published values."""
     found = {group.cell: group for ranking in _rankings(table, steps) for group in ranking.groups}
