@@ -235,3 +235,18 @@ def test_a_page_of_a_graph_prior(browser: Browser, tmp_path: Path) -> None:
     browser.find("#run").click()
     assert browser("return Array.from(softspin.state.bits)")[:4] == before[:4]
     assert browser.driver.get_log("browser") == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_method_without_a_smoothing_has_no_panel_of_one_soft_bit(
+    browser: Browser, tmp_path: Path, width: int
+) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(page(random_model("disarm"), IMAGES), encoding="utf-8")
+    browser.open(path, width)
+    assert browser("return document.querySelectorAll('[data-panel=density], [data-of=density]').length") == 0
+    assert not [entry for entry in browser.driver.get_log("browser") if entry["level"] == "SEVERE"]
+    before = browser(f"return {BITS}")
+    browser.find(".bit").click()
+    browser.wait(f"{BITS}[0] !== {before[0]}")
+    assert browser("return softspin.largestDifference()") < 1e-3

@@ -34,7 +34,7 @@ def export(net: DiscreteVAE, replica: int, order: Tensor, value: int = 0) -> dic
         Plain data for a page to encode, decode and sample. The networks map bits to logits.
 
     Raises:
-        SupportError: The page does not support the method, or a parameter is non-finite.
+        SupportError: A parameter is non-finite.
         ConfigError: The page does not support the networks.
     """
     mean = net.mean.double().cpu()
@@ -144,11 +144,11 @@ def packed_bits(rows: Tensor) -> str:
     return base64.b64encode(np.packbits(rows.cpu().numpy().astype(bool), axis=1).tobytes()).decode()
 
 
-def _smoothing(net: DiscreteVAE, replica: int) -> dict[str, Any]:
-    """Family and settings of the smoothing; a trained width is one number for each bit."""
+def _smoothing(net: DiscreteVAE, replica: int) -> dict[str, Any] | None:
+    """Family and settings of the smoothing; a trained width is one number for each bit. None: no smoothing."""
     method = net.method
     if not isinstance(method, SmoothedMethod):
-        raise SupportError(f"this model's method '{method.name}' has no soft bits, which the page needs")
+        return None
     settings = {"epsilon": 0.05, "clamp": 0.0, **method.smoothing_settings}
     info = {"family": method.smoothing.name, "beta": method.beta[replica].item(), **settings}
     if (width := method.trained_width()) is not None:

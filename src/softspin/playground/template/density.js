@@ -5,6 +5,10 @@ const SOFTEST = 0.5; // minimum of the slider, above the lower limit of the fami
 const SHARPEST = 400; // 1/width² of the narrowest shifted Gaussian
 
 function startDensity() {
+  if (!model.smoothing) { // the method has no smoothing
+    document.querySelectorAll('[data-panel="density"], [data-of="density"]').forEach((one) => one.remove());
+    return;
+  }
   $("family").append(...Object.entries(FAMILIES).map(([name, { title }]) => new Option(title, name)));
   $("family").addEventListener("change", (event) => { soft.family = event.target.value; changed(); });
   $("beta").addEventListener("input", (event) => { soft.beta = betaAt(event.target.value); changed(); });
@@ -33,7 +37,7 @@ function adopt() {
 }
 
 function showDensity() {
-  if (!$("density").offsetParent) return; // on another tab
+  if (!$("density")?.offsetParent) return; // on another tab, or there is none
   adopt();
   const family = FAMILIES[soft.family];
   const [low, high] = ends();

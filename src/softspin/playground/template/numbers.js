@@ -42,7 +42,7 @@ function unpackReplica(data, images, index) {
     }),
     given: (one.given || []).map((own) => (
       { encoder: own.encoder.map(unpack), decoder: unpack(own.decoder), prior: unpack(own.prior) })),
-    smoothing: { ...smoothing, width: smoothing.width && unpack(smoothing.width) },
+    smoothing: smoothing && { ...smoothing, width: smoothing.width && unpack(smoothing.width) },
     check: {
       bits: unpackBits(check.bits, 1, units)[0],
       logits: unpack(check.logits),
