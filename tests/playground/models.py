@@ -27,7 +27,7 @@ CASES = [
         if structure[0] != "2"
     ),
 ]
-"""Every method of the paper and some estimators for bits, and every structure with one and with two outputs of the encoder per bit."""
+"""Every method of the paper and some estimators; every structure, with one and two outputs of the encoder per bit."""
 
 
 GRAPH = "0:1,0:2,1:2,2:3,3:4,4:5,5:6,6:7,0:7"
