@@ -70,6 +70,15 @@ def test_an_annealed_log_z_has_its_interval_and_its_ends(made: Model) -> None:
     assert text.count("- NLL over the interval of log Z: 84.10 to 84.35\n") == 1
 
 
+def test_a_table_has_data_points_and_no_tag_of_images(made: Model) -> None:
+    assert made.metadata is not None
+    assert "type: unconditional-image-generation\n" in card(made.metadata)
+    text = card(replace(made.metadata, data=replace(made.metadata.data, shape=(9,))))
+    assert "type: unconditional-image-generation\n" not in text
+    assert cell(text, "data points") == "14 + 14 + 14 (train + valid + test)"
+    assert "one standard error over test data points" in text
+
+
 def test_it_names_data_recipe_and_origin(made: Model, tmp_path: Path) -> None:
     assert made.folder is not None
     text = read(made, tmp_path / "m")

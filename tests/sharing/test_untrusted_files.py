@@ -102,7 +102,7 @@ PARTS = [
     *(f"data.{name}" for name in names(DataRecord, "condition", "columns")),
     *(f"provenance.{name}" for name in names(Provenance)),
 ]
-ADDED_LATER = ("averaged", "unit", "bits_per_dimension", "condition", "log_z_of_values")
+ADDED_LATER = ("averaged", "unit", "bits_per_dimension", "condition", "log_z_of_values", "more_samples")
 OF_A_ROW = [*names(ResultRow, "provenance", *ADDED_LATER), *(f"provenance.{name}" for name in names(Provenance))]
 
 

@@ -53,7 +53,7 @@ def card(record: ModelRecord, custom: Sequence[str] = ()) -> str:
     sections = {
         "Result": _result(record, config),
         "Model": _table(_model(config, custom)),
-        "Data": _table(_data(record.data)),
+        "Data": _table(_data(record.data, config)),
         "Training": _table(_training(record, config)),
         "Provenance": _table(_provenance(record)),
         "Use": _use(custom, record.data, config),
@@ -99,7 +99,8 @@ def _front(record: ModelRecord, config: Config) -> str:
         lines += ["model-index:", f"- name: {json.dumps(f'{config.method}, {config.structure_name}')}", "  results:"]
     for row in record.result or ():
         label = json.dumps(f"test NLL in {row.unit or 'nats'}, {replica_name(row)}")
-        task = "unconditional-image-generation" if row.condition is None else "other"
+        images = row.condition is None and _noun(record.data, config) == "image"
+        task = "unconditional-image-generation" if images else "other"
         lines += [
             "  - task:", f"      type: {task}", "    dataset:", f"      type: {name}",
             f"      name: {name}", "    metrics:", "    - type: nll", f"      name: {label}",
@@ -108,7 +109,14 @@ def _front(record: ModelRecord, config: Config) -> str:
     return "\n".join(["---", *lines, "---"])
 
 
+def _noun(data: DataRecord, config: Config) -> str:
+    """What a data point is called: an image has rows of pixels, which are bits or bytes."""
+    kind = LIKELIHOODS.get(config.likelihood)
+    return "image" if len(data.shape) > 1 and (kind.binary or kind.bytes_per_feature) else "data point"
+
+
 def _result(record: ModelRecord, config: Config) -> str:
+    noun = _noun(record.data, config)
     parts = [f"One of several models: {_text(record.chosen)}."] if record.chosen else []
     if record.result is None:
         valid = [
@@ -116,7 +124,7 @@ def _result(record: ModelRecord, config: Config) -> str:
             for replica, step, nll in zip(config.replicas, record.steps, record.valid_nll, strict=True)
             if nll is not None
         ]
-        return "\n\n".join([*parts, "Not evaluated on test images.", *(["\n".join(valid)] if valid else [])])
+        return "\n\n".join([*parts, f"Not evaluated on test {noun}s.", *(["\n".join(valid)] if valid else [])])
     lines, unit = [], record.result[0].unit
     for row, replica in zip(record.result, config.replicas, strict=True):
         lines.append(f"- {replica_name(replica)}: {result_line(row)}")
@@ -124,15 +132,15 @@ def _result(record: ModelRecord, config: Config) -> str:
     note = (
         f"NLL: negative log-likelihood of the discrete model in {unit or 'nats'}, by importance sampling; lower is "
         "better. "
-        "+- is one standard error over test images. It does not include the error of log Z, whose 95% interval is "
+        f"+- is one standard error over test {noun}s. It does not include the error of log Z, whose 95% interval is "
         f"given. {BASELINES[unit is None]} "
         "The interval does not cover modes of the prior that neither chains nor a search for states found. Pareto k is "
         "the shape of the tail of the importance weights; they cannot show states that the posterior never proposes."
     )
     if record.result[0].condition is not None:
         note += (
-            " The NLL is that of an image given its condition c. log Z is the mean of log Z(c) over test images, and "
-            "its interval that with all log Z(c) at their limits."
+            f" The NLL is that of {'an image' if noun == 'image' else 'a data point'} given its condition c. log Z is "
+            f"the mean of log Z(c) over test {noun}s, and its interval that with all log Z(c) at their limits."
         )
     if "density" in (unit or ""):
         note += (
@@ -178,14 +186,14 @@ def _stopped(record: ModelRecord, config: Config) -> str:
     return f", stopped early at {made:,}" if made < config.steps else ""
 
 
-def _data(data: DataRecord) -> dict[str, str]:
+def _data(data: DataRecord, config: Config) -> dict[str, str]:
     how = {"static": "once, before training", "per-batch": "training images in every batch, others once", "none": "no"}
     given = {} if data.condition is None else {"condition": f"{data.condition}; the model is of p(x | c)"}
     return {
         "name": data.name,
         "source": data.source,
-        "images": " + ".join(f"{count:,}" for count in data.images) + " (train + valid + test)",
-        "image shape": " x ".join(map(str, data.shape)),
+        f"{_noun(data, config)}s": " + ".join(f"{count:,}" for count in data.images) + " (train + valid + test)",
+        "shape": " x ".join(map(str, data.shape)),
         "binarized": how[data.binarization],
         **given,
         "fingerprint (SHA-256)": data.fingerprint,
