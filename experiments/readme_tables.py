@@ -14,12 +14,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+from step_floor import Ceilings, step_floor
+
+from softspin.config import Config
 from softspin.experiments.cells import find_table, read_cells
 from softspin.experiments.rows import read_rows
 from softspin.report.content import Report, gather
 from softspin.report.markdown import VALUE_COLUMNS, table, value_rows
 from softspin.report.tables import remarks
 from softspin.report.texts import verdict
+from softspin.timing.estimate import PAPER_SIZES, Estimator
+from softspin.timing.model import load_model
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -32,6 +38,16 @@ OMITTED = ("softspin, 1 sweep a call", "torch in a CUDA graph")
 """Programs in the table of docs/development/speed.md that the shorter one of the README leaves out."""
 SWEEPS = 40
 """Sweeps per call on the GPU."""
+AIMS = {
+    "2-nonlinear k25 r5 dvae#-power pa": "≤ 0.25",
+    "2-nonlinear k25 r5 dvae#-power pa tf32=true": "≤ 0.18",
+    "2-nonlinear k1 r20 dvae#-power pcd": "≤ 0.07",
+    "4-nonlinear k25 r5 dvae#-power pa": "≤ 0.4",
+}
+"""Cases of benchmarks/step_times.py, and the milliseconds of a replica-step that are aimed at."""
+STEP_TIMES = ("step_times.json", "step_times_reach.json", "gpu_methods.json")
+"""Files with such cases, in the order of their measurements."""
+PIXELS, SEEDS = 784, 5
 DATA = {"mnist": "MNIST", "omniglot": "OMNIGLOT"}
 
 
@@ -134,6 +150,67 @@ def boltzmann(folder: Path) -> str:
     return "\n\n".join(parts)
 
 
+def aims(folder: Path) -> str:
+    """Times that are aimed at, each stored measurement of them, and their distance from a lower bound."""
+    found = json.loads((folder / "gpu_ceilings.json").read_text())
+    ceilings = Ceilings(found["half_precision_flop_per_s"], found["copy_bytes_per_s"])
+    stored = [(row, name) for name in STEP_TIMES for row in json.loads((folder / name).read_text())]
+    rows = []
+    for case, aim in AIMS.items():
+        for row, file in stored:
+            if row["case"] == case and row.get("kind", "cuda") == "cuda":
+                rows.append([*_replica_step(row, aim, stored, ceilings), f"`{file}`", _commit(row)])
+    rows.append(["step 2,000 from a warm cache", "see the log", "≤ 20 s", "", "", "", ""])
+    rows.append(_whole_table(ceilings))
+    notes = [
+        f"Ceilings of the lower bound: {_three(ceilings.flop_per_s / 1e12)} TFLOP/s of half-precision products and "
+        f"{_three(ceilings.bytes_per_s / 1e12)} TB/s; {found['source']}.",
+        "A commit with a + had changes that were not committed.",
+    ]
+    columns = ("Work", "Measured", "Aim", "Floor", "Measured / floor", "File", "Commit, date")
+    return f"{table(columns, rows)}\n\n{' '.join(notes)}"
+
+
+def _replica_step(
+    row: dict[str, Any], aim: str, stored: list[tuple[dict[str, Any], str]], ceilings: Ceilings
+) -> list[str]:
+    """Columns of a measured training step."""
+    settings = next(one["settings"] for one, _ in stored if one["case"] == row["case"] and "settings" in one)
+    config = Config().with_settings([f"{name}={value}" for name, value in settings.items()])
+    total = row["ms"]["median"] if isinstance(row["ms"], dict) else row["ms"]
+    measured, floor = total / len(config.replicas), 1000 * step_floor(config, PIXELS, ceilings)
+    work = f"{config.structure}, K = {config.importance_samples}, {len(config.replicas)} replicas"
+    work += f", {config.sampler.upper()}" + ", tf32 = true" * config.tf32
+    return [work, f"{_three(measured)} ms", f"{aim} ms", f"{_three(floor)} ms", f"{measured / floor:.1f}"]
+
+
+def _commit(row: dict[str, Any]) -> str:
+    """Where the code of a measurement is, and its date."""
+    return f"{row['commit']}, {row['date']}" if "commit" in row else "not recorded"
+
+
+def _whole_table(ceilings: Ceilings) -> list[str]:
+    """The row of all cells of Table 1: the estimate, and the floor of all training steps."""
+    estimator, seconds, floor = Estimator(torch.device("cuda"), benchmark=True), 0.0, 0.0
+    cells = read_cells(find_table("table1"))
+    for cell in cells:
+        config, sizes = cell.config(seeds=range(SEEDS)), PAPER_SIZES[cell.data]
+        estimate = estimator.run(config, sizes)
+        if estimate is None:
+            raise SystemExit(f"the time of {cell.id} cannot be estimated; leave this row out")
+        seconds += estimate.seconds
+        floor += config.steps * SEEDS * step_floor(config, sizes.pixels, ceilings)
+    times = [f"{_three(seconds / 3600)} h (estimate)", "≤ 36 h, then ≤ 24 h", f"{_three(floor / 3600)} h"]
+    source = load_model("cuda").source
+    return [
+        f"Table 1, {len(cells)} cells, {SEEDS} seeds",
+        *times,
+        f"{seconds / floor:.1f}",
+        "`coefficients.json`",
+        source,
+    ]
+
+
 def _name(stored: str) -> str:
     """Name of a program in the tables."""
     return stored.replace("a call", "per call")
@@ -180,7 +257,12 @@ def current(text: str) -> str:
 def current_speed(text: str) -> str:
     """The page of all times, with the tables of the committed files."""
     folder = ROOT / "benchmarks" / "results"
-    parts = {"speed": speed(folder), "boltzmann": boltzmann(folder), "large data": large_data(folder)}
+    parts = {
+        "speed": speed(folder),
+        "aims": aims(folder),
+        "boltzmann": boltzmann(folder),
+        "large data": large_data(folder),
+    }
     return filled(text, parts, "docs/development/speed.md")
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
+import functools
+import importlib
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+
+from softspin.config import Config
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -16,14 +20,11 @@ NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
 @pytest.fixture(scope="module")
-def tables() -> ModuleType:
+def tables() -> Iterator[ModuleType]:
     """The script that writes the tables."""
-    spec = importlib.util.spec_from_file_location("readme_tables", ROOT / "experiments" / "readme_tables.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "experiments"))
+        yield importlib.import_module("readme_tables")
 
 
 def test_its_tables_are_up_to_date(tables: ModuleType) -> None:
@@ -31,6 +32,30 @@ def test_its_tables_are_up_to_date(tables: ModuleType) -> None:
     page = (ROOT / "docs/development/speed.md").read_text(encoding="utf-8")
     assert tables.current_speed(page) == page, "run: python experiments/readme_tables.py"
     assert tables.main(["--check"]) == 0
+
+
+def test_the_floor_of_a_step_equals_a_count_by_hand(tables: ModuleType) -> None:
+    """Two groups of 2 bits, one hidden layer of 3, 7 pixels, 5 images, K = 4, 10 chains, 6 sweeps, 2 iterations."""
+    import step_floor  # type: ignore[import-not-found]
+
+    config = Config(
+        structure="2-nonlinear", method="dvae#-power", layers=1, width=3, bits_per_group=2, batch_size=5,
+        importance_samples=4, chains=10, sweeps=6, mean_field_steps=2,
+    )  # fmt: skip
+    encoders = 2 * (2 * 2 * 5 * 7 * 3) + 3 * 3 * (5 * 3 * 2 + 20 * (2 * 3 + 3 * 2))
+    decoder = 3 * 3 * 20 * (4 * 3 + 3 * 7)
+    prior = 3 * 20 * (2 * 2 * 2 * 2) + 10 * 6 * 2 * (2 * 2)
+    stored = 5 * 3 + 20 * 3 + 20 * 3 + 20 * 4
+    parameters = (21 + 6) + (21 + 6 + 6) + (12 + 21) + (4 + 4)
+    products, moved = encoders + decoder + prior, 4 * (2 * stored + 6 * parameters)
+    assert step_floor.step_work(config, 7) == (products, moved)
+    floor = functools.partial(step_floor.step_floor, config, 7)
+    assert floor(step_floor.Ceilings(1e3, 1e9)) == pytest.approx(2 * products / 1e3)
+    assert floor(step_floor.Ceilings(1e9, 1e3)) == pytest.approx(moved / 1e3)
+    # With TF32 each product is one of half precision. Without overlapping smoothings there is no mean field.
+    encoders, decoder = 2 * (2 * 5 * 7 * 3) + 3 * (5 * 3 * 2 + 20 * 12), 3 * 20 * 33
+    with_tf32 = config.replace(tf32=True, method="dvae-spike_exp", mean_field_steps=5)
+    assert step_floor.step_work(with_tf32, 7).products == encoders + decoder + 480
 
 
 def test_the_example_of_the_start_page_is_that_of_the_readme() -> None:
