@@ -1,10 +1,12 @@
 """Cost of settings that lower the NLL: time of an update with each of them, divided by that without.
 
     python benchmarks/gpu_levers.py [--samples 25] [--replicas 5] [--rounds 15] [--only dreg] [--out FILE]
+        [--alone FILE]
 
 2-nonlinear on random bits of MNIST's size, batch 100, population annealing with 40 sweeps of 1,000 particles, float32.
 All engines are made first. Each round then times 20 updates of every one in turn, so that a change of the clock of the
-GPU has the same effect on all; the ratio is the median over rounds of the ratio within a round.
+GPU has the same effect on all; the ratio is the median over rounds of the ratio within a round. With `--alone`, other
+programs on the GPU are paused for the rounds (`tools/lanes.py`).
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from alone import alone
 from gpu_step import some_data
 
 from softspin.config import Config
@@ -68,13 +71,16 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], help="settings of all cases, such as width=20")
     parser.add_argument("--commit", default="unknown")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--alone", type=Path)
     options = parser.parse_args()
     device = torch.device(options.device)
     base = Config(importance_samples=options.samples, seeds=tuple(range(options.replicas))).with_settings(options.set)
     chosen = {name: case for name, case in CASES.items() if not options.only or name in ("plain", *options.only)}
     settings = {name: base.replace(**case).settings() for name, case in chosen.items()}
     engines = {name: engine(one, device) for name, one in settings.items()}
-    times = torch.tensor([[milliseconds(one, device) for one in engines.values()] for _ in range(options.rounds)])
+    with alone(options.alone):
+        rounds = [[milliseconds(one, device) for one in engines.values()] for _ in range(options.rounds)]
+    times = torch.tensor(rounds)
     ratios = times / times[:, :1]
     quantiles = torch.tensor([0.1, 0.5, 0.9])
     rows = [
