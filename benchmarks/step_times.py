@@ -14,7 +14,8 @@ A case that this commit has already measured on this device is skipped; --again 
 of device (GPU or CPU) that are of another commit or device are replaced. The file is written after each case.
 
 --table measures the cells of a table, with as many seeds at a time, for `softspin compare training`: it adds the times
-to TABLE_times.jsonl next to the table. A cell that is there is skipped.
+to TABLE_times.jsonl next to the table. A cell that is there is skipped. Cells that differ in data or beta alone are
+measured once.
 
 --fit writes the coefficients of the model (src/softspin/timing/coefficients.json), and the estimates of the cases that
 are not used for the fit (benchmarks/results/step_times_check.json).
@@ -23,6 +24,7 @@ are not used for the fit (benchmarks/results/step_times_check.json).
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import datetime
 import json
 import os
@@ -119,7 +121,7 @@ def settings(case: str) -> dict[str, str]:
     found = {"structure": words[0]}
     for word in words[1:]:
         if "=" in word:
-            name, value = word.split("=")
+            name, _, value = word.partition("=")
             found[name] = value
         elif word[0] in "kr" and word[1:].isdigit():
             found["importance_samples" if word[0] == "k" else "seeds"] = word[1:]
@@ -359,24 +361,41 @@ def run_table(options: argparse.Namespace) -> None:
     from softspin.provenance import provenance
 
     path = options.table.with_name(f"{options.table.stem}_times.jsonl")
-    cells = {
-        f"{cell.structure} k{cell.k} r{options.seeds} {cell.method} {cell.sampler}": cell
-        for cell in read_cells(options.table)
-    }
     times = {one.key: one for one in read_step_times(path)}
-    known = {(one.cell, one.seeds) for one in times.values() if not one.variant}
-    done = {case for case, cell in cells.items() if (cell.id, options.seeds) in known and not options.again}
-    for row in measure_all(cells, done, options):
-        found = StepTime(
-            cell=cells[row["case"]].id,
-            variant={},
-            seeds=options.seeds,
-            milliseconds=row["ms"]["median"],
-            provenance=provenance(torch.device(options.device)),
-        )
-        times[found.key] = found
+    made_by = provenance(torch.device(options.device))
+    missing: dict[str, list[StepTime]] = {}
+    for cell in read_cells(options.table):
+        variant = cell.variant(cell.config(seeds=range(options.seeds)))
+        one = StepTime(cell=cell.id, variant=variant, seeds=options.seeds, milliseconds=0.0, provenance=made_by)
+        if options.again or one.key not in times:
+            missing.setdefault(case_of(cell, options.seeds), []).append(one)
+    for row in measure_all(missing, set(), options):
+        for one in missing[row["case"]]:
+            times[one.key] = dataclasses.replace(one, milliseconds=row["ms"]["median"])
         write_records(path, times.values())
-        print(f"{row['case']}: {found.milliseconds} ms", flush=True)
+        print(f"{row['case']}: {row['ms']['median']} ms", flush=True)
+
+
+def case_of(cell: Any, seeds: int) -> str:
+    """The case of a cell of a table, with the settings of the cell."""
+    from softspin.config import Config
+    from softspin.errors import SoftspinError
+    from softspin.timing.estimate import PAPER_SIZES
+
+    if cell.data not in PAPER_SIZES:
+        raise SystemExit(f"{cell.id} has other data than {' and '.join(PAPER_SIZES)}; only their size is measured")
+    words = [cell.structure, f"k{cell.k}", f"r{seeds}", cell.method, cell.sampler]
+    words += [f"{name}={value}" for name, value in cell.settings]
+    case = " ".join(words)
+    try:
+        found = Config().with_settings([f"{name}={value}" for name, value in settings(case).items()]).settings()
+    except SoftspinError as error:
+        raise SystemExit(f"{cell.id} cannot be measured: {error}") from None
+    expected = cell.config(seeds=range(seeds)).settings()
+    for name, value in cell.settings:
+        if found[name] != expected[name]:
+            raise SystemExit(f"{cell.id} has {name} = {value}, which is no word of a case; leave the cell out")
+    return case
 
 
 def fit(path: Path) -> None:
