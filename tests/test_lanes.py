@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import tarfile
@@ -114,6 +116,80 @@ def test_a_program_that_ends_without_a_word_does_not_keep_others_stopped(
     assert lanes("wait", state, 60).stdout.splitlines()[-1] == "all lanes have ended"
     assert time.monotonic() - started < 60
     assert (state / "other.log").read_text() == "went on\n"
+
+
+MPS = """#!/bin/sh
+echo "mps $*" >> {log}
+[ "$1" = -d ] && exit {code}
+cat >> {log}
+echo "$CUDA_MPS_PIPE_DIRECTORY" >> {log}
+"""
+
+
+@pytest.fixture
+def fake_mps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Path]:
+    """Puts a program in place of NVIDIA's whose start has an exit code; returns the file with what it was told."""
+
+    def put(code: int) -> Path:
+        program, log = tmp_path / "bin" / "nvidia-cuda-mps-control", tmp_path / "mps.log"
+        program.parent.mkdir()
+        program.write_text(MPS.format(log=log, code=code))
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+        monkeypatch.delenv("CUDA_MPS_PIPE_DIRECTORY", raising=False)
+        return log
+
+    return put
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_mps_is_quit_when_all_lanes_have_ended(tmp_path: Path, fake_mps: Callable[[int], Path], code: int) -> None:
+    """A service that another program has started is not quit: the start fails then."""
+    state, plan, log = tmp_path / "state", tmp_path / "plan.toml", fake_mps(code)
+    plan.write_text(f"""
+        mps = true
+        [[lane]]
+        name = "one"
+        commands = ["until test -e {{state}}/ended-two; do sleep 0.05; done", "echo one >> {log}"]
+        [[lane]]
+        name = "two"
+        commands = ["echo $CUDA_MPS_PIPE_DIRECTORY >> {log}", "touch {{state}}/ended-two"]
+    """)
+    assert lanes("start", plan, state).returncode == 0
+    assert lanes("wait", state, 60).stdout.splitlines()[-1] == "all lanes have ended"
+    pipe = str(state / "cuda_mps_pipe_directory")
+    quitting = ["mps ", "quit -t 10", pipe] if code == 0 else []
+    assert log.read_text().splitlines() == ["mps -d", pipe, "one", *quitting]
+
+
+def test_a_terminated_manager_ends_its_lanes_and_mps(
+    tmp_path: Path, script: Callable[[str, str], str], fake_mps: Callable[[int], Path]
+) -> None:
+    """One lane is stopped, because the other measures; the programs of both receive the signal."""
+    state, plan, log = tmp_path / "state", tmp_path / "plan.toml", fake_mps(0)
+    stopped = script("stopped.py", "import signal, sys, time\nsignal.signal(15, lambda *_: sys.exit(print('saved')))\n"
+                     "open(sys.argv[1], 'w').close()\ntime.sleep(120)")  # fmt: skip
+    plan.write_text(f"""
+        mps = true
+        [[lane]]
+        name = "stopped"
+        commands = ["{stopped} {{state}}/ready", "echo not reached >> {log}"]
+        [[lane]]
+        name = "measures"
+        commands = ["until test -e {{state}}/ready; do sleep 0.05; done; touch {{alone}}; sleep 120"]
+    """)
+    assert lanes("start", plan, state).returncode == 0
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not (state / "lanes.jsonl").exists():  # the first note: alone began
+        time.sleep(0.05)
+    started = time.monotonic()
+    os.kill(int((state / "manager.pid").read_text()), signal.SIGTERM)
+    assert lanes("wait", state, 60).stdout.splitlines()[-1] == "all lanes have ended"
+    assert time.monotonic() - started < 60
+    assert (state / "stopped.log").read_text() == "saved\n"
+    assert log.read_text().splitlines() == ["mps -d", "mps ", "quit -t 10", str(state / "cuda_mps_pipe_directory")]
+    notes = [json.loads(line) for line in (state / "lanes.jsonl").read_text().splitlines()]
+    assert notes[-1]["manager"] == "terminated"
 
 
 def test_mistakes_in_a_plan(tmp_path: Path) -> None:

@@ -5,7 +5,8 @@
 
 A plan has lanes, which run at the same time. The commands of a lane run one after another; a failed one is reported,
 and the next one starts. `{alone}` in a command becomes a file by which it asks to be alone on the GPU
-(`benchmarks/alone.py`); the other lanes are stopped until it deletes the file or ends.
+(`benchmarks/alone.py`); the other lanes are stopped until it deletes the file or ends. `{state}` becomes the folder
+STATE, which is new, for files by which lanes wait for each other.
 
     mps = true                      # programs share the GPU by NVIDIA's Multi-Process Service, if it is installed
     keep = ["rows.jsonl"]           # files and patterns that --pack collects, besides the output of each lane
@@ -20,7 +21,8 @@ and the next one starts. `{alone}` in a command becomes a file by which it asks 
 
 `wait` ends when all lanes have ended or the time is up, and shows the state of each. STATE contains the output of each
 lane, `NAME.log`, and what happened, `lanes.jsonl`. The programs of a lane are known by an environment variable, so that
-those that they start are stopped too. For Linux.
+those that they start are stopped too. `kill $(cat STATE/manager.pid)` ends all lanes: their programs are terminated and
+have a minute to save what they have. MPS is quit when the lanes have ended. For Linux.
 """
 
 from __future__ import annotations
@@ -36,12 +38,15 @@ import sys
 import tarfile
 import time
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 LANE = "SOFTSPIN_LANE"
 ENDED = "ended"
+MPS = "nvidia-cuda-mps-control"
+PATIENCE = 60.0
+"""Seconds that programs have after SIGTERM."""
 
 
 class Lane:
@@ -60,7 +65,7 @@ class Lane:
             self.request.unlink(missing_ok=True)
             self.process = None
         if self.process is None and self.commands:
-            command = self.commands[0].replace("{alone}", str(self.request))
+            command = self.commands[0].replace("{alone}", str(self.request)).replace("{state}", str(self.state))
             with (self.state / f"{self.name}.log").open("ab") as log:
                 self.process = subprocess.Popen(
                     command, shell=True, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.environment
@@ -108,14 +113,24 @@ def note(state: Path, **values: Any) -> None:
 
 
 def manage(plan: dict[str, Any], state: Path) -> None:
-    """Run the lanes until all have ended."""
+    """Run the lanes until all have ended, or this process is terminated."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     environment = dict(os.environ)
-    if plan.get("mps") and shutil.which("nvidia-cuda-mps-control"):
-        for variable in ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"):
-            environment.setdefault(variable, str(state / variable.lower()))
-            Path(environment[variable]).mkdir(exist_ok=True)
-        subprocess.run(["nvidia-cuda-mps-control", "-d"], env=environment, check=False)
-    lanes = [Lane(one["name"], one["commands"], state, environment) for one in plan["lane"]]
+    try:
+        with mps(environment, state) if plan.get("mps") else contextlib.nullcontext():
+            lanes = [Lane(one["name"], one["commands"], state, environment) for one in plan["lane"]]
+            try:
+                run(lanes, state)
+            except SystemExit:
+                terminate(lanes)
+                note(state, manager="terminated")
+                raise
+    finally:
+        (state / ENDED).touch()
+
+
+def run(lanes: list[Lane], state: Path) -> None:
+    """Run the lanes until all have ended."""
     owner: Lane | None = None
     while True in [lane.poll() for lane in lanes]:
         if owner is not None and not owner.request.exists():
@@ -131,7 +146,40 @@ def manage(plan: dict[str, Any], state: Path) -> None:
             note(state, lane=owner.name, alone="began")
             owner.request.write_text("alone")
         time.sleep(0.05)
-    (state / ENDED).touch()
+
+
+def terminate(lanes: list[Lane]) -> None:
+    """Terminate the programs of all lanes, also stopped ones, and wait until they have ended."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    deadline = time.monotonic() + PATIENCE
+    for number in (signal.SIGTERM, signal.SIGCONT):
+        for lane in lanes:
+            lane.send(number)
+    while time.monotonic() < deadline and any(members(lane.environment[LANE]) for lane in lanes):
+        for lane in lanes:
+            if lane.process is not None:
+                lane.process.poll()  # an ended child remains a process until it is polled
+        time.sleep(0.1)
+
+
+@contextlib.contextmanager
+def mps(environment: dict[str, str], state: Path) -> Iterator[None]:
+    """Start the Multi-Process Service and quit it at the end. One that runs already, or is not installed, is left."""
+    if shutil.which(MPS) is None:
+        yield
+        return
+    for variable in ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"):
+        environment.setdefault(variable, str(state / variable.lower()))
+        Path(environment[variable]).mkdir(exist_ok=True)
+    is_own = subprocess.run([MPS, "-d"], env=environment, check=False).returncode == 0
+    try:
+        yield
+    finally:
+        if is_own:
+            try:
+                subprocess.run([MPS], input=b"quit -t 10\n", env=environment, check=False, timeout=PATIENCE)
+            except subprocess.TimeoutExpired:
+                note(state, mps="does not quit")
 
 
 def start(path: Path, state: Path) -> None:
@@ -143,10 +191,11 @@ def start(path: Path, state: Path) -> None:
     state.mkdir(parents=True)  # an old one would mix two plans
     shutil.copy(path, state / "plan.toml")
     with (state / "manager.log").open("wb") as log:
-        subprocess.Popen(
+        manager = subprocess.Popen(
             [sys.executable, __file__, "manage", str(state)], start_new_session=True, stdin=subprocess.DEVNULL,
             stdout=log, stderr=log,
         )  # fmt: skip
+    (state / "manager.pid").write_text(f"{manager.pid}\n")
 
 
 def wait(state: Path, seconds: float, pack: Path | None) -> None:
