@@ -25,6 +25,7 @@ from softspin.cli import main
         (["--method", "dvae++"], "unknown method 'dvae++'; did you mean one of dvae++-exp, dvae++-power?"),
         (["--profile", "quik"], "unknown profile 'quik'; did you mean 'quick'?"),
         (["--set", "lr=0.1"], "unknown setting 'lr'; here it is called 'learning_rate'"),
+        (["--set", "recipe=softspin-1"], "unknown setting 'recipe'; a recipe is a profile: set profile = 'soft"),
         (["--set", "chainz=3"], "unknown setting 'chainz'; did you mean 'chains'?"),
         (["--set", "chains"], "setting 'chains' has no value; write chains=VALUE"),
         (["--set", "=5"], "a setting has no name; write KEY=VALUE, such as width=100"),
@@ -46,6 +47,19 @@ def test_wrong_settings(call: Call, tmp_path: Path, words: list[str], message: s
     assert ended.err.count("\n") == 1
     assert ended.err.startswith(f"error: {message}"), ended.err
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("command", ["train", "tune", "sweep"])
+def test_a_recipe_is_chosen_by_profile(
+    call: Call, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`train --recipe` is an old option without a value, which would take the name for that of the run directory."""
+    monkeypatch.chdir(tmp_path)
+    ended = call(command, "--recipe", "softspin-1", *(["beta=1,2"] if command != "train" else []))
+    assert (ended.code, ended.out) == (2, "")
+    assert "--recipe" in ended.err
+    assert "--profile" in ended.err
+    assert not list(tmp_path.iterdir())
 
 
 def test_wrong_paths(call: Call, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

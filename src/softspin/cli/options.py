@@ -173,6 +173,8 @@ EXIT_CODES = {"done": 0, "failed": 1, "unfinished": NOT_FINISHED}
 
 FOREIGN = ("lr", "latent_dim", "hidden", "k", "dataset")
 """Names of settings in other programs that are often tried. More would spoil suggestions for misspellings."""
+RECIPE = "recipe"
+"""Another name for a profile; `train` has an old option of this name."""
 
 Flags = Mapping[str, str | None]
 """Settings given as options, as text."""
@@ -186,7 +188,8 @@ def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
     name ours.
     """
     shown = {name: _option(info) for name, info in setting_infos().items()}
-    hidden = {old: typer.Option(hidden=True) for old in (*RENAMED_SETTINGS, *FOREIGN)}
+    foreign = {*FOREIGN, RECIPE} - inspect.signature(command).parameters.keys()
+    hidden = {old: typer.Option(hidden=True) for old in (*RENAMED_SETTINGS, *sorted(foreign))}
     return with_options(command, shown | hidden, _current_flags)
 
 
@@ -222,9 +225,10 @@ def with_options(
 
 def _current_flags(flags: dict[str, str | None]) -> Flags:
     """The options by the current names of settings."""
-    for name in FOREIGN:
-        if flags.pop(name) is not None:
-            raise typer.BadParameter(f"here it is called {flag(SYNONYMS[name])}", param_hint=flag(name))
+    for name in (*FOREIGN, RECIPE):
+        if flags.pop(name, None) is not None:
+            ours = "profile" if name == RECIPE else SYNONYMS[name]
+            raise typer.BadParameter(f"here it is called {flag(ours)}", param_hint=flag(name))
     for old, new in RENAMED_SETTINGS.items():
         if (text := flags.pop(old)) is not None:
             if flags[new] is not None:

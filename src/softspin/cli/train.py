@@ -15,7 +15,7 @@ from softspin.cli.options import NO_FLAGS, NOT_FINISHED, ConfigFile, Flags, Json
 from softspin.cli.progress import JsonLines
 from softspin.cli.runs import RUNS, check_run, free_folder
 from softspin.cli.settings import default_folder, make_config, resumed_config
-from softspin.config import Config
+from softspin.config import PROFILES, Config
 from softspin.data import parse_shape
 from softspin.deprecation import warn_renamed
 from softspin.errors import OutOfTimeError, RunError, TerminatedError
@@ -74,6 +74,8 @@ def train(
     listed below, all of them in the reference.
     """
     if recipe:
+        if str(folder) in PROFILES:  # the old option had no value, so the name would be that of the run directory
+            raise typer.BadParameter(f"a recipe is chosen by --profile {folder}", param_hint="--recipe")
         warn_renamed("--recipe", "--profile paper")
         profile = profile or "paper"
     if minutes is not None and minutes <= 0:

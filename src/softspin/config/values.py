@@ -169,6 +169,10 @@ def unknown_setting(name: str, known: Iterable[str]) -> UnknownNameError:
         return UnknownNameError(
             "unknown setting 'epochs'; set steps, or give the argument: softspin.fit(..., epochs=10), train --epochs 10"
         )
+    if name.lower() == "recipe":
+        return UnknownNameError(
+            "unknown setting 'recipe'; a recipe is a profile: set profile = 'softspin-1', or train --profile softspin-1"
+        )
     if (ours := SYNONYMS.get(name.lower())) is not None:
         return UnknownNameError(f"unknown setting '{name}'; here it is called '{ours}'")
     for kind, registry in _kinds().items():
