@@ -36,7 +36,7 @@ def test_the_recipe_softspin_1_is_fixed_by_its_number() -> None:
     assert recipe == {
         "steps": 2_000_000, "importance_samples": 25, "late_importance_samples": (0.85, 100), "gradient": "dreg",
         "decoder_dropout": 0.1, "decoder_decay": 1e-3, "scale_decay": 1e-3, "input_flips": 0.02, "cosine_tail": 0.4,
-        "ema_decay": 0.9999, "late_chains": (0.6, 4000),
+        "ema_decay": 0.9999, "late_chains": (0.6, 4000), "test_temperatures": 30_000, "test_chains": 8_000,
     }  # fmt: skip
     config = Config(data="mnist", profile="softspin-1", decoder_dropout=0.2)
     assert {name: getattr(config, name) for name in recipe} == {**recipe, "decoder_dropout": 0.2}
@@ -94,6 +94,7 @@ def test_an_unknown_profile_is_an_error(wrong: Any) -> None:
         ({"hidden": 8}, "unknown setting 'hidden'; here it is called 'width'"),
         ({"K": 8}, "unknown setting 'K'; here it is called 'importance_samples'"),
         ({"epochs": 8}, "unknown setting 'epochs'; set steps, or give the argument: softspin.fit(..., epochs=10)"),
+        ({"recipe": "softspin-1"}, "unknown setting 'recipe'; a recipe is a profile: set profile = 'softspin-1'"),
         ({"adam": 8}, "unknown setting 'adam'; did you mean one of adam_beta1, adam_beta2, adam_corrected, adam_epsi"),
     ],
 )
