@@ -17,6 +17,7 @@ from experiments.tables import BROKEN, EXP, POWER, SETTINGS, timeless, write_tab
 
 from softspin import provenance
 from softspin.cli import console, grid_display
+from softspin.config import PROFILES
 from softspin.data import Dataset
 from softspin.experiments.cells import read_cells
 from softspin.experiments.launchers import Progress, this_process
@@ -93,6 +94,26 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(
     (unknown,) = call(*words, "--dry-run", "--set", "sampler=pt", "--only", "power", "--json").json
     assert unknown["time"] is None
     assert "estimated time: unknown for 2 of 2 cells" in call(*words, "--dry-run", "--set", "sampler=pt").out
+
+
+def test_rows_of_a_profile_are_variants(call: Call) -> None:
+    """Rows, names of folders and the plan are those of the same settings by `--set`, which win over the profile."""
+    words = [*both(), "--only", "power"]
+    recipe = {**PROFILES["softspin-1"], "decoder_dropout": 0.3, "late_importance_samples": None, "late_chains": None}
+    recipe |= {"test_temperatures": 30, "test_chains": 20}
+    sets = [f"{name}={'none' if recipe[name] is None else recipe[name]}" for name in PROFILES["softspin-1"]]
+    given = [f"--set={text}" for text in sets if text.partition("=")[0] not in ("steps", "importance_samples")]
+    few = [one for one in given if re.search("dropout|late|test", one)]
+    assert call(*words, *few, "--profile", "softspin-1").code == 0
+    for row in rows():
+        assert row.variant["decoder_dropout"] == 0.3
+        assert row.variant["gradient"] == "dreg"
+        assert {"importance_samples", "late_chains", "steps"}.isdisjoint(row.variant)
+        assert (row.steps, row.importance_samples) == (8, 1)
+    assert call(*words, *given).out == "2 of 2 results in experiments/rows.jsonl\n"
+    (plan,) = call(*words, *few, "--profile", "softspin-1", "--dry-run", "--json").json
+    (other,) = call(*words, *few, "--dry-run", "--json").json
+    assert (plan["missing"], other["missing"]) == ([], [0, 1])
 
 
 def test_a_measurement_of_the_machine_is_remembered(
@@ -254,6 +275,8 @@ def test_a_truncated_last_line_is_reported_and_its_result_recovered(call: Call) 
         (["grid", "own", "--steps", "x"], "steps = 'x' is not possible"),
         (["grid", "own", "--device", "gpu"], "device = 'gpu' is not possible"),
         (["grid", "own", "--set", "steps=3"], "steps cannot be set in a grid; use --steps"),
+        (["grid", "own", "--profile", "softspin"], f"{POWER}: unknown profile 'softspin'; did you mean 'softspin-1'?"),
+        (["grid", "own", "--set", "profile=quick"], "profile is no setting of a cell; use --profile"),
         (["grid", "own", "--set", "tf23=true"], f"{POWER}: unknown setting 'tf23'; did you mean 'tf32'?"),
         (["grid", "own", "--set", "clamp=1e-7"], f"{EXP}: clamp = 1e-07 is not possible for 'dvae#-exp'"),
         (["grid", "own", "--rows", "experiments"], "rows experiments cannot be read: Is a directory"),

@@ -209,6 +209,21 @@ def test_without_submit_the_command_is_printed_and_works(call: Call, cluster: Cl
     assert Path(array["chdir"]).samefile("runs/grid/slurm/job-1")
 
 
+def test_a_profile_is_passed_to_the_tasks_and_to_the_collector(call: Call) -> None:
+    words = [*command(POWER), *SHORT, "--profile", "softspin-1"]
+    words += [f"--set={text}" for text in ("late_chains=none", "test_chains=20", "test_temperatures=30")]
+    folder = call(*words, "--launcher", "slurm", "--json").json["folder"]
+    ((spec,),) = only_job().read_plan().tasks
+    assert (spec.config.gradient, spec.config.steps) == ("dreg", 8)
+    assert call("slurm-task", folder, 0).code == 0
+    collect = shlex.split(call(*words, "--launcher", "slurm").out.splitlines()[1])
+    assert "--profile=softspin-1" in collect
+    without = [word for word in collect if word not in ("softspin", "--profile=softspin-1")]
+    assert (call(*without).code, rows()) == (75, []), "other settings have no run"
+    assert call(*without[:1], "--profile=softspin-1", *without[1:]).code == 0
+    assert [row.variant["gradient"] for row in rows()] == ["dreg", "dreg"]
+
+
 def test_errors_of_sbatch_are_shown_in_one_line(call: Call, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     words = [*command(POWER), *SHORT, "--launcher", "slurm", "--submit"]
     ended = call(*words, "--sbatch", "--partition=wrong")

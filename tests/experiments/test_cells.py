@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import subprocess
@@ -14,9 +15,10 @@ from experiments.tables import EXP, POWER, write_table
 
 import softspin
 from softspin import paper
-from softspin.config import Config
+from softspin.config import PROFILES, Config
+from softspin.config.values import plain
 from softspin.data.dataset import DataSpec
-from softspin.errors import ConfigError, SoftspinError
+from softspin.errors import ConfigError, SoftspinError, UnknownNameError
 from softspin.experiments.cells import PAPER_TABLES, Cell, check_names, choose, find_table, read_cells
 from softspin.experiments.runs import RunSpec
 from softspin.model import build
@@ -106,6 +108,30 @@ def test_a_variant_has_the_settings_that_differ_from_the_recipe() -> None:
     assert cell.variant(cell.config(settings=settings)) == {"tf32": True, "clamp": 1e-7, "sampler": "pcd"}
     assert cell.variant(cell.config(settings=["tf32=false", "sampler=pa"])) == {}
     assert cell.variant(cell.config(settings=["beta=20"])) == {"beta": 20.0}
+
+
+def test_a_profile_replaces_the_recipe_and_nothing_else(tmp_path: Path) -> None:
+    """The cell's own K, beta and settings win over it, and steps and settings that are given over both."""
+    cell = by_id(1)["mnist/2-nonlinear/k5/dvae#-power/pa"]
+    assert cell.config(profile="paper") == cell.config()
+    config, recipe = cell.config(profile="softspin-1", seeds=(3,)), PROFILES["softspin-1"]
+    assert (config.steps, config.importance_samples, config.beta, config.seeds) == (2_000_000, 5, cell.beta, (3,))
+    own = {"steps", "importance_samples"}
+    assert cell.variant(config) == {name: plain(value) for name, value in recipe.items() if name not in own}
+    given = cell.config(profile="softspin-1", settings=["decoder_dropout=0.3", "gradient=plain", "steps=700"])
+    assert (given.steps, given.decoder_dropout, given.gradient, given.ema_decay) == (700, 0.3, "plain", 0.9999)
+    assert given.intervals.evaluate == 14
+    assert cell.config(profile="softspin-1", steps=700).steps == 700
+    assert cell.config(profile="quick", settings=["steps=70"]).intervals.evaluate == 7
+    dropout = dataclasses.replace(cell, settings=(("decoder_dropout", 0.4),))
+    assert dropout.config(profile="softspin-1").decoder_dropout == 0.4
+    assert dropout.config(profile="softspin-1", settings=["decoder_dropout=0.3"]) == cell.config(
+        profile="softspin-1", settings=["decoder_dropout=0.3"]
+    )
+    with pytest.raises(UnknownNameError, match=r"power/pa: unknown profile 'softspin'; did you mean 'softspin-1'"):
+        cell.config(profile="softspin")
+    spec = RunSpec(cell, given, tmp_path)  # the values go with the run, not the profile
+    assert RunSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
 
 
 def test_a_cell_can_have_settings_of_its_own(tmp_path: Path) -> None:
@@ -237,7 +263,10 @@ def test_finding_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         read_cells(find_table("no.toml"))
 
 
-@pytest.mark.parametrize(("setting", "hint"), [("steps", "use --steps"), ("seeds", "use --seeds"), ("data", "--only")])
+@pytest.mark.parametrize(
+    ("setting", "hint"),
+    [("steps", "use --steps"), ("profile", "use --profile"), ("seeds", "use --seeds"), ("data", "--only")],
+)
 def test_settings_that_cannot_be_set_in_a_grid(setting: str, hint: str) -> None:
     with pytest.raises(ConfigError, match=hint):
         check_names(["tf32", setting])

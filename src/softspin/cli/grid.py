@@ -20,6 +20,7 @@ from softspin.cli.options import (
     Device,
     DryRun,
     GpusPerRun,
+    GridProfile,
     Json,
     LauncherName,
     Measure,
@@ -67,6 +68,7 @@ def grid(
             "--set", metavar="KEY=VALUE", help="Change a setting of the recipe; repeatable.", show_default=False
         ),
     ] = None,
+    profile: GridProfile = "paper",
     dry_run: DryRun = False,
     measure: Measure = False,
     minutes: Minutes = None,
@@ -108,7 +110,7 @@ def grid(
     settings = [f"seeds={seeds}", *([] if steps is None else [f"steps={steps}"])]
     Config(device=device).with_settings(settings)
     settings += [f"device={device}", *(sets or [])]
-    configs = [cell.config(settings=settings) for cell in cells]
+    configs = [cell.config(settings=settings, profile=profile) for cell in cells]
     ours = path.parent == PAPER_TABLES
     file = rows if rows is not None else find_rows() if ours else path.with_name("rows.jsonl")
     all_rows = read_rows(file, warn)
@@ -124,7 +126,7 @@ def grid(
     specs = [spec for plan in plans for spec in plan.runs]
     if launcher == "slurm" and not collect:
         resources = find_resources(configs[0].device, workers, gpus_per_run, sbatch or [])
-        words = _collect_words(table, only or [], seeds, steps, sets or [], file, folder, retry, device)
+        words = _collect_words(table, only or [], seeds, steps, sets or [], profile, file, folder, retry, device)
         send_to_slurm(specs, outcomes, folder, resources, minutes, words, submitting=submit, json=json)
         return
     deadline = None if minutes is None else started + 60 * minutes
@@ -174,6 +176,7 @@ def _collect_words(
     seeds: str,
     steps: str | None,
     sets: Sequence[str],
+    profile: str,
     rows: Path,
     folder: Path,
     retry: bool,
@@ -182,5 +185,12 @@ def _collect_words(
     """Arguments of the command that collects the rows of this grid."""
     words = ["grid", *(f"--only={pattern}" for pattern in only), f"--seeds={seeds}"]
     words += [f"--steps={steps}"] * (steps is not None) + [f"--set={setting}" for setting in sets]
-    words += [f"--rows={rows}", f"--folder={folder}", *["--retry"] * retry, f"--device={device}", "--collect"]
+    words += [
+        f"--profile={profile}",
+        f"--rows={rows}",
+        f"--folder={folder}",
+        *["--retry"] * retry,
+        f"--device={device}",
+        "--collect",
+    ]
     return [*words, "--", table]

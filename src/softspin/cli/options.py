@@ -18,11 +18,20 @@ Sets = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Override any setting; repeatable.", show_default=False),
 ]
 ConfigFile = Annotated[Path | None, typer.Option(help="Read settings from a TOML file.", show_default=False)]
+_PROFILES = "quick (minutes on a CPU), paper (the published recipe) or softspin-1 (provisional)."
 Profile = Annotated[
     str | None,
     typer.Option(
-        help="Choose the defaults: quick (minutes on a CPU), paper (the published recipe) or softspin-1 (provisional).",
+        help=f"Choose the defaults: {_PROFILES}",
         show_default="paper on mnist and omniglot, else quick",
+    ),
+]
+GridProfile = Annotated[
+    str,
+    typer.Option(
+        "--profile",
+        help=f"Choose what cells leave open: {_PROFILES} The table's own data, structure, K, method, sampler, beta and "
+        "settings win over the profile, and --steps and --set over both.",
     ),
 ]
 Minutes = Annotated[

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from softspin import paper
-from softspin.config import VERSION, Config, is_neutral, migrate, setting_info
+from softspin.config import PROFILE_SETTINGS, VERSION, Config, is_neutral, migrate, setting_info
 from softspin.config.toml import read_toml
 from softspin.errors import ConfigError, SoftspinError, unknown_name
 from softspin.methods import method
@@ -57,25 +57,34 @@ class Cell:
         """Identifier: data/structure/kK/method/sampler."""
         return f"{self.data}/{self.structure}/k{self.k}/{self.method}/{self.sampler}"
 
-    def config(self, *, seeds: Sequence[int] = (0,), steps: int | None = None, settings: Iterable[str] = ()) -> Config:
+    def config(
+        self,
+        *,
+        seeds: Sequence[int] = (0,),
+        steps: int | None = None,
+        settings: Iterable[str] = (),
+        profile: str = "paper",
+    ) -> Config:
         """The recipe of this cell as a config.
 
         Args:
             seeds: Seeds, which train as replicas of one run.
             steps: Training steps; the whole schedule is scaled. None for those of the cell or the recipe.
             settings: `key=value` texts that override the recipe and the settings of the cell.
+            profile: Profile whose values replace those of the recipe; all of the above override them.
 
         Returns:
             The config.
 
         Raises:
             ConfigError: A setting is invalid.
+            UnknownNameError: There is no such profile.
         """
         own: dict[str, Any] = {name: getattr(self, name) for name in ("data", "structure", "method", "sampler", "beta")}
         if steps is not None:
             own["steps"] = steps
         try:
-            recipe = _recipe({**own, "importance_samples": self.k, "seeds": tuple(seeds)})
+            recipe = _recipe({**own, "importance_samples": self.k, "seeds": tuple(seeds)}, profile)
             changed = {name: value for name, value in self.settings if name != "steps" or steps is None}
             return recipe.replace(**changed).with_settings(settings)
         except SoftspinError as error:
@@ -120,13 +129,16 @@ def _without_lists(value: Any) -> Any:
     return tuple(_without_lists(one) for one in value) if isinstance(value, list | tuple) else value
 
 
-def _recipe(own: Mapping[str, Any]) -> Config:
-    """The published recipe with the settings of a cell, without settings that its method does not use."""
+def _recipe(own: Mapping[str, Any], profile: str) -> Config:
+    """The published recipe with the settings of a cell, without settings that its method does not use.
+
+    Settings that a profile can set are left to it.
+    """
     settings = migrate(paper.RECIPE)
     used = method(str(own["method"])).used_settings()
     other = {name for name in settings if (info := setting_info(name)) and info.method_only and name not in used}
-    kept = {name: value for name, value in settings.items() if name not in other}
-    return Config.from_dict({"version": VERSION, **kept, **own})
+    kept = {name: value for name, value in settings.items() if name not in {*other, *PROFILE_SETTINGS}}
+    return Config.from_dict({"version": VERSION, **kept, **own, "profile": profile})
 
 
 def _part_matches(part: str, wanted: str) -> bool:
@@ -144,7 +156,7 @@ def check_names(names: Iterable[str]) -> None:
     """
     for name in names:
         if name == "profile":
-            raise ConfigError("profile cannot be set in a grid; its cells have the settings of the recipe")
+            raise ConfigError("profile is no setting of a cell; use --profile")
         info = setting_info(name)
         if info is not None and info.in_grid is not None:
             raise ConfigError(f"{name} cannot be set in a grid; {info.in_grid}")

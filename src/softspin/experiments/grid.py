@@ -30,6 +30,7 @@ def run(
     seeds: Sequence[int] = (0, 1, 2, 3, 4),
     steps: int | None = None,
     settings: Sequence[str] = (),
+    profile: str = "paper",
     folder: Path = FOLDER,
     retry: bool = False,
     deadline: float | None = None,
@@ -49,6 +50,7 @@ def run(
         seeds: Seeds of each cell; they train as the replicas of one run.
         steps: Training steps; the whole schedule is scaled. None for those of the recipe.
         settings: `key=value` texts that override the recipe, or select the device: `device=cpu`.
+        profile: Profile whose values replace those of the recipe; cells, steps and settings override them.
         folder: Folder of the runs.
         retry: Whether to rerun failed runs.
         deadline: Value of `time.monotonic` after which the grid ends with a checkpoint.
@@ -67,7 +69,7 @@ def run(
         SoftspinError: An error that would stop all cells, such as a missing data set or a full disk.
     """
     existing_rows = latest(read_rows(rows))
-    configs = [(cell, cell.config(seeds=seeds, steps=steps, settings=settings)) for cell in cells]
+    configs = [(cell, cell.config(seeds=seeds, steps=steps, settings=settings, profile=profile)) for cell in cells]
     plans = [plan_cell(cell, config, existing_rows, folder, retry=retry) for cell, config in configs]
     if isinstance(launcher, str):
         device = configs[0][1].device if configs else "auto"
