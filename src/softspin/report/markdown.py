@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from softspin.report import softspin_1
 from softspin.report.claims import Finding
 from softspin.report.content import Judged, Picture, Report
 from softspin.report.tables import (
@@ -53,6 +54,8 @@ def markdown(report: Report, folder: Path, pictures: Path) -> str:
         "# Results",
         f"**{verdict(report)}** {observed(report)}",
         f"{INTRODUCTION} `softspin report` writes this page from stored result rows and arrays.",
+        f"## {softspin_1.TITLE}",
+        *_softspin_1(report),
         "## Values",
         _values(report),
         VALUES,
@@ -97,6 +100,14 @@ VALUE_COLUMNS = ("Obtained", "Published", "Difference", "Seeds", "Verdict")
 def _values(report: Report) -> str:
     rows = [[code(one.cell.id), *columns] for one, columns in value_rows(report)]
     return table(("Cell", *VALUE_COLUMNS), rows) if rows else "No cell has a value yet."
+
+
+def _softspin_1(report: Report) -> list[str]:
+    shown = [[*softspin_1.columns_of(one), _bold(softspin_1.flags_of(one))] for one in softspin_1.entries(report)]
+    command = _code([softspin_1.COMMAND])
+    if not shown:
+        return [softspin_1.NOT_RUN, command]
+    return [table(softspin_1.COLUMNS, shown), softspin_1.EXPLANATION, softspin_1.MADE_BY, command]
 
 
 def _fold(title: str, *parts: str) -> str:

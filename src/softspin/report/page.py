@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from pathlib import Path
 
-from softspin.report import endnotes
+from softspin.report import endnotes, softspin_1
 from softspin.report.claims import Tally
 from softspin.report.content import Judged, Picture, Report
 from softspin.report.html import Child, Html, code, commands, flags, join, plain_table, table, tag
@@ -43,6 +43,7 @@ def page(report: Report) -> str:
     """The whole page: verdict, values, observations, figures; everything else is folded below."""
     observed_items = [_observation(report, one) for one in report.judged]
     sections: dict[str, tuple[str, Child]] = {
+        "softspin-1": (softspin_1.TITLE, _softspin_1(report)),
         "values": ("Values", _values(report)),
         "observations": (
             "Observations",
@@ -111,6 +112,16 @@ def _keys() -> Html:
             tag("p", [[tag("span", text, class_=f"key {name}"), " "] for name, text in keys]),
         ]
     )
+
+
+def _softspin_1(report: Report) -> Child:
+    """The recipe softspin-1 beside the paper."""
+    shown = [[*softspin_1.columns_of(one), flags(softspin_1.flags_of(one))] for one in softspin_1.entries(report)]
+    command = commands([softspin_1.COMMAND])
+    if not shown:
+        return [tag("p", softspin_1.NOT_RUN), command]
+    listed = plain_table("Test NLL, published and with softspin-1", softspin_1.COLUMNS, shown)
+    return [listed, tag("p", softspin_1.EXPLANATION, class_="note"), tag("p", softspin_1.MADE_BY), command]
 
 
 def _values(report: Report) -> Child:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from softspin import paper
 from softspin.config import Config
+from softspin.config.phases import LATE
 from softspin.errors import SoftspinError
 from softspin.experiments.cells import Cell
 from softspin.experiments.rows import key_of, latest
@@ -127,8 +128,13 @@ class Group:
         found += [setting(name, value) for name, value in self.variant.items()]
         if len(self.rows) < SEEDS:
             found.append(f"{len(self.rows)} of {SEEDS} seeds")
-        found += [f"outdated: {self.outdated}"] if self.outdated else []
-        return found + ([self.data_flag] if self.data_flag else [])
+        return found + self.origin_flags
+
+    @property
+    def origin_flags(self) -> list[str]:
+        """Remarks on the code and the data."""
+        outdated = [f"outdated: {self.outdated}"] if self.outdated else []
+        return outdated + ([self.data_flag] if self.data_flag else [])
 
 
 def _mean_end(ends: Iterable[float | None]) -> float | None:
@@ -143,8 +149,10 @@ def setting(name: str, value: Any) -> str:
 
     >>> setting("tf32", True), setting("clamp", 1e-7), setting("learning_rate_schedule", [[0.5, 1], [1.0, 0.1]])
     ('tf32=true', 'clamp=1e-07', 'learning_rate_schedule=0.5:1,1.0:0.1')
+    >>> setting("late_chains", [0.6, 4000])
+    'late_chains=0.6:4000'
     """
-    return f"{name}={_text(value)}"
+    return f"{name}={_text(value, ':' if name in LATE.values() else ',')}"
 
 
 def _text(value: Any, between: str = ",") -> str:
