@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from cases import case_table
 from costs import cost_facts, cost_table
 from faults import fault_facts, fault_table
 from gradients import (
@@ -131,6 +132,7 @@ FACTS: dict[str, Callable[..., str]] = {
         method_papers,
         parts_table,
         net_parameters,
+        case_table,
         cost_table,
         cost_facts,
         fault_table,

@@ -165,6 +165,22 @@ def _text(settings: Sequence[str]) -> str:
 
 
 def read_cases(path: Path, only: Sequence[str] = ()) -> list[tuple[str, ...]]:
+    """Read combinations of settings from a TOML file, as :func:`named_cases` without their names.
+
+    Args:
+        path: The file.
+        only: Names of cases, or patterns such as `flips-*`; without them, all cases are read.
+
+    Returns:
+        The combinations, in the order of the file.
+
+    Raises:
+        ConfigError: The file cannot be read, or is another kind of file, or there is no such case.
+    """
+    return [*named_cases(path, only).values()]
+
+
+def named_cases(path: Path, only: Sequence[str] = ()) -> dict[str, tuple[str, ...]]:
     """Read combinations of settings from a TOML file.
 
     Its table `cases` has lists of texts `key=value` by name: `without-dropout = ["decoder_dropout=0"]`.
@@ -174,7 +190,7 @@ def read_cases(path: Path, only: Sequence[str] = ()) -> list[tuple[str, ...]]:
         only: Names of cases, or patterns such as `flips-*`; without them, all cases are read.
 
     Returns:
-        The combinations, in the order of the file.
+        The combinations by name, in the order of the file.
 
     Raises:
         ConfigError: The file cannot be read, or is another kind of file, or there is no such case.
@@ -191,7 +207,8 @@ def read_cases(path: Path, only: Sequence[str] = ()) -> list[tuple[str, ...]]:
     for pattern in only:
         if not any(fnmatchcase(name, pattern) for name in found):
             raise ConfigError(f"{path} has no case '{pattern}'; there are: {', '.join(found)}")
-    return [tuple(case) for name, case in found.items() if not only or any(fnmatchcase(name, one) for one in only)]
+    wanted = {name for name in found if not only or any(fnmatchcase(name, one) for one in only)}
+    return {name: tuple(case) for name, case in found.items() if name in wanted}
 
 
 def best(space: Space, number: int) -> list[tuple[str, ...]]:
