@@ -200,7 +200,8 @@ class ResultRow(Record):
         if isinstance(variant := found.get("variant"), Mapping):
             config = found.get("config")
             try:
-                found["variant"] = migrate_variant(variant, config if isinstance(config, Mapping) else {})
+                config = config if isinstance(config, Mapping) else {}
+                found["variant"] = _with_condition(migrate_variant(variant, config), config, found.get("cell"))
             except ConfigError as error:
                 raise RecordError(f"has a config that cannot be read: {error}") from None
         return found
@@ -299,6 +300,12 @@ class ModelRecord(RunRecord):
     license: str | None = None
     result: tuple[ResultRow, ...] | None = None
     """A row for each replica; None if these parameters were not evaluated."""
+
+
+def _with_condition(variant: Mapping[str, Any], config: Mapping[str, Any], cell: object) -> dict[str, Any]:
+    """The variant of a row of a grid, with the condition of its config, which rows of version 4 left out at first."""
+    given = config.get("condition", "auto")
+    return dict(variant) if cell is None or given == "auto" else {"condition": given, **variant}
 
 
 # Version 1 --------------------------------------------------------------------------------------------

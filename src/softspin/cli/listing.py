@@ -12,7 +12,7 @@ import typer
 from softspin.cli.console import say, say_json, show_table, warn
 from softspin.cli.options import Json
 from softspin.cli.runs import RUNS
-from softspin.config import Replica, is_neutral
+from softspin.config import Replica, identifying_settings
 from softspin.errors import CheckpointError, RunError, unknown_name
 from softspin.experiments.runs import BROKEN
 from softspin.formatting import number, overrides_text, replica_name
@@ -112,7 +112,7 @@ def differing(settings: Iterable[Mapping[str, Any]]) -> list[str]:
     ['width']
     """
     every = list(settings)
-    names = dict.fromkeys(name for one in every for name in one if name not in SHOWN and not is_neutral(name))
+    names = dict.fromkeys(name for one in every for name in identifying_settings(one) if name not in SHOWN)
     return [name for name in names if any(one.get(name) != every[0].get(name) for one in every)]
 
 

@@ -7,7 +7,7 @@ from softspin.config.migrations import RENAMED_SETTINGS, VERSION, migrate, migra
 from softspin.config.phases import Phase, phase_at
 from softspin.config.profiles import PROFILE_SETTINGS, PROFILES, default_profile
 from softspin.config.replicas import Replica, Variant, list_settings
-from softspin.config.values import SYNONYMS, is_neutral, plain, setting_info, setting_infos
+from softspin.config.values import SYNONYMS, identifying_settings, is_neutral, plain, setting_info, setting_infos
 
 __all__ = [
     "CUSTOM",
@@ -27,6 +27,7 @@ __all__ = [
     "Variant",
     "default_profile",
     "differing_setting",
+    "identifying_settings",
     "is_neutral",
     "list_settings",
     "migrate",

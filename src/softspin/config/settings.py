@@ -51,7 +51,7 @@ class Settings:
         "Train a model of p(x | c): auto uses the conditions c that the data come with, labels the labels of the data,"
         " a .npy, .npz or .csv file one row for each data point, and none no condition.",
         section="data",
-        neutral=True,  # the conditions themselves are part of the data's fingerprint
+        neutral=True,  # as for data; but see identifying_settings
         option="that of the data",
     )
     condition_values: Count = setting(

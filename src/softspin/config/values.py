@@ -88,6 +88,31 @@ def is_neutral(name: str) -> bool:
     return info is not None and info.neutral
 
 
+def identifying_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that tell results apart: all that are not neutral, and the condition, unless it is that of the data.
+
+    A condition is neutral only because a resumed run may find the same one in another place. Another condition is
+    another model.
+
+    >>> identifying_settings({"width": 8, "device": "cpu", "condition": "labels"})
+    {'width': 8, 'condition': 'labels'}
+    >>> identifying_settings({"width": 8, "device": "cpu", "condition": "auto"})
+    {'width': 8}
+
+    Args:
+        settings: Settings by name; the path of a condition is absolute.
+
+    Returns:
+        Some of them, in their order.
+    """
+    own = default_values()["condition"]
+    return {
+        name: value
+        for name, value in settings.items()
+        if not is_neutral(name) or (name == "condition" and value != own)
+    }
+
+
 def config_arguments(values: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of `Config`: its own fields, and all other settings as `part_settings`."""
     fields = {*setting_hints(), "part_settings", "profile"}

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from softspin import paper
-from softspin.config import PROFILE_SETTINGS, VERSION, Config, is_neutral, migrate, setting_info
+from softspin.config import PROFILE_SETTINGS, VERSION, Config, identifying_settings, migrate, setting_info
 from softspin.config.toml import read_toml
+from softspin.data.condition_inputs import resolved_condition
 from softspin.errors import ConfigError, SoftspinError, unknown_name
 from softspin.methods import method
 
@@ -74,7 +75,7 @@ class Cell:
             profile: Profile whose values replace those of the recipe; all of the above override them.
 
         Returns:
-            The config.
+            The config. The path of a condition is absolute.
 
         Raises:
             ConfigError: A setting is invalid.
@@ -86,7 +87,8 @@ class Cell:
         try:
             recipe = _recipe({**own, "importance_samples": self.k, "seeds": tuple(seeds)}, profile)
             changed = {name: value for name, value in self.settings if name != "steps" or steps is None}
-            return recipe.replace(**changed).with_settings(settings)
+            config = recipe.replace(**changed).with_settings(settings)
+            return config.replace(condition=resolved_condition(config.condition))
         except SoftspinError as error:
             raise type(error)(f"{self.id}: {error}") from None
 
@@ -100,11 +102,8 @@ class Cell:
             Values by name; empty for the recipe itself, with any number of steps.
         """
         recipe = dataclasses.replace(self, settings=()).config(seeds=config.seeds, steps=config.steps).settings()
-        return {
-            name: value
-            for name, value in config.settings().items()
-            if value != recipe.get(name) and not is_neutral(name)
-        }
+        own = identifying_settings(config.settings())
+        return {name: value for name, value in own.items() if value != recipe.get(name)}
 
     def matches(self, pattern: str) -> bool:
         """Whether identifier and settings match a pattern.

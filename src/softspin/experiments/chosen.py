@@ -7,11 +7,11 @@ import json
 from pathlib import Path
 
 from softspin import api, trained
-from softspin.config import Config, is_neutral
+from softspin.config import Config
 from softspin.data import Dataset, same_version
 from softspin.errors import RunError
 from softspin.evaluation import Progress
-from softspin.experiments.combinations import cell_of
+from softspin.experiments.combinations import cell_of, digest_of
 from softspin.experiments.planning import keys_of
 from softspin.experiments.rows import append_rows, latest, read_rows
 from softspin.experiments.runs import BROKEN, now
@@ -81,13 +81,13 @@ def _tested(
 
 def _find(space: Space, config: Config, seed: int) -> tuple[Path, int]:
     """The run of a combination and seed in the last rung, and the number of the replica."""
-    wanted = config.replace(seeds=(seed,)).settings()
+    wanted = digest_of(config)
     for path in sorted((space.folder / f"rung-{space.rungs}").glob("*/*/run.json")):
         if path.parent.name.startswith(BROKEN):
             continue
         found = read_run(path.parent).read_config()
         for number in range(len(found.replicas)):
-            own = found.of_replica(number).settings()
-            if all(own.get(name) == value for name, value in wanted.items() if not is_neutral(name)):
+            own = found.of_replica(number)
+            if own.seeds == (seed,) and digest_of(own) == wanted:
                 return path.parent, number
     raise RunError(f"the run of the chosen settings, seed {seed}, is missing in {space.folder}; it cannot be tested")

@@ -13,8 +13,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from softspin.config import Config, is_neutral, list_settings
+from softspin.config import Config, identifying_settings, is_neutral, list_settings
 from softspin.data import is_path
+from softspin.data.condition_inputs import resolved_condition
 from softspin.errors import ConfigError, RunError
 from softspin.experiments.cells import Cell
 from softspin.experiments.planning import CellPlan, check_not_outdated, keys_of, listed_setting, plan_cell, resumed_run
@@ -61,6 +62,10 @@ def combinations(values: Sequence[str]) -> list[tuple[str, ...]]:
             raise ConfigError(f"{name} cannot be swept; {hint}")
         if name == "data":
             raise ConfigError("data cannot be swept: NLLs of different data cannot be compared; run a sweep for each")
+        if name == "condition":
+            raise ConfigError(
+                "condition cannot be swept: NLLs given different conditions cannot be compared; run a sweep for each"
+            )
         if is_neutral(name):
             raise ConfigError(f"{name} cannot be swept, because it does not change the result")
         listed[name] = [f"{name}={value}" for value in found]
@@ -76,7 +81,7 @@ def check_count(name: str, value: object, least: int = 1) -> None:
 
 
 def common_config(config: Config, verb: str) -> Config:
-    """The settings that all combinations share, with a path of data that is found from any directory.
+    """The settings that all combinations share, with paths of data and condition that are found from any directory.
 
     Args:
         config: The config.
@@ -93,7 +98,8 @@ def common_config(config: Config, verb: str) -> Config:
         name, text = listed_setting(config)
         own = "betas" if name == "beta" else name
         raise ConfigError(f"{own} = {text} is a grid of its own; {verb} it: {name}={text}")
-    return config.replace(data=str(Path(config.data).expanduser().resolve())) if is_path(config.data) else config
+    data = str(Path(config.data).expanduser().resolve()) if is_path(config.data) else config.data
+    return config.replace(data=data, condition=resolved_condition(config.condition))
 
 
 def common_folder(folder: object) -> Path:
@@ -257,7 +263,8 @@ def digest_of(config: Config, without: Sequence[str] = ()) -> str:
     Returns:
         Hexadecimal digits.
     """
-    whole = {key: value for key, value in config.settings().items() if key == "data" or not is_neutral(key)}
+    settings = config.settings()
+    whole = {"data": settings["data"], **identifying_settings(settings)}
     kept = {key: value for key, value in whole.items() if key not in ("seeds", *without)}
     return _digest(json.dumps(kept, sort_keys=True))
 

@@ -76,7 +76,9 @@ def plan_cell(
         if left & set(run_config.seeds):
             check_not_outdated(path, run, existing_rows, keys.values())
             wanted = config.replace(seeds=run_config.seeds)
-            if name := differing_setting(wanted, run_config):  # the recipe of another version
+            name = differing_setting(wanted, run_config)  # the recipe of another version
+            if name or wanted.condition != run_config.condition:
+                name = name or "condition"
                 was, now = run_config.settings().get(name), wanted.settings().get(name)
                 raise RunError(f"the run in {path} has {name} = {was}, not {now}; move the folder away")
             runs.append(resumed_run(cell, run_config, config, path))

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from softspin.config import RENAMED_SETTINGS, Config, Variant, is_neutral
+from softspin.config import RENAMED_SETTINGS, Config, Variant, identifying_settings
 from softspin.data import Dataset, same_version
 from softspin.data.withheld import without_test
 from softspin.errors import (
@@ -100,7 +100,7 @@ def new_run(cell: Cell, config: Config, seeds: Sequence[int], place: Path) -> Ru
 
 def variants_run(cell: Cell, config: Config, place: Path) -> RunSpec:
     """A run of several variants of the settings, in a folder that is named by their digest."""
-    text = json.dumps({name: value for name, value in config.settings().items() if not is_neutral(name)})
+    text = json.dumps(identifying_settings(config.settings()))
     return refresh(RunSpec(cell, config, place / f"{VARIANTS}{hashlib.sha256(text.encode()).hexdigest()[:8]}"))
 
 

@@ -13,8 +13,8 @@ from softspin.experiments.reporting import Reporter
 from softspin.experiments.runs import RunSpec, check_device, train_run
 from softspin.parts import LIKELIHOODS
 
-DataKey = tuple[str, bool]
-"""Name of a data set, and whether gray levels are binarized."""
+DataKey = tuple[str, bool, str]
+"""Name of a data set, whether gray levels are binarized, and the condition."""
 
 
 class ThisProcess:
@@ -76,7 +76,7 @@ class ThisProcess:
 
 def data_key(config: Config) -> DataKey:
     """The key of the data of a config in the result of :func:`load_data`."""
-    return config.data, bool(LIKELIHOODS.get(config.likelihood).binary)
+    return config.data, bool(LIKELIHOODS.get(config.likelihood).binary), config.condition
 
 
 def load_data(specs: Sequence[RunSpec]) -> dict[DataKey, Dataset]:
