@@ -235,14 +235,14 @@ def load_data(
     return found if shape is None else found.with_shape(shape)
 
 
-def check_values(likelihood: Likelihood, data: Dataset) -> None:
+def check_values(likelihood: Likelihood, data: Dataset, parts: Sequence[str] = PARTS) -> None:
     """Raise SupportError if data are outside the support of a likelihood; those of bits were checked when made.
 
-    The message has the row of the user's data, from which the splits were drawn.
+    The message has the row of the user's data, from which the splits were drawn. Only the given splits are read.
     """
     if likelihood.binary:
         return
-    for part in PARTS:
+    for part in parts:
         start, table = 0, getattr(data, part)
         for rows in table_chunks(table):
             try:

@@ -13,19 +13,21 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from cli.command import Call, caller
 from experiments.pausing import in_child
 from experiments.tables import STRIPES, timeless
+from likelihoods.cases import CASES
 
 import softspin
 from softspin import api
 from softspin.config import PROFILES, Config
 from softspin.data import Dataset
 from softspin.data.withheld import without_test
-from softspin.errors import ConfigError, DataError, RunError
-from softspin.experiments import trials, tune
+from softspin.errors import ConfigError, DataError, RunError, SupportError
+from softspin.experiments import sweep, trials, tune
 from softspin.experiments.combinations import cell_of
 from softspin.experiments.launchers.this_process import ThisProcess
 from softspin.experiments.rows import read_rows
@@ -123,9 +125,29 @@ def raising(data: Dataset) -> Dataset:
     return found
 
 
-def test_the_test_set_is_read_only_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+LIKELIHOODS = {case.name: case for case in CASES}
+
+
+def own_config(likelihood: str, folder: Path) -> Config:
+    """The config of a tuning of data of this kind in a file."""
+    if likelihood == "bernoulli":
+        return small()
+    np.save(folder / "own.npy", LIKELIHOODS[likelihood].make(60, 5))
+    return small(data=str(folder / "own.npy"), likelihood=likelihood, **LIKELIHOODS[likelihood].settings)
+
+
+@pytest.mark.parametrize(
+    "likelihood", ["bernoulli", "gaussian", "negative-binomial", "categorical", "discretized-logistic"]
+)
+def test_the_test_set_is_read_only_at_the_end(likelihood: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a data set whose test split raises, all rungs train; then the test of the chosen settings raises."""
-    data, load = raising(softspin.data.load(STRIPES)), api.load_data
+    config, load = own_config(likelihood, tmp_path), api.load_data
+    whole = load(config)
+    data = raising(whole)
+
+    def tuned(folder: Path, values: list[str], **changes: Any) -> tune.Tuned:
+        return tune.run(config, values, folder, **{"rungs": 2, "factor": 2, **changes})
+
     monkeypatch.setattr(api, "load_data", lambda config: data)
     with pytest.raises(ZeroDivisionError):
         tuned(tmp_path, SPACE[:1])
@@ -141,13 +163,30 @@ def test_the_test_set_is_read_only_at_the_end(tmp_path: Path, monkeypatch: pytes
     assert tuned(tmp_path, SPACE[:1], listener=events.append).outcome == "done"
     assert not events, "nothing is left but the test"
     # The guard is no empty one: a run that is tested reads the test set, and without a guard so would this.
-    config = small()
     plain = RunSpec(cell_of(config), config, tmp_path / "tested")
     (row, _) = train_run(plain, data)
     assert row.error == "ZeroDivisionError: the test set was read"
     monkeypatch.setattr("softspin.experiments.runs.Trainer.train", lambda self, **_: self.data.test[:1])
     with pytest.raises(DataError, match="the test images are withheld until settings are chosen"):
-        train_run(plain._replace(tested=False, folder=tmp_path / "withheld"), softspin.data.load(STRIPES))
+        train_run(plain._replace(tested=False, folder=tmp_path / "withheld"), whole)
+
+
+def test_values_outside_the_support_are_found_before_runs_that_are_tested(tmp_path: Path) -> None:
+    """In a tuning those of the training images; those of the test images before the chosen settings are evaluated."""
+    counts = LIKELIHOODS["negative-binomial"].make(60, 5)
+    wrong = counts.copy()
+    wrong[7, 1] = -1
+    for part, others in (("test", "train"), ("train", "test")):
+        arrays: dict[str, Any] = {part: wrong, others: counts}
+        np.savez(tmp_path / f"{part}.npz", **arrays)
+        config = small(data=str(tmp_path / f"{part}.npz"), likelihood="negative-binomial")
+        with pytest.raises(SupportError, match=r"row 7.*needs counts"):
+            tune.run(config, ["learning_rate=0.01,0.02"], tmp_path / part, rungs=1)
+        assert bool(read_rows(tmp_path / part / trials.VALIDATION_ROWS)) == (part == "test")
+        assert not (tmp_path / part / ROWS).exists()
+        with pytest.raises(SupportError):
+            sweep.run(config, ["learning_rate=0.01"], tmp_path / f"swept-{part}")
+        assert not list((tmp_path / f"swept-{part}").glob("*/*/run.json"))
 
 
 def test_withheld_images_have_a_number_and_no_values() -> None:

@@ -17,6 +17,7 @@ from softspin.experiments.rows import append_rows, latest, read_rows
 from softspin.experiments.runs import BROKEN, now
 from softspin.experiments.sweep import ROWS
 from softspin.experiments.trials import VALIDATION_ROWS, Space, Trial
+from softspin.parts import LIKELIHOODS
 from softspin.records import ResultRow
 from softspin.training.results import result_rows
 from softspin.training.run_files import read_run
@@ -44,6 +45,7 @@ def evaluate_chosen(space: Space, chosen: Trial, progress: Progress | None = Non
 
     Raises:
         RunError: The test set was used for other settings.
+        SupportError: A value of the test images is outside the support of the likelihood.
     """
     file, keys = space.folder / ROWS, keys_of(cell_of(chosen.config), chosen.config)
     existing = latest(read_rows(file))
@@ -56,6 +58,8 @@ def evaluate_chosen(space: Space, chosen: Trial, progress: Progress | None = Non
         )
     validated = latest(read_rows(space.folder / VALIDATION_ROWS))
     data = api.load_data(chosen.config)
+    likelihood = LIKELIHOODS.get(chosen.config.likelihood)(chosen.config, data.spec)
+    api.check_values(likelihood, data, ["test"])  # those of the other splits were checked before the runs
     for seed, key in keys.items():
         if key not in existing:
             append_rows(file, [_tested(space, chosen.config, seed, validated[key], data, progress)])

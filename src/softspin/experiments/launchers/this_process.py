@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from softspin import api
 from softspin.config import Config
 from softspin.data import Dataset
+from softspin.data.keys import PARTS
 from softspin.errors import BusyError, OutOfTimeError, TerminatedError
 from softspin.experiments.launchers import Ended, Report
 from softspin.experiments.reporting import Reporter
@@ -80,7 +81,7 @@ def data_key(config: Config) -> DataKey:
 
 
 def load_data(specs: Sequence[RunSpec]) -> dict[DataKey, Dataset]:
-    """Load the data sets of runs, and check their values.
+    """Load the data sets of runs, and check their values; those of the test images only if a run is tested.
 
     Args:
         specs: The runs.
@@ -93,13 +94,14 @@ def load_data(specs: Sequence[RunSpec]) -> dict[DataKey, Dataset]:
         SupportError: A value is outside the support of the likelihood.
     """
     found: dict[DataKey, Dataset] = {}
-    checked: set[tuple[str, ...]] = set()
-    for config in (spec.config for spec in specs):
+    checked: set[tuple[object, ...]] = set()
+    for config, tested in ((spec.config, spec.tested) for spec in specs):
         if data_key(config) not in found:
             found[data_key(config)] = api.load_data(config)
         kind, data = LIKELIHOODS.get(config.likelihood), found[data_key(config)]
         settings = (config.data, config.likelihood, *(str(config.options[name]) for name in kind.settings))
-        if not kind.binary and settings not in checked:
-            api.check_values(kind(config, data.spec), data)
-            checked.add(settings)
+        parts = [part for part in PARTS if (part != "test" or tested) and (part, *settings) not in checked]
+        if not kind.binary and parts:
+            api.check_values(kind(config, data.spec), data, parts)
+            checked |= {(part, *settings) for part in parts}
     return found
