@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli.command import Call
+from likelihoods.cases import CASES
 from training.runs import bars, small
 
 import softspin
@@ -71,6 +72,27 @@ def test_densities_are_marked_and_not_ranked_with_probabilities(call: Call, tmp_
     out = call("runs", tmp_path).out.splitlines()
     assert ["(d)" in line for line in out[1:3]] == [False, True]
     assert "(d): nats of a density, which change with the unit of the data" in out
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "density"),
+    [
+        ("negative-binomial", False),
+        ("categorical", False),
+        ("discretized-logistic", False),
+        ("zero-inflated-lognormal", True),
+    ],
+)
+def test_probabilities_of_other_data_are_not_densities(
+    likelihood: str, density: bool, call: Call, tmp_path: Path
+) -> None:
+    case = next(one for one in CASES if one.name == likelihood)
+    data = from_arrays(case.make(60, 5), binarize=False)
+    config = small(likelihood=likelihood, **case.settings)
+    softspin.fit(config, data, tmp_path / "run", progress=False, pictures=False)
+    (row,) = call("runs", tmp_path, "--json").json
+    assert ("density" in row["unit"]) == density
+    assert ("(d)" in call("runs", tmp_path).out) == density
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 200])

@@ -158,7 +158,7 @@ def _cells(one: Trained, folder: Path) -> list[str]:
     name = str(one.folder.relative_to(folder)) if one.folder != folder else str(one.folder)
     error = "" if one.row is None or one.row.standard_error is None else f" +- {one.row.standard_error:.2f}"
     if one.row is not None:
-        error += f" {DENSITY}" * (one.row.unit is not None) + f" {WARNED}" * (one.row.warning is not None)
+        error += f" {DENSITY}" * ("density" in (one.row.unit or "")) + f" {WARNED}" * (one.row.warning is not None)
     steps = f"{one.steps:,}" if one.step == one.steps else f"{one.step:,} of {one.steps:,}"
     return [
         name, replica_name(one.replica), one.data, one.method, one.structure, steps,
