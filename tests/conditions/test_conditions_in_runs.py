@@ -510,3 +510,54 @@ def test_the_title_of_samples_names_their_conditions(trained: dict[str, softspin
     given = net.condition.table.encode(torch.tensor([[2.5, 3.0]]))
     assert pictures._given_name(net, given) == ", given c = 2.5 and 3"
     assert pictures._given_name(net, net.condition.values) == ", given c from 0 and 1 to 38 and 39, in this order"
+
+
+@pytest.mark.parametrize(("kind", "text", "value"), [("class", "2", 2), ("numbers", "10.5,2", [10.5, 2.0])])
+@pytest.mark.parametrize("other", [(), ("--data", "x.npy"), ("--data", "x.npy", "--split", "all")])
+def test_one_condition_for_all_images(
+    kind: str, text: str, value: Any, other: tuple[str, ...], tmp_path: Path, call: Call, monkeypatch: Any
+) -> None:
+    """Of data with other conditions, and of data without any."""
+    monkeypatch.chdir(tmp_path)
+    given = {"class": np.arange(60) % 3, "numbers": np.arange(120.0).reshape(60, 2)}[kind]
+    x = (RNG.random((60, 9)) < 0.4).astype(np.uint8)
+    np.save("x.npy", x)
+    np.savez("own.npz", x=x, condition=given)
+    model = softspin.fit(small(), "own.npz", "run", **QUIET)
+    images = torch.from_numpy(x).float() if "all" in other else softspin.data.load("own.npz").test
+    common = (*other, "--condition", text)
+    assert call("reconstruct", "run", *common, "-n", 60, "--out", "r.npy").code == 0
+    np.testing.assert_array_equal(np.load("r.npy"), model.reconstruct(images, condition=value, seed=0).numpy())
+    assert call("encode", "run", *common, "--probabilities", "--out", "q.npy").code == 0
+    np.testing.assert_array_equal(np.load("q.npy"), model.probabilities(images, condition=value).numpy())
+    (row,) = call("evaluate", "run", *common, "--json").json
+    again = model.nll(images, condition=value, samples=model.config.test_samples)
+    assert row["nll"] == pytest.approx(again.nll, abs=6 * (again.standard_error + row["standard_error"]))
+    assert row["images"] == len(images)
+    assert row["nll"] != pytest.approx(call("evaluate", "run", "--json").json[0]["nll"], abs=1e-6)
+
+
+def test_mistakes_of_one_condition(trained: dict[str, softspin.Model], call: Call, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", X)
+    expected = "give a file with one row for each image, labels, or one class or numbers such as 10.5,2 for all images"
+    for kind, text, words in (
+        ("class", "7", "class 7 did not occur in training"),
+        ("class", "1.5", "this model needs one of its classes"),
+        ("numbers", "1", "the condition has 1 column; this model needs 2 numbers"),
+        ("numbers", "nan,1", "the condition is nan"),
+        ("class", "one", f"--condition one is not possible; {expected}"),
+        ("class", "c.npy", f"there is no file c.npy for --condition; {expected}"),
+        ("none", "1", "leave out --condition"),
+    ):
+        for command in ("reconstruct", "encode", "evaluate"):
+            for more in ((), ("--split", "all")):
+                arguments = ("--data", tmp_path / "x.npy", "--condition", text, *more)
+                ended = call(command, trained[kind].folder, *arguments)
+                assert (ended.code, ended.err.count("\n")) == (1, 1), ended.err
+                assert words in ended.err
+
+
+def test_a_class_that_the_data_of_the_run_do_not_have_with_them(trained: dict[str, softspin.Model], call: Call) -> None:
+    """Conditions that were given as an array in Python are not in a file."""
+    told = call("reconstruct", trained["class"].folder, "--condition", "labels").err
+    assert "give it by --condition FILE" in told or "--data FILE" in told

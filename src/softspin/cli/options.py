@@ -98,8 +98,9 @@ Data = Annotated[
 Condition = Annotated[
     str | None,
     typer.Option(
-        metavar="FILE",
-        help="Read the conditions of the data from this file, or from its labels (labels).",
+        metavar="FILE|VALUE,...",
+        help="Read the conditions of the data from this file, or from its labels (labels), or set one for all data "
+        "points: a class, or numbers separated by commas.",
         show_default="those of the data",
     ),
 ]

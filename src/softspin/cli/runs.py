@@ -17,6 +17,7 @@ from torch import Tensor
 from softspin import api, files
 from softspin import data as datasets
 from softspin.boltzmann_machine.run_files import RUN as BOLTZMANN
+from softspin.cli.conditions import read_option, with_one_condition
 from softspin.cli.console import warn
 from softspin.data import Dataset, parse_shape
 from softspin.data.columns import check_columns
@@ -133,17 +134,20 @@ def place_in(run: Path, name: str) -> Path:
     return run.parent / (name if run.is_file() else f"{run.name}-{name}")
 
 
-def open_data(model: api.Model, other: str | None = None, condition: str | None = None) -> Dataset:
-    """The data that a run was trained on, verified by fingerprint, or other data of the same image size."""
-    if condition is not None and model.net.condition is None:
-        raise ConfigError("the model has no condition: it is of p(x), not of p(x | c); leave out --condition")
+def open_data(model: api.Model, other: str | None = None, condition: str | Tensor | None = None) -> Dataset:
+    """The data that a run was trained on, verified by fingerprint, or other data of the same image size.
+
+    `condition` is that of the images, as for training, or one row for all of them.
+    """
+    row = condition if isinstance(condition, Tensor) else None
+    source = None if isinstance(condition, Tensor) else condition
     if other is not None:
-        found = api.load_data(model.config, other, condition=condition or "auto")
-        return _fitting(model, found, other)
+        found = api.load_data(model.config, other, condition=source or "auto")
+        return _fitting(model, found, other, row)
     assert model.metadata is not None
     recorded = model.metadata.data
     try:
-        data = api.load_data(model.config, recorded=recorded, condition=condition)
+        data = api.load_data(model.config, recorded=recorded, condition=source)
     except DataError as error:
         raise DataError(f"{error}; if the data are in another place, give it by --data FILE") from error
     if data.fingerprint != recorded.fingerprint:
@@ -158,21 +162,22 @@ def open_data(model: api.Model, other: str | None = None, condition: str | None 
             f"'{recorded.name}' ({recorded.source}); give that by --data FILE"
             + (f", and its condition ({recorded.condition}) by --condition FILE" if lacks else "")
         )
-    return data
+    return data if row is None else with_one_condition(data, row)
 
 
 def open_split(model: api.Model, other: str | None, split: str, seed: int = 0, condition: str | None = None) -> Dataset:
     """The data of a run, or other data, with the images of a split as the test images, as bits.
 
     For `all`, a file or folder given by `other` is not split: its images are in their order. Gray training images are
-    binarized once, with the seed; other ones with a fixed seed. `condition` is that of the images, as for training.
+    binarized once, with the seed; other ones with a fixed seed. `condition` is the option --condition.
     """
     check_split(split, SPLITS)
+    given_condition = read_option(model, condition)
     if other is not None and split == "all" and datasets.is_path(other):
         binarize = model.net.likelihood.binary
-        return _fitting(model, datasets.load(other, split=False, binarize=binarize), other, condition)
+        return _fitting(model, datasets.load(other, split=False, binarize=binarize), other, given_condition)
     try:
-        data = open_data(model, other, condition)
+        data = open_data(model, other, given_condition)
     except ShapeError as error:
         if "cannot split" not in str(error):
             raise
@@ -208,7 +213,8 @@ def given_of(model: api.Model, data: Dataset) -> Tensor | None:
 def _with_condition(data: Dataset) -> Conditions:
     if data.condition is None:
         raise DataError(
-            f"the model is of p(x | c), but '{data.name}' has no condition; give it by --condition FILE or labels"
+            f"the model is of p(x | c), but '{data.name}' has no condition; give it by --condition FILE or labels, "
+            "or one class or numbers for all images"
         )
     return data.condition
 
@@ -218,7 +224,7 @@ def encoded_given(model: api.Model, given: Tensor | None) -> Tensor | None:
     return None if given is None or model.net.condition is None else model.net.condition.table.encode(given)
 
 
-def _fitting(model: api.Model, data: Dataset, name: str, condition: str | None = None) -> Dataset:
+def _fitting(model: api.Model, data: Dataset, name: str, condition: str | Tensor | None = None) -> Dataset:
     """The data, if their images have the size of the model's and their axes the same order; with a given condition."""
     if data.pixels != len(model.net.mean):
         raise ShapeError(f"images of '{name}' have {data.pixels} pixels, the model's {len(model.net.mean)}")
@@ -226,6 +232,8 @@ def _fitting(model: api.Model, data: Dataset, name: str, condition: str | None =
     check_columns(f"'{name}'", data.columns, model.columns, TRAINING)
     if model.net.condition is None:
         return dataclasses.replace(data, condition=None)
+    if isinstance(condition, Tensor):
+        return with_one_condition(data, condition)
     found = data if condition is None else attach_condition(data, condition)
     _with_condition(found)
     return found

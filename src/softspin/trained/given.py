@@ -39,7 +39,7 @@ def read_given(net: DiscreteVAE, condition: Any, count: int, *, tell: bool = Fal
         return None
     if condition is None:
         raise SupportError(f"this model is of p(x | c); give condition={_example(net.condition)}")
-    raw = _rows(condition, net.condition)
+    raw = raw_condition(condition, net.condition)
     if len(raw) not in (1, count):
         raise ShapeError(f"{len(raw):,} conditions for {count:,} images; give one for each, or one for all")
     encoded = net.condition.table.encode(raw)
@@ -62,7 +62,7 @@ def prior_given(net: DiscreteVAE, given: Tensor | None, *, validate: bool = True
     return base.with_parameters((base.bias + fields[:, 0]).detach(), base.couplings.detach())
 
 
-def _rows(condition: Any, own: Condition) -> Tensor:
+def raw_condition(condition: Any, own: Condition) -> Tensor:
     """The condition as `(N, columns)`: a number, a list of them, or one row of several columns."""
     if isinstance(condition, Tensor):
         condition = condition.detach().cpu()
