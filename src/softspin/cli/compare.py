@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +11,7 @@ import typer
 from softspin.cli.console import say, say_json, show_table, warn
 from softspin.cli.options import Json, Seed
 from softspin.errors import ConfigError, RowsError
-from softspin.experiments.cells import find_table, read_cells
+from softspin.experiments.cells import Cell, find_table, read_cells
 from softspin.experiments.compare import (
     BITS,
     DATA,
@@ -22,6 +23,7 @@ from softspin.experiments.curves import collect_curves, merge_curves, read_curve
 from softspin.experiments.rows import read_rows
 from softspin.experiments.step_times import read_step_times, timed
 from softspin.experiments.stored import write_records
+from softspin.records import ResultRow
 from softspin.report.curves import draw_curves
 from softspin.report.estimators import STEPS, Ranking, method_of, rank_methods
 from softspin.report.gradients import draw_gradient_rows
@@ -77,6 +79,8 @@ def gradients(
     else:
         if rows.is_dir():
             raise ConfigError(f"--rows {rows} is a directory; give the name of a file")
+        if keep and not rows.exists():
+            raise ConfigError(f"--keep: there is no file {rows} whose rows could be kept; leave out --keep")
         # Read before the measurement, which takes minutes.
         others = _comparable(read_gradient_rows(rows), rows, bits, steps) if keep else []
         chosen = [name.strip() for name in methods.split(",")] if methods else []
@@ -159,12 +163,19 @@ def training(
     own = read_curves(stored)
     if new := collect_curves(cells, folder, shared):
         write_records(stored, own := merge_curves(own, new))
-    if figure is not None:
-        own = timed(own, read_step_times(times or path.with_name(f"{path.stem}_times.jsonl")))
-        draw_curves(rankings[:COLUMNS], own, figure, steps)
     if json:
         say_json([_ranking_json(ranking) for ranking in rankings])
-        return
+    else:
+        _show_rankings(rankings, cells, results, steps)
+        say(f"runs of {steps:,} steps; collected curves: {len(new)}, stored: {len(own)} in {stored}")
+    if figure is not None:  # last, because there may be no curves
+        own = timed(own, read_step_times(times or path.with_name(f"{path.stem}_times.jsonl")))
+        draw_curves(rankings[:COLUMNS], own, figure, steps)
+
+
+def _show_rankings(
+    rankings: Sequence[Ranking], cells: Sequence[Cell], results: Sequence[ResultRow], steps: int
+) -> None:
     for ranking in rankings:
         say(ranking.title)
         show_table(["method", "seeds", "NLL", "sd", "SE from the best"], _ranking_lines(ranking))
@@ -173,7 +184,6 @@ def training(
         lengths = [str(one) for one in sorted({row.steps for row in results if row.cell in known})]
         others = f"with --steps, there are results of {', '.join(lengths)}" if lengths else "softspin grid makes them"
         say(f"no result of {steps} steps; {others}")
-    say(f"runs of {steps:,} steps; collected curves: {len(new)}, stored: {len(own)} in {stored}")
 
 
 def _check_figure(figure: Path | None) -> None:

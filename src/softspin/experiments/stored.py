@@ -40,6 +40,8 @@ def read_records(path: Path, kind: type[R], command: str) -> list[R]:
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise RowsError(f"rows {path} cannot be read: there is no such file; {command} writes it") from None
     except (OSError, UnicodeDecodeError) as error:
         raise RowsError(f"rows {path} cannot be read: {error}") from None
     found = []
