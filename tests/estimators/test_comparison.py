@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import json
 import shutil
 from pathlib import Path
 from types import ModuleType
@@ -25,6 +26,7 @@ from softspin.experiments.stored import write_records
 from softspin.records import Provenance, ResultRow
 from softspin.report.curves import compose_curves
 from softspin.report.estimators import STEPS, best_after_equal_times, rank_methods, ranking_table, recommendation
+from softspin.training import journal
 
 ROOT = Path(__file__).parents[2]
 CELLS = read_cells(ROOT / "experiments" / "estimators.toml")
@@ -185,6 +187,13 @@ def test_the_page_fills_itself(
     write_records(experiments / "estimators_times.jsonl", [time])
     assert "measured alone on cuda H200" in page.training_curves()
     assert "| 2.00 |" in page.training_tables()
+    bare = ("compare", "training", experiments / "estimators.toml", "--folder", tmp_path, "--figure", figure)
+    table = call(*bare[:-2]).out
+    for more in ((), ("--json",)):
+        failed = call(*bare, "--curves", tmp_path / "none.jsonl", *more)
+        assert (failed.code, failed.err.count("\n")) == (1, 1)
+        assert failed.err.startswith("error: there are no training curves to draw")
+        assert failed.out.splitlines()[:-1] == table.splitlines()[:-1] if not more else failed.json
     found = call("compare", "training", experiments / "estimators.toml", "--folder", tmp_path, "--json").json
     assert found[0]["methods"][0]["method"] == "disarm"
     other = call("compare", "training", experiments / "estimators.toml", "--folder", tmp_path, "--steps", 7)
@@ -193,6 +202,25 @@ def test_the_page_fills_itself(
     assert missing.err.strip() == f"error: rows {tmp_path / 'none.jsonl'} cannot be read: there is no such file"
     missing = call("compare", "training", experiments / "estimators.toml", "--times", tmp_path / "none.jsonl")
     assert missing.err.strip() == f"error: times {tmp_path / 'none.jsonl'} cannot be read: there is no such file"
+
+
+def test_a_curve_is_that_of_the_parameters_which_validation_selects(tmp_path: Path) -> None:
+    """With `ema_decay`, the lower NLL of the last and of the averaged parameters, for each replica."""
+    cell = Cell("bars-and-stripes-3x3", "1-linear", 1, "disarm", "pcd")
+    config = small(method="disarm", sampler="pcd", seeds=(0, 1), groups=1, bits_per_group=4, ema_decay=0.5)
+    spec = new_run(cell, config, (0, 1), tmp_path / "bars-and-stripes-3x3/1-linear/k1/disarm/pcd/10")
+    rows = train_run(spec, softspin.data.load(cell.data))
+    path = spec.folder / journal.NAME
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    valid = [line for line in lines if line["kind"] == "valid"]
+    (curve,) = collect_curves([cell], tmp_path)
+    for replica, row in enumerate(rows):
+        assert min(nll[replica] or 0.0 for nll in curve.nll) == pytest.approx(row.valid_nll, abs=1e-4)
+    valid[0] |= {"nll": [7.0, 5.0], "averaged_nll": [6.0, 5.5]}
+    valid[1] |= {"nll": [4.0, None], "averaged_nll": [4.5, 3.0]}
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (curve,) = collect_curves([cell], tmp_path)
+    assert curve.nll == ((6.0, 5.0), (4.0, 3.0))
 
 
 def test_curves_are_those_of_the_metrics_log(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ class TrainingCurve(Record):
     """Wall time until each validation, all seeds together, from the first report on: without compilation. Empty if it
     says nothing about the method, as in runs that shared a device."""
     nll: tuple[tuple[float | None, ...], ...]
-    """Validation NLL in nats for each validation and seed."""
+    """Validation NLL in nats for each validation and seed, of the last or of the averaged parameters: the lower one."""
     provenance: Provenance
 
     @classmethod
@@ -87,9 +87,16 @@ def _curve(cell: Cell, folder: Path, shared: bool) -> TrainingCurve:
         seeds=tuple(replica.seed for replica in config.replicas),
         at=tuple(line["step"] for line in lines),
         seconds=() if shared else tuple(round(line["seconds"] - start, 3) for line in lines),
-        nll=tuple(tuple(None if one is None else round(one, 4) for one in line["nll"]) for line in lines),
+        nll=tuple(_lower(line) for line in lines),
         provenance=run.provenance,
     )
+
+
+def _lower(line: Mapping[str, Any]) -> tuple[float | None, ...]:
+    """Validation NLL of each replica, of the last parameters or of their average (`ema_decay`), whichever is lower."""
+    each = zip(line["nll"], line.get("averaged_nll") or line["nll"], strict=True)
+    found = (min((one for one in pair if one is not None), default=None) for pair in each)
+    return tuple(None if one is None else round(one, 4) for one in found)
 
 
 def merge_curves(old: Sequence[TrainingCurve], new: Sequence[TrainingCurve]) -> list[TrainingCurve]:
