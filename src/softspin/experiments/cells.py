@@ -131,12 +131,15 @@ def _without_lists(value: Any) -> Any:
 def _recipe(own: Mapping[str, Any], profile: str) -> Config:
     """The published recipe with the settings of a cell, without settings that its method does not use.
 
-    Settings that a profile can set are left to it.
+    Settings that profiles can set are left to another profile than `paper`, which is the recipe.
     """
     settings = migrate(paper.RECIPE)
     used = method(str(own["method"])).used_settings()
     other = {name for name in settings if (info := setting_info(name)) and info.method_only and name not in used}
-    kept = {name: value for name, value in settings.items() if name not in {*other, *PROFILE_SETTINGS}}
+    kept = {name: value for name, value in settings.items() if name not in other}
+    if profile == "paper":
+        return Config.from_dict({"version": VERSION, **kept, **own})
+    kept = {name: value for name, value in kept.items() if name not in PROFILE_SETTINGS}
     return Config.from_dict({"version": VERSION, **kept, **own, "profile": profile})
 
 
