@@ -57,7 +57,7 @@ def assert_same_values(new: dict[str, Any], old: dict[str, Any]) -> None:
         elif name in origin:
             assert new["provenance"][name] == value
         elif name == "data" and isinstance(value, dict):  # that of a run, which has had no condition and no columns
-            assert new[name] == {"condition": None, "columns": None} | value
+            assert new[name] == {"condition": None, "columns": None, "class_names": None} | value
         elif name not in ("format", "version"):
             assert new[RENAMED.get(name, name)] == value, name
 

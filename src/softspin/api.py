@@ -16,7 +16,7 @@ from softspin import data as datasets
 from softspin.config import Config
 from softspin.custom_nets import Encoder, with_nets
 from softspin.data import Dataset
-from softspin.data.condition_inputs import attach_condition, resolved_condition
+from softspin.data.condition_inputs import attach_condition, match_classes, resolved_condition
 from softspin.data.keys import PARTS
 from softspin.data.mapped import table_chunks
 from softspin.deprecation import renamed_arguments
@@ -105,9 +105,9 @@ def fit(
         minutes: Stop after so many minutes, with a checkpoint, by an OutOfTimeError; `resume=True` continues.
         init_from: Run directory or shared model whose best parameters are the initial ones.
         shape: Shape of an image, for pictures; by default that of the data.
-        condition: Conditions c for a model of p(x | c), one row for each image in the order of the data: integers for a
-            class, floats for numbers; or a mapping with those of `train`, `valid` and `test`. `"labels"` uses the
-            labels of the data. By default the setting `condition`.
+        condition: Conditions c for a model of p(x | c), one row for each image in the order of the data: integers or
+            text for a class, floats for numbers; or a mapping with those of `train`, `valid` and `test`. `"labels"`
+            uses the labels of the data. By default the setting `condition`.
         encoder: Custom encoder networks, one for each group of latent bits. One group takes the module itself.
         decoder: Custom decoder network.
         sampler: Custom sampler of the negative phase, such as :class:`softspin.dwave.DimodSampler`. The config then
@@ -229,6 +229,7 @@ def load_data(
             f"softspin.data.from_arrays(..., binarize={kind.binary})"
         )
     if recorded is not None:
+        found = match_classes(found, recorded.class_names)
         found = datasets.same_version(found, recorded.fingerprint)
         if shape is None and found.fingerprint == recorded.fingerprint:
             shape = recorded.shape
@@ -285,12 +286,13 @@ def _start_from(net: DiscreteVAE, place: object) -> str:
         raise RunError(f"init_from must be the path of a run or of a shared model, not a {kind}; save a model first")
     path = Path(place)
     if (path / RUN).exists():
-        tensors, _ = checkpoint.load(path, "best")
+        (tensors, _), record = checkpoint.load(path, "best"), read_run(path).data
     elif files.is_shared(path):
-        tensors, _, _ = files.read_tensors(path)
+        tensors, _, metadata = files.read_tensors(path)
+        record = metadata.data
     else:
         raise RunError(f"no model in {path} to start from; give a run directory or a shared model")
-    copy_parameters(net, tensors, str(path))
+    copy_parameters(net, tensors, str(path), record.class_names)
     return f"{path.resolve().name} (best checkpoint, sha256 {digest(tensors)})"
 
 

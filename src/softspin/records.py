@@ -55,6 +55,8 @@ class DataRecord:
     """What the condition of the images is; None if there is none."""
     columns: tuple[str, ...] | None = field(default=None, metadata={"later": True})
     """Names of the columns of a table; None if they have no names."""
+    class_names: tuple[str, ...] | None = field(default=None, metadata={"later": True})
+    """Names of the classes 0, 1, ... of the condition; None if they have no names."""
 
 
 @dataclass(frozen=True, kw_only=True)

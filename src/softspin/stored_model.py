@@ -79,7 +79,7 @@ def _stored_table(tensors: Mapping[str, Tensor]) -> ConditionTable | None:
     values = tensors.get("condition.values")
     if values is None:
         return None
-    found = {name: tensors.get(f"condition.{name}") for name in ConditionTable._fields}
+    found = {name: tensors.get(f"condition.{name}") for name in ("values", "classes", "center", "scale", "limits")}
     kind = ("classes",) if found["classes"] is not None else ("center", "scale", "limits")
     shapes: dict[str, tuple[int, ...]] = {
         "values": (len(values) if values.ndim == 2 else 0, values.shape[-1] if values.ndim else 0)

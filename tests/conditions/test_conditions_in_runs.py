@@ -296,8 +296,8 @@ X = np.eye(20, dtype=np.uint8)
 BAD: list[tuple[Any, str]] = [
     (np.arange(19) % 3, "the condition has shape (19,); it must have 20 rows, one for each image"),
     (
-        np.array(["a", "b"] * 10),
-        "the condition must be integers (a class) or floats, not str (at index [0]); number the classes",
+        np.array(["2026-11-19", "2026-11-20"] * 10, dtype="datetime64[D]"),
+        "the condition must be integers or text (a class) or floats, not datetime64[D]",
     ),
     (np.array([np.nan] + [1.0] * 19), "the condition is nan in row 0, column 0; it must be finite"),
     (np.array([np.inf] + [1.0] * 19), "the condition is inf in row 0, column 0; it must be finite"),
@@ -362,11 +362,7 @@ QUERIES: list[tuple[str, Any, str]] = [
     ("class", np.zeros((4, 2)), "the condition has 2 columns; this model needs one class for each image"),
     ("numbers", 1.0, "the condition has 1 column; this model needs 2 numbers for each image"),
     ("numbers", [1.0, np.nan], "the condition is nan in row 0, column 1; it must be finite"),
-    (
-        "class",
-        "two",
-        "the condition must be integers (a class) or floats, not str (at index [0, 0]); number the classes",
-    ),
+    ("class", "two", "the classes of this model have no names; use one of 0, 1, 2"),
 ]
 
 

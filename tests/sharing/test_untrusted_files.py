@@ -99,7 +99,7 @@ def names(record: type, *nested: str) -> list[str]:
 PARTS = [
     "version",
     *names(ModelRecord, "data", "provenance", "result", "init_from"),  # the last was added later
-    *(f"data.{name}" for name in names(DataRecord, "condition", "columns")),
+    *(f"data.{name}" for name in names(DataRecord, "condition", "columns", "class_names")),
     *(f"provenance.{name}" for name in names(Provenance)),
 ]
 ADDED_LATER = ("averaged", "unit", "bits_per_dimension", "condition", "log_z_of_values", "more_samples")

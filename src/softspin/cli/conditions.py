@@ -11,6 +11,7 @@ from softspin import api
 from softspin.cli.regions import read_values
 from softspin.data import Dataset
 from softspin.data.conditions import Conditions
+from softspin.data.formats import READERS
 from softspin.data.keys import PARTS
 from softspin.errors import ConfigError, DataError
 from softspin.trained.given import one_given, raw_condition
@@ -33,6 +34,7 @@ def read_option(model: api.Model, text: str | None) -> str | Tensor | None:
         DataError: There is no such file.
         ShapeError: The number of columns is wrong.
         SupportError: A class did not occur in training, or a number is not finite.
+        UnknownNameError: There is no class of this name.
     """
     if text is None:
         return None
@@ -40,16 +42,20 @@ def read_option(model: api.Model, text: str | None) -> str | Tensor | None:
         raise ConfigError("the model has no condition: it is of p(x), not of p(x | c); leave out --condition")
     if text in ("auto", "none", "labels") or (path := Path(text).expanduser()).is_file():
         return text
+    names, no_file = model.class_names, f"there is no file {text} for --condition; {EXPECTED}"
+    if names is not None and text not in names and path.suffix.lower() in READERS:
+        raise DataError(no_file)
     try:
-        value = read_values(text)
+        value = read_values(text, names)
     except ConfigError:
         if path.suffix:
-            raise DataError(f"there is no file {text} for --condition; {EXPECTED}") from None
+            raise DataError(no_file) from None
         raise ConfigError(f"--condition {text} is not possible; {EXPECTED}") from None
     one_given(model.net, value)  # raises if the model cannot have it
     return raw_condition(value, model.net.condition)
 
 
-def with_one_condition(data: Dataset, row: Tensor) -> Dataset:
-    """The data set with the same condition `(1, columns)` for all images."""
-    return dataclasses.replace(data, condition=Conditions(*(row.expand(len(getattr(data, one)), -1) for one in PARTS)))
+def with_one_condition(data: Dataset, row: Tensor, class_names: tuple[str, ...] | None = None) -> Dataset:
+    """The data set with the same condition `(1, columns)` for all images; a class is the number of its name."""
+    condition = Conditions(*(row.expand(len(getattr(data, one)), -1) for one in PARTS))
+    return dataclasses.replace(data, condition=condition, class_names=class_names)

@@ -36,7 +36,8 @@ def logz(
     """
     model = with_replicas(open_model(run, which, device), replicas)
     config, own = model.config, model.net.condition
-    given = one_given(model.net, read_values(condition)) if own is None or condition is not None else None
+    has_one = own is None or condition is not None
+    given = one_given(model.net, read_values(condition, model.class_names)) if has_one else None
     values = None if own is None else list(range(own.count)) if given is None else own.nearest(given).tolist()
     with phases() as progress:
         found = log_z_for(
@@ -49,9 +50,12 @@ def logz(
         )
     check_log_z(found)
     parts: list[tuple[dict[str, Any], LogZ]] = [({}, found)]
+    texts = [""]
     if own is not None and values is not None:
-        raw = own.table.raw_values().tolist()
-        parts = [({"condition": raw[value]}, found.of_value(value)) for value in values]
+        raw = own.table.raw_values()[values]
+        texts = own.table.texts(raw)
+        given_as = own.table.as_given(raw).tolist()
+        parts = [({"condition": c}, found.of_value(value)) for c, value in zip(given_as, values, strict=True)]
     rows = [
         {**replica._asdict(), **about, **_row(part, i)}
         for i, replica in enumerate(config.replicas)
@@ -62,7 +66,7 @@ def logz(
         return
     names = replica_prefixes(model, replicas)
     for number, row in enumerate(rows):
-        value = f"c = {', '.join(f'{one:g}' for one in row['condition'])}: " if len(parts) > 1 else ""
+        value = f"c = {texts[number % len(parts)]}: " if len(parts) > 1 else ""
         say(names[number // len(parts)] + value + _text(row))
 
 

@@ -109,7 +109,7 @@ Given = Annotated[
     typer.Option(
         "--condition",
         metavar="VALUE,...",
-        help="Set the condition of a conditional model: a class, or numbers separated by commas.",
+        help="Set the condition of a conditional model: a class or its name, or numbers separated by commas.",
         show_default="none",
     ),
 ]

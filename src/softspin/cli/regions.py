@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -83,14 +84,14 @@ def _from_file(path: Path) -> Tensor:
         ) from None
 
 
-def read_values(text: str | None) -> list[float] | int | None:
-    """The condition of an option: a class, or numbers.
+def read_values(text: str | None, class_names: Sequence[str] | None = None) -> list[float] | int | str | None:
+    """The condition of an option: a class, which is the text itself if classes have names, or numbers.
 
     >>> read_values("3"), read_values("10.5,2"), read_values(None)
     (3, [10.5, 2.0], None)
     """
-    if text is None:
-        return None
+    if text is None or class_names is not None:
+        return text
     words = [word.strip() for word in text.split(",")]
     try:
         return (

@@ -9,6 +9,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,13 +22,14 @@ from softspin.cli.conditions import read_option, with_one_condition
 from softspin.cli.console import warn
 from softspin.data import Dataset, parse_shape
 from softspin.data.columns import check_columns
-from softspin.data.condition_inputs import attach_condition
+from softspin.data.condition_inputs import attach_condition, match_classes
 from softspin.data.conditions import Conditions
 from softspin.data.images import TRAINING, check_shape
 from softspin.data.limits import check_memory
 from softspin.errors import ConfigError, DataError, RunError, ShapeError, UnknownNameError, unknown_name
 from softspin.formatting import mark_best, replica_name
 from softspin.sharing.files import is_shared
+from softspin.trained.given import read_given
 from softspin.training.run_files import RUN
 
 RUNS = Path("runs")
@@ -162,7 +164,7 @@ def open_data(model: api.Model, other: str | None = None, condition: str | Tenso
             f"'{recorded.name}' ({recorded.source}); give that by --data FILE"
             + (f", and its condition ({recorded.condition}) by --condition FILE" if lacks else "")
         )
-    return data if row is None else with_one_condition(data, row)
+    return data if row is None else with_one_condition(data, row, model.class_names)
 
 
 def open_split(model: api.Model, other: str | None, split: str, seed: int = 0, condition: str | None = None) -> Dataset:
@@ -203,11 +205,11 @@ def _conditions_of(data: Dataset, split: str) -> Conditions | None:
     return data.condition._replace(test=rows if data.places is None else rows[data.places.argsort()])
 
 
-def given_of(model: api.Model, data: Dataset) -> Tensor | None:
+def given_of(model: api.Model, data: Dataset) -> Any:
     """The conditions of the test images as they are, for a conditional model; raises if there are none."""
     if model.net.condition is None:
         return None
-    return _with_condition(data).test
+    return model.net.condition.table.as_given(_with_condition(data).test)
 
 
 def _with_condition(data: Dataset) -> Conditions:
@@ -219,9 +221,9 @@ def _with_condition(data: Dataset) -> Conditions:
     return data.condition
 
 
-def encoded_given(model: api.Model, given: Tensor | None) -> Tensor | None:
+def encoded_given(model: api.Model, given: Any) -> Tensor | None:
     """The same, encoded."""
-    return None if given is None or model.net.condition is None else model.net.condition.table.encode(given)
+    return None if given is None else read_given(model.net, given, len(given))
 
 
 def _fitting(model: api.Model, data: Dataset, name: str, condition: str | Tensor | None = None) -> Dataset:
@@ -231,12 +233,12 @@ def _fitting(model: api.Model, data: Dataset, name: str, condition: str | Tensor
     check_shape((len(data.test), *data.shape), model.shape)
     check_columns(f"'{name}'", data.columns, model.columns, TRAINING)
     if model.net.condition is None:
-        return dataclasses.replace(data, condition=None)
+        return dataclasses.replace(data, condition=None, class_names=None)
     if isinstance(condition, Tensor):
-        return with_one_condition(data, condition)
+        return with_one_condition(data, condition, model.class_names)
     found = data if condition is None else attach_condition(data, condition)
     _with_condition(found)
-    return found
+    return match_classes(found, model.class_names)
 
 
 def check_split(split: str, known: tuple[str, ...]) -> None:

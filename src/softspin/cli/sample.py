@@ -61,7 +61,7 @@ def sample(
     check_ending(out, (".png", ".npy"))
     check_not_data(out, model)
     number, drawn = choose_replica(model, replica), picture_shape(model, shape)
-    clamped, given = read_clamp(clamp), read_values(condition)
+    clamped, given = read_clamp(clamp), read_values(condition, model.class_names)
     if out.suffix == ".png":
         z = model.sample_bits(n, condition=given, clamp=clamped, replica=number, seed=seed)
         states = z.expand(model.net.replicas, *z.shape)

@@ -10,6 +10,7 @@ from torch.nn.functional import one_hot
 
 from softspin.data.conditions import ConditionTable
 from softspin.distributions import Boltzmann, RowBoltzmann
+from softspin.errors import ShapeError
 from softspin.samplers.negative_phase import NegativePhase
 
 
@@ -42,8 +43,10 @@ class Condition(nn.Module):
     def __init__(self, table: ConditionTable, replicas: int, units: int) -> None:
         super().__init__()
         for name, tensor in table._asdict().items():
-            if tensor is not None:
+            if isinstance(tensor, Tensor):
                 self.register_buffer(name, tensor)
+        self.class_names = table.class_names
+        """Names of the classes 0, 1, ..., if they have names. Files have them in the record of the data."""
         self.weight = nn.Parameter(torch.zeros(replicas, table.values.shape[1], units))
         """U, `(R, C, D)`, initially 0. Like biases, it has no weight decay."""
 
@@ -66,6 +69,22 @@ class Condition(nn.Module):
     def is_class(self) -> bool:
         """Whether the condition is a class."""
         return self.table.classes is not None
+
+    def name_classes(self, names: tuple[str, ...] | None) -> None:
+        """Set the names of the classes of a model that was loaded.
+
+        Args:
+            names: Names of the classes 0, 1, ...; None if they have none.
+
+        Raises:
+            ShapeError: There is not one name for each class.
+        """
+        classes = self.table.classes
+        if names is not None:
+            count = 0 if classes is None else len(classes)
+            if classes is None or len({*names}) != len(names) or classes.tolist() != list(range(len(names))):
+                raise ShapeError(f"{len({*names})} names for {count} classes of the condition; expected one for each")
+        self.class_names = names
 
     def nearest(self, condition: Tensor) -> Tensor:
         """Number of the nearest value.

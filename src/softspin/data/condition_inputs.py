@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from softspin.data.conditions import Conditions
+from softspin.data.classes import class_numbers, number_classes, read_names
+from softspin.data.conditions import Conditions, ConditionTable, listed
 from softspin.data.dataset import Dataset
 from softspin.data.inputs import as_array
 from softspin.data.keys import PARTS
@@ -37,7 +38,7 @@ def read_condition(values: Any, count: int | None = None, *, what: str = "the co
     """
     array = as_array(what, values).array
     if array.dtype.kind not in "buif":
-        raise SupportError(f"{what} must be integers (a class) or floats, not {odd_type(array)}; number the classes")
+        raise SupportError(f"{what} must be integers or text (a class) or floats, not {odd_type(array)}")
     if array.ndim not in (1, 2) or not array.size or (count is not None and len(array) != count):
         wanted = "one row for each image" if count is None else f"{count:,} rows, one for each image"
         raise ShapeError(f"{what} has shape {array.shape}; it must have {wanted}")
@@ -62,6 +63,61 @@ def _tell_if_rounded(values: Any, what: str = "the condition") -> None:
     array = as_array(what, values).array
     if array.dtype.kind == "f":
         tell_if_rounded(what, array.reshape(len(array), -1))
+
+
+def read_for(table: ConditionTable, values: Any) -> Tensor:
+    """Conditions for a trained model.
+
+    Args:
+        table: Its table.
+        values: Names of classes, if they have names; else what :func:`read_condition` takes.
+
+    Returns:
+        Conditions `(N, columns)`, int64 or float32.
+
+    Raises:
+        ShapeError: There are several columns of text or of integers.
+        SupportError: There are names for classes without names, or numbers for classes with names.
+        UnknownNameError: There is no class of a name.
+    """
+    names = read_names("the condition", values)
+    if names is None and table.class_names is None:
+        return read_condition(values)
+    if names is None:
+        raise SupportError(f"the classes of this model have names; give {table.classes_text()}, not numbers")
+    if table.class_names is not None:
+        return torch.from_numpy(class_numbers(names, table.class_names))[:, None]
+    if table.classes is not None:
+        raise SupportError(f"the classes of this model have no names; use one of {table.classes_text()}")
+    raise SupportError("the condition of this model is numbers, not a class; give a number instead of text")
+
+
+def match_classes(data: Dataset, class_names: Sequence[str] | None) -> Dataset:
+    """The same data with classes that are numbered as those of a model, by name.
+
+    Args:
+        data: Data with a condition, or without.
+        class_names: Names of the classes of the model; None if they have no names.
+
+    Returns:
+        The data set. Labels keep their numbers if the classes of the model have no names.
+
+    Raises:
+        SupportError: Only one of the data and the model has names of classes.
+        UnknownNameError: The model has no class of a name.
+    """
+    own = data.class_names
+    if data.condition is None or (own is class_names is None):
+        return data
+    if class_names is None:
+        if data.labels is not None and data.labels.names == own:
+            return dataclasses.replace(data, class_names=None)
+        raise SupportError("the classes of this model have no names; number those of the data as in training")
+    if own is None:
+        raise SupportError(f"the classes of this model have names; give {listed(class_names)}, not numbers")
+    parts = [class_numbers([own[label] for label in part[:, 0].tolist()], class_names) for part in data.condition]
+    condition = Conditions(*(torch.from_numpy(part)[:, None] for part in parts))
+    return dataclasses.replace(data, condition=condition, class_names=tuple(class_names))
 
 
 def split_condition(given: Any, sizes: tuple[int, int, int], places: Tensor | None) -> Conditions:
@@ -128,9 +184,9 @@ def with_condition(data: Dataset, condition: Any) -> Dataset:
 
     Args:
         data: A data set.
-        condition: One row for each image, in the order of the user's file, or train, valid, test: integers for a
-            class, floats for numbers; or a mapping with those of each part; or "labels" for the labels of the data set;
-            or None for none.
+        condition: One row for each image, in the order of the user's file, or train, valid, test: integers or text for
+            a class, floats for numbers; or a mapping with those of each part; or "labels" for the labels of the data
+            set; or None for none.
 
     Returns:
         The data set. Its fingerprint includes the conditions.
@@ -141,16 +197,19 @@ def with_condition(data: Dataset, condition: Any) -> Dataset:
         SupportError: Values are neither integers nor finite floats.
     """
     if condition is None:
-        return dataclasses.replace(data, condition=None)
+        return dataclasses.replace(data, condition=None, class_names=None)
+    class_names: tuple[str, ...] | None = None
     sizes, places = (len(data.train), len(data.valid), len(data.test)), data.places
     if isinstance(condition, str):
         if condition != "labels" or data.labels is None:
             why = "has no labels" if condition == "labels" else f"has no condition '{condition}'"
             raise DataError(f"the data set '{data.name}' {why}; give an array with one row for each image")
-        condition, places = torch.cat(data.labels[:3]), None
-    elif not isinstance(condition, Mapping) and data.valid is data.test and len(condition) == len(data.train):
-        condition = dict.fromkeys(PARTS, condition)  # all images are each of the three splits
-    return dataclasses.replace(data, condition=split_condition(condition, sizes, places))
+        condition, places, class_names = torch.cat(data.labels[:3]), None, data.labels.names or None
+    else:
+        condition, class_names = number_classes(condition)
+        if not isinstance(condition, Mapping) and data.valid is data.test and len(condition) == len(data.train):
+            condition = dict.fromkeys(PARTS, condition)  # all images are each of the three splits
+    return dataclasses.replace(data, condition=split_condition(condition, sizes, places), class_names=class_names)
 
 
 def attach_condition(data: Dataset, condition: Any) -> Dataset:
@@ -186,7 +245,9 @@ def resolved_condition(condition: str | os.PathLike[str]) -> str:
 
 
 def read_condition_file(path: Path) -> Any:
-    """Read conditions: a .npy, .npz or .pt file with one array, or one for each part, or a .csv file of numbers.
+    """Read conditions: a .npy, .npz or .pt file with one array, or one for each part, or a .csv file.
+
+    Columns of a .csv file named condition, or all of them, are numbers, or one column of text, the names of classes.
 
     Args:
         path: The file.
@@ -199,6 +260,6 @@ def read_condition_file(path: Path) -> Any:
     """
     from softspin.data.formats import read_file  # reads data sets, which have conditions
 
-    given = {part: images.condition if images.condition is not None else images.array for part, images in
-             read_file(path).items()}  # fmt: skip
+    found = read_file(path, of_conditions=True)
+    given = {part: one.array if one.condition is None else one.condition for part, one in found.items()}
     return given["train"] if len(given) == 1 else given

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -10,6 +11,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from softspin.errors import ConfigError, ShapeError, SupportError
+
+_LISTED = 12
+"""Number of classes that a text lists."""
+
+
+def listed(classes: Sequence[object]) -> str:
+    """Classes as a short text.
+
+    >>> listed([3, 4]), listed(range(20))
+    ('3, 4', '0, 1, ..., 19')
+    """
+    names = [str(one) for one in classes]
+    return ", ".join(names if len(names) <= _LISTED else [*names[:2], "...", names[-1]])
 
 
 class Conditions(NamedTuple):
@@ -36,6 +50,8 @@ class ConditionTable(NamedTuple):
     """Standard deviation of each number."""
     limits: Tensor | None = None
     """Smallest and largest of each number in the training set, `(2, C)`."""
+    class_names: tuple[str, ...] | None = None
+    """Names of the classes 0, 1, ..., if they have names."""
 
     def encode(self, raw: Tensor) -> Tensor:
         """Encode conditions.
@@ -71,21 +87,47 @@ class ConditionTable(NamedTuple):
         found = labels[:, None] == self.classes
         if not bool(found.any(1).all()):
             odd = int(labels[~found.any(1)][0])
-            raise SupportError(f"class {odd} did not occur in training; use one of {self.classes_text()}")
+            name = odd if self.class_names is None else f"'{self.class_names[odd]}'"
+            raise SupportError(f"class {name} did not occur in training; use one of {self.classes_text()}")
         return found.to(torch.float32)
 
     def classes_text(self) -> str:
         """The classes, as a short text."""
         assert self.classes is not None
         labels = self.classes.tolist()
-        return ", ".join(map(str, labels)) if len(labels) <= 12 else f"{labels[0]}, {labels[1]}, ..., {labels[-1]}"
+        return listed(labels if self.class_names is None else [self.class_names[label] for label in labels])
 
     def raw_values(self) -> Tensor:
         """The values as they are given: labels `(V, 1)`, or numbers `(V, C)`."""
         return self.decode(self.values)
 
+    def as_given(self, raw: Tensor) -> Any:
+        """Conditions as a user gives them.
+
+        Args:
+            raw: Labels `(N, 1)`, or numbers `(N, C)`.
+
+        Returns:
+            Names of classes as an array `(N, 1)`, if they have names; else the tensor itself.
+        """
+        if self.class_names is None:
+            return raw
+        return np.array([[self.class_names[label]] for label in raw[:, 0].tolist()])
+
+    def texts(self, raw: Tensor) -> list[str]:
+        """Each condition as text: the name of a class, its label, or numbers.
+
+        Args:
+            raw: Labels `(N, 1)`, or numbers `(N, C)`.
+
+        Returns:
+            A text for each.
+        """
+        rows = self.as_given(raw).tolist()
+        return [", ".join(one if isinstance(one, str) else f"{one:g}" for one in row) for row in rows]
+
     def decode(self, encoded: Tensor) -> Tensor:
-        """Conditions as they were given.
+        """Conditions as they were given, with labels in place of names.
 
         Args:
             encoded: Encoded conditions, `(N, C)`.
@@ -100,12 +142,13 @@ class ConditionTable(NamedTuple):
         return encoded * self.scale + self.center
 
 
-def make_table(train: Tensor, limit: int) -> ConditionTable:
+def make_table(train: Tensor, limit: int, class_names: tuple[str, ...] | None = None) -> ConditionTable:
     """Find the encoding of conditions and the values that the prior distinguishes, from the training set.
 
     Args:
         train: Conditions of the training images, `(N, columns)`.
         limit: Largest number of values. If more numbers occur, they are binned.
+        class_names: Names of the classes 0, 1, ..., if they have names.
 
     Returns:
         The table.
@@ -123,7 +166,7 @@ def make_table(train: Tensor, limit: int) -> ConditionTable:
                 f"the condition has {len(classes):,} classes, and condition_values = {limit}; raise it, or give floats "
                 "if the condition is a number"
             )
-        return ConditionTable(torch.eye(len(classes)), classes=classes)
+        return ConditionTable(torch.eye(len(classes)), classes=classes, class_names=class_names)
     numbers = train.double()
     center, scale = numbers.mean(0).float(), numbers.std(0, correction=0).float()
     if bool((scale <= 0).any()):

@@ -31,6 +31,8 @@ class DataSpec(NamedTuple):
     """Training data, from which a likelihood computes its constants; None when a model is loaded, which has them."""
     condition: Tensor | ConditionTable | None = None
     """Conditions of the training images, or the table of a model that is loaded; None for a model of p(x)."""
+    class_names: tuple[str, ...] | None = None
+    """Names of the classes 0, 1, ... of the condition, if they have names."""
 
     @property
     def features(self) -> int:
@@ -114,6 +116,8 @@ class Dataset:
     """Conditions of the images, for a model of p(x | c)."""
     columns: tuple[str, ...] | None = None
     """Names of the columns of a table, such as genes, if they have names."""
+    class_names: tuple[str, ...] | None = None
+    """Names of the classes 0, 1, ... of the condition, if they have names."""
 
     def __post_init__(self) -> None:
         if self.binarization not in get_args(Binarization):
@@ -223,7 +227,7 @@ class Dataset:
     def spec(self) -> DataSpec:
         """Shape, mean and training data, for :func:`softspin.model.build`."""
         given = None if self.condition is None else self.condition.train
-        return DataSpec(self.shape, self.pixel_mean(), self.train, given)
+        return DataSpec(self.shape, self.pixel_mean(), self.train, given, self.class_names)
 
     def with_shape(self, shape: tuple[int, ...]) -> Dataset:
         """The same images with another shape, such as (28, 28) for rows of 784 pixels.

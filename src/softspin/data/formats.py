@@ -28,12 +28,13 @@ _ADDRESS = re.compile(r"(https?|s3|gs|hf):/")
 """Beginning of an address; a path has lost one of its slashes."""
 
 
-def read_file(path: Path, limit: float | None = None) -> dict[str, Images]:
+def read_file(path: Path, limit: float | None = None, *, of_conditions: bool = False) -> dict[str, Images]:
     """Read the images and labels of a file by split.
 
     Args:
         path: A .npy, .npz, .pt or .csv file.
         limit: Most memory, in GiB, that the arrays may take, see :func:`softspin.data.limits.memory_limit`.
+        of_conditions: Whether the file holds conditions of other images.
 
     Returns:
         Images of `train`, and of `valid` and `test` if the file has them.
@@ -50,6 +51,8 @@ def read_file(path: Path, limit: float | None = None) -> dict[str, Images]:
         hint = "; nothing is downloaded from an address, so download it first" if _ADDRESS.search(str(path)) else ""
         raise DataError(f"there is no file {path}{hint}")
     try:
+        if of_conditions and path.suffix.lower() == ".csv":
+            return read_csv(path, limit, of_conditions=True)
         return READERS[path.suffix.lower()](path, limit)
     except (*UNREADABLE, OverflowError, MemoryError) as error:
         raise DataError(f"cannot read {path}: {one_line(error)}") from error

@@ -39,16 +39,18 @@ class _Layout(NamedTuple):
         return [number for number, name in enumerate(self.names) if is_one(name)]
 
 
-def read_csv(path: Path, limit: float | None) -> dict[str, Images]:
+def read_csv(path: Path, limit: float | None, *, of_conditions: bool = False) -> dict[str, Images]:
     """Read a table with one image per line.
 
     Values are separated by commas, semicolons, tabs or spaces, and may be quoted. A first line may have names. A first
     column of row numbers and a first line 0, 1, 2, ..., which pandas writes, are skipped. A column named label holds
-    labels, numbers or text. Columns named condition, or condition_ and anything, hold numbers of the condition.
+    labels, numbers or text. Columns named condition, or condition_ and anything, hold numbers of the condition, or one
+    column of text the names of its classes.
 
     Args:
         path: The file.
         limit: Most memory, in GiB, that the table may take, see :func:`softspin.data.limits.memory_limit`.
+        of_conditions: Whether the table holds conditions of other images. If no column is named condition, all are.
 
     Returns:
         The images, as `train`.
@@ -58,29 +60,30 @@ def read_csv(path: Path, limit: float | None) -> dict[str, Images]:
     """
     check_memory(_TEXT_FACTOR * path.stat().st_size, str(path), limit)
     with path.open(encoding="utf-8-sig", newline="") as stream:
-        layout = _find_layout(path, stream)
-        labeled, given = layout.columns(is_label), layout.columns(is_condition)
-        numbered = [0] if layout.names and layout.names[0].strip().lower() in _ROW_NAMES else []
-        if len(labeled) > 1:
-            raise DataError(f"{path} has {len(labeled)} columns of labels; keep one")
+        layout = _find_layout(path, stream, of_conditions)
+        labeled, given, skipped = _roles(path, layout, of_conditions)
         texts: list[str] = []  # of labels; the table has 0 in their place
+        classes: list[str] = []  # of the only column of the condition, which may be text
 
-        def text(value: str) -> float:
-            texts.append(value.strip().strip('"'))
+        def text(value: str, into: list[str] = texts) -> float:
+            into.append(value.strip().strip('"'))
             return float(value) if _is_number(value) else 0.0
 
         converters: dict[int | str, Callable[[str], float]] = {
             **dict.fromkeys(labeled, text),
-            **dict.fromkeys(numbered, lambda value: 0.0),
+            **dict.fromkeys(given if len(given) == 1 else [], lambda value: text(value, classes)),
+            **dict.fromkeys(skipped, lambda value: 0.0),
         }
         try:
             table = np.loadtxt(
                 stream, delimiter=layout.separator, ndmin=2, comments=None, converters=converters, quotechar='"'
             )
         except ValueError as error:
-            bad = _bad_line(path, layout, {*labeled, *numbered})
+            bad = _bad_line(path, layout, {*labeled, *skipped})
+            if bad and of_conditions and len(given) > 1:
+                bad += "; of several columns, name that of the classes condition"
             raise DataError(f"cannot read {path}: {bad or one_line(error)}") from error
-    if numbered:
+    if skipped == [0]:
         name = layout.names[0].strip() or "without a name"
         notice(f"the first column of {path.name} ({name}) was left out, because it numbers the rows")
     labels: NDArray[Any] | None = None
@@ -89,8 +92,18 @@ def read_csv(path: Path, limit: float | None) -> dict[str, Images]:
     elif labeled:
         labels = table[:, labeled[0]]
         labels = labels.astype(np.int64) if (labels == np.rint(labels)).all() else labels
-    condition = table[:, given] if given else None
-    others = [*numbered, *labeled, *given]
+    condition: NDArray[Any] | None = table[:, given] if given else None
+    if not all(map(_is_number, classes)):
+        if any(map(_is_number, classes)):
+            raise DataError(f"cannot read {path}: {_bad_line(path, layout, {*labeled, *skipped})}")
+        title = layout.names[given[0]].strip().strip('"')
+        is_class = of_conditions and title in classes  # the file has no first line of names
+        condition = np.asarray([title, *classes] if is_class else classes)
+    if of_conditions and (layout.columns(is_condition) or (condition is not None and condition.dtype.kind == "U")):
+        return {"train": Images(table, condition=condition)}
+    if of_conditions:
+        given, condition = [], None
+    others = [*skipped, *labeled, *given]
     complete = len(layout.names) == table.shape[1]  # else a title, such as the header of NumPy's savetxt
     names = [name for number, name in enumerate(layout.names) if number not in others] if complete else []
     table = np.delete(table, others, axis=1) if others else table
@@ -101,14 +114,28 @@ def read_csv(path: Path, limit: float | None) -> dict[str, Images]:
     return {"train": Images(table, labels, condition, as_names(names) if names else None)}
 
 
-def _find_layout(path: Path, stream: TextIO) -> _Layout:
+def _roles(path: Path, layout: _Layout, of_conditions: bool) -> tuple[list[int], list[int], list[int]]:
+    """Columns of labels, of the condition, and those that are not read, such as row numbers."""
+    labeled, given = layout.columns(is_label), layout.columns(is_condition)
+    numbered = [0] if layout.names and layout.names[0].strip().lower() in _ROW_NAMES else []
+    if len(labeled) > 1:
+        raise DataError(f"{path} has {len(labeled)} columns of labels; keep one")
+    if of_conditions and given:
+        return [], given, [at for at in range(len(layout.names)) if at not in given]
+    if of_conditions:
+        given = [at for at in range(len(layout.names)) if at not in (*labeled, *numbered)] or labeled
+    return labeled, given, numbered
+
+
+def _find_layout(path: Path, stream: TextIO, of_conditions: bool) -> _Layout:
     """Separator and names from the first lines; the stream is then at the first line of numbers."""
     first = stream.readline()
     start = stream.tell()
     second = next((line for line in iter(stream.readline, "") if line.strip()), "")
     sample = second or first
     separator = next((mark for mark in (";", "\t", ",") if mark in sample), None)
-    if separator is None and len(sample.split()) < 2:
+    is_name = of_conditions and not all(map(_is_number, sample.split()))  # of a class, which may have spaces
+    if separator is None and (len(sample.split()) < 2 or is_name):
         separator = ","  # one column
     names = next(_split([first], separator), [])
     has_names = not all(map(_is_number, names))

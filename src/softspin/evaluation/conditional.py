@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
 
 from softspin.conditions import Condition
 from softspin.data import Dataset
+from softspin.data.conditions import listed
 from softspin.errors import DataError
 from softspin.model import DiscreteVAE
 from softspin.samplers import LogZ
@@ -63,26 +65,28 @@ def values_json(condition: Condition, given: Tensor, log_z: LogZ, replica: int) 
     Returns:
         Lists with an entry for each value. An infinite limit is None.
     """
-    index, raw = condition.nearest(given), condition.table.raw_values()
+    index, table = condition.nearest(given), condition.table
+    raw = table.as_given(table.raw_values()).tolist()
     numbers, counts = index.unique(return_counts=True)
     found: dict[str, list[Any]] = {"value": [], "images": counts.tolist(), "log_z": [], "low": [], "high": []}
     for number in numbers.tolist():
-        one = raw[number].tolist()
+        one = raw[number]
         found["value"].append(one[0] if len(one) == 1 else one)
         for name, limit in (("log_z", log_z.value), ("low", log_z.lower), ("high", log_z.upper)):
             found[name].append(limit[replica, number].item() if limit[replica, number].isfinite() else None)
     return found
 
 
-def condition_text(train: Tensor) -> str:
+def condition_text(train: Tensor, class_names: Sequence[str] | None = None) -> str:
     """What the condition of a data set is.
 
     Args:
         train: Conditions of the training images.
+        class_names: Names of the classes, if they have names.
 
     Returns:
         The text.
     """
     if train.is_floating_point():
         return f"{train.shape[1]} number{'s' * (train.shape[1] > 1)}"
-    return f"a class of {len(train.unique())}"
+    return f"a class of {len(train.unique())}" + ("" if class_names is None else f": {listed(class_names)}")

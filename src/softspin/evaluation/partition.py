@@ -116,8 +116,7 @@ def _log_z_of_values(
 
 
 def _value_name(condition: Condition, value: int) -> str:
-    numbers = condition.table.raw_values()[value].tolist()
-    return f"condition {', '.join(f'{number:g}' for number in numbers)}"
+    return f"condition {condition.table.texts(condition.table.raw_values()[[value]])[0]}"
 
 
 def mean_log_z(log_z: LogZ, shares: Tensor) -> LogZ:

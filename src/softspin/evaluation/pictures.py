@@ -339,7 +339,8 @@ def _given_name(model: DiscreteVAE, condition: Tensor | None) -> str:
     if condition is None or model.condition is None:
         return ""
     raw, counts = model.condition.table.decode(condition.to(model.mean)).unique_consecutive(dim=0, return_counts=True)
-    texts = [" and ".join(f"{value:g}" for value in row) for row in raw.tolist()]
+    rows = model.condition.table.as_given(raw).tolist()
+    texts = [" and ".join(one if isinstance(one, str) else f"{one:g}" for one in row) for row in rows]
     if len(texts) > _NAMED_CONDITIONS:
         return f", given c from {texts[0]} to {texts[-1]}, in this order"
     each = f", {counts[0]} of each in this order" if len(texts) > 1 else ""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from softspin.conditions import Condition
-from softspin.data.condition_inputs import read_condition
+from softspin.data.condition_inputs import read_for
 from softspin.distributions import Boltzmann
 from softspin.errors import SoftspinError
 from softspin.model import DiscreteVAE
@@ -85,7 +85,7 @@ def _mean_bound(model: DiscreteVAE, row: ResultRow, replica: int) -> float:
 def _shares(condition: Condition, found: Mapping[str, Any]) -> Tensor | None:
     """Fraction of the images with each value of the condition, `(V,)`; None if a row, perhaps untrusted, lacks it."""
     try:
-        given = condition.table.encode(read_condition(found["value"]))
+        given = condition.table.encode(read_for(condition.table, found["value"]))
         images = torch.tensor(found["images"], dtype=torch.float64)
         if not bool((images.isfinite() & (images > 0)).all()) or len(images) != len(given):
             return None

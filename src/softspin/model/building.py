@@ -35,7 +35,7 @@ def build(config: Config, data: DataSpec) -> DiscreteVAE:
     condition = None
     if data.condition is not None:
         raw = data.condition
-        table = raw if isinstance(raw, ConditionTable) else make_table(raw, config.condition_values)
+        table = raw if isinstance(raw, ConditionTable) else make_table(raw, config.condition_values, data.class_names)
         condition = Condition(table, len(config.replicas), shape.units)
     given = () if condition is None else (condition.columns,)
     encoder = []

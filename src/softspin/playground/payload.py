@@ -32,7 +32,7 @@ def payload(
     replica: int | None = None,
     max_bytes: int = MAX_BYTES,
     unseen: bool = True,
-    condition: Tensor | None = None,
+    condition: Any = None,
 ) -> dict[str, Any]:
     """Collect the data of a page.
 
@@ -42,7 +42,7 @@ def payload(
         replica: The only replica to include, counted from 0; None for all that fit, lowest validation NLL first.
         max_bytes: Maximum size of the replicas. The first one is always included.
         unseen: Whether the images were not used in training.
-        condition: Conditions of the images, as they are, `(N, columns)`, of a conditional model. The page uses the
+        condition: Conditions of the images, as they are, one row for each, of a conditional model. The page uses the
             nearest of the values that the prior distinguishes.
 
     Returns:
@@ -85,8 +85,8 @@ def ranked(model: Model) -> Sequence[int]:
 
 def value_names(condition: Condition) -> list[str]:
     """Names of the values of a condition, for a selector."""
-    what = "class " if condition.is_class else ""
-    return [what + ", ".join(f"{one:g}" for one in row) for row in condition.table.raw_values().tolist()]
+    what = "class " if condition.is_class and condition.class_names is None else ""
+    return [what + text for text in condition.table.texts(condition.table.raw_values())]
 
 
 def answers(model: Model, image: Tensor, order: Tensor, replica: int, value: int | None = None) -> dict[str, Any]:

@@ -63,6 +63,7 @@ def read(
         net = restore_with_nets(config, tensors, record.data.shape, encoder, decoder)
     except (ShapeError, SupportError, ConfigError) as error:
         raise SharingError(f"{file} does not fit {_owner(encoder, decoder)}: {error}") from None
+    _name_classes(net, record, file)
     if len(net.mean) != math.prod(record.data.shape):
         raise SharingError(f"{file} has {len(net.mean)} pixels, but images of shape {list(record.data.shape)}")
     return net, config, record
@@ -106,6 +107,15 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], Config, ModelRecord]:
     return migrate_tensors(tensors, record.config), config, current
 
 
+def _name_classes(net: DiscreteVAE, record: ModelRecord, what: object) -> None:
+    """Give the classes of the condition their names; raises SharingError if they do not fit."""
+    try:
+        if net.condition is not None:
+            net.condition.name_classes(record.data.class_names)
+    except ShapeError as error:
+        raise SharingError(f"{what} has {error}") from None
+
+
 def _owner(encoder: Encoder | None, decoder: nn.Module | None) -> str:
     return "its own config" if encoder is None and decoder is None else "these networks"
 
@@ -135,6 +145,7 @@ def write(path: Path, net: DiscreteVAE, record: ModelRecord, *, overwrite: bool 
             restore(record.read_config(), tensors, record.data.shape)  # never write what could not be read
         except (ShapeError, SupportError) as error:
             raise SharingError(f"this model does not fit its config: {error}") from None
+    _name_classes(net, record, "this model")
     content = pack(tensors, KEY, text)
     if path.suffix == ".safetensors":
         files = {path: content}

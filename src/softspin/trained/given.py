@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from softspin.conditions import Condition
-from softspin.data.condition_inputs import read_condition
+from softspin.data.condition_inputs import read_for
 from softspin.data.notices import notice
 from softspin.distributions import Boltzmann
 from softspin.errors import ShapeError, SupportError
@@ -74,7 +74,7 @@ def raw_condition(condition: Any, own: Condition) -> Tensor:
     if not own.is_class and array.dtype.kind in "bui":  # whole numbers are numbers too
         array = array.astype(np.float64)
     one_row = array.ndim == 0 or (array.ndim == 1 and columns > 1)
-    return read_condition(array.reshape(1, -1) if one_row else array)
+    return read_for(own.table, array.reshape(1, -1) if one_row else array)
 
 
 def _tell_if_outside(condition: Condition, raw: Tensor) -> None:

@@ -54,6 +54,8 @@ class Shareable(nn.Module):
         """Run directory or file that the model comes from."""
         self.metadata = metadata
         """Run, checkpoint, data and result of the parameters; None if they are unknown."""
+        if net.condition is not None and metadata is not None:
+            net.condition.name_classes(metadata.data.class_names)
         self.eval()
 
     def __repr__(self) -> str:
@@ -97,6 +99,11 @@ class Shareable(nn.Module):
     def columns(self) -> tuple[str, ...] | None:
         """Names of the columns of the training data, a table; None if they had no names."""
         return None if self.metadata is None else self.metadata.data.columns
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """Names of the classes of the condition; None if it is no class, or they have no names."""
+        return None if self.net.condition is None else self.net.condition.class_names
 
     @property
     def best_replica(self) -> int | None:

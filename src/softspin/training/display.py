@@ -125,7 +125,7 @@ def start_lines(run: RunStart) -> list[str]:
     parts = "".join(f", {name} = {own}" for name, own, usual in named if own != usual)
     lines = [
         f"data    {data.name}: {sizes} images of {' x '.join(map(str, data.shape))} (train + valid + test)",
-        *([] if data.condition is None else [f"given   {_condition(data.condition.train, config)}"]),
+        *([] if data.condition is None else [f"given   {_condition(data.condition.train, data.class_names, config)}"]),
         f"model   {config.method}, {structure_text(config)}{prior}{parts}; {names}",
         f"run     {config.steps:,} steps, K = {config.importance_samples}, {config.sampler} with "
         f"{config.chains:,} chains x {config.sweeps} sweeps, on {run.device}",
@@ -151,10 +151,10 @@ def start_lines(run: RunStart) -> list[str]:
     return lines
 
 
-def _condition(train: Tensor, config: Config) -> str:
+def _condition(train: Tensor, names: Sequence[str] | None, config: Config) -> str:
     """What the model is conditioned on, and what the prior distinguishes."""
     distinct, most = len(train.unique(dim=0)), config.condition_values
     values = min(distinct, most)
     binned = f", binned into {values} for the prior" if distinct > most else ""
     chains = max(2, math.ceil(config.chains / values))
-    return f"c, {condition_text(train)} ({distinct:,} values{binned}); {chains:,} chains for each"
+    return f"c, {condition_text(train, names)} ({distinct:,} values{binned}); {chains:,} chains for each"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -17,7 +17,9 @@ DATA_DEPENDENT = ("mean", "likelihood.", *(f"condition.{name}" for name in Condi
 
 
 @torch.no_grad()
-def copy_parameters(model: DiscreteVAE, tensors: Mapping[str, Tensor], source: str) -> None:
+def copy_parameters(
+    model: DiscreteVAE, tensors: Mapping[str, Tensor], source: str, class_names: Sequence[str] | None = None
+) -> None:
     """Copy the networks and the prior of another model, with their batch-norm statistics.
 
     The mean of the data, the constant of the likelihood and beta stay those of the new model. One replica is copied to
@@ -27,6 +29,7 @@ def copy_parameters(model: DiscreteVAE, tensors: Mapping[str, Tensor], source: s
         model: The new model.
         tensors: Tensors of the other model, by the names of its `state_dict`.
         source: Name of the other model, for messages.
+        class_names: Names of the classes of its condition, if they have names.
 
     Raises:
         ShapeError: Names or shapes differ.
@@ -40,6 +43,8 @@ def copy_parameters(model: DiscreteVAE, tensors: Mapping[str, Tensor], source: s
     if any(one is not None for one in classes) and not all(one is not None for one in classes):
         raise ShapeError(f"{source} has another kind of condition; use a model with the same classes")
     if classes[0] is not None and classes[1] is not None and classes[0].tolist() != classes[1].tolist():
+        raise ShapeError(f"{source} has other classes of the condition; use a model with the same classes")
+    if model.condition is not None and model.condition.class_names != class_names:
         raise ShapeError(f"{source} has other classes of the condition; use a model with the same classes")
     copies = {}
     for name, value in own.items():

@@ -63,7 +63,7 @@ class PlotCallback:
         condition, given, raw = self.trainer.engine.model.condition, None, None
         if condition is not None:
             some = torch.arange(condition.count).repeat_interleave(max(1, SAMPLES // condition.count))[:SAMPLES]
-            given, raw = condition.values[some], condition.table.raw_values()[some]
+            given, raw = condition.values[some], condition.table.as_given(condition.table.raw_values()[some])
         try:
             z = sample_bits(SAMPLES if given is None else len(given), raw)
         except Exception as error:

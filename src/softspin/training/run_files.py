@@ -67,7 +67,7 @@ def check_same(config: Config, data: Dataset, folder: Path) -> None:
     run = read_run(folder)
     if run.data.fingerprint != data.fingerprint:
         what = f"the data set '{data.name}' is not the one that the run in {folder} was trained on"
-        theirs_given, given = run.data.condition, None if data.condition is None else condition_text(data.condition[0])
+        theirs_given, given = run.data.condition, describe(data).condition
         if theirs_given != given:
             what += f", which has {_condition_name(theirs_given)}; this one has {_condition_name(given)}"
         elif given is not None:
@@ -117,8 +117,9 @@ def describe(data: Dataset) -> DataRecord:
         binarization=data.binarization,
         source=data.source,
         fingerprint=data.fingerprint,
-        condition=None if data.condition is None else condition_text(data.condition.train),
+        condition=None if data.condition is None else condition_text(data.condition.train, data.class_names),
         columns=data.columns,
+        class_names=data.class_names,
     )
 
 
