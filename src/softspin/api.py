@@ -16,7 +16,7 @@ from softspin import data as datasets
 from softspin.config import Config
 from softspin.custom_nets import Encoder, with_nets
 from softspin.data import Dataset
-from softspin.data.condition_inputs import attach_condition, match_classes, resolved_condition
+from softspin.data.condition_inputs import attach_condition, check_column, match_classes, of_obs, resolved_condition
 from softspin.data.keys import PARTS
 from softspin.data.mapped import table_chunks
 from softspin.deprecation import renamed_arguments
@@ -107,7 +107,8 @@ def fit(
         shape: Shape of an image, for pictures; by default that of the data.
         condition: Conditions c for a model of p(x | c), one row for each image in the order of the data: integers or
             text for a class, floats for numbers; or a mapping with those of `train`, `valid` and `test`. `"labels"`
-            uses the labels of the data. By default the setting `condition`.
+            uses the labels of the data, and for an AnnData object, a name is that of a column of `obs`. By default the
+            setting `condition`.
         encoder: Custom encoder networks, one for each group of latent bits. One group takes the module itself.
         decoder: Custom decoder network.
         sampler: Custom sampler of the negative phase, such as :class:`softspin.dwave.DimodSampler`. The config then
@@ -220,7 +221,10 @@ def load_data(
             "categorical (sequences), discretized-logistic (bytes), zero-inflated-lognormal (0 or positive)"
         ) from None
     condition = config.condition if condition is None else condition
-    found = attach_condition(found, condition)
+    column = of_obs(data, condition)
+    if column is condition:
+        check_column(data, condition)
+    found = attach_condition(found, column)
     # Data of a run are compared with the recorded ones, which says more.
     if recorded is None and found.binarization == ("none" if kind.binary else "per-batch"):
         have, want = ("not binarized", "binary data") if kind.binary else ("binarized", "values as they are")
@@ -255,7 +259,8 @@ def check_values(likelihood: Likelihood, data: Dataset, parts: Sequence[str] = P
 
 def _named_sources(config: Config, data: Any, dataset: Dataset, condition: Any) -> Config:
     """The config with the names of data and condition. Paths are absolute, so that a run is resumed from anywhere."""
-    named = resolved_condition(condition if isinstance(condition, str | os.PathLike) else config.condition)
+    given = condition if isinstance(condition, str | os.PathLike) else config.condition
+    named = resolved_condition(given) if of_obs(data, given) is given else str(given)
     if named != config.condition:
         config = config.replace(condition=named)
     if isinstance(data, str | os.PathLike):

@@ -15,8 +15,8 @@ from torch import Tensor
 from softspin.data.classes import class_numbers, number_classes, read_names
 from softspin.data.conditions import Conditions, ConditionTable, listed
 from softspin.data.dataset import Dataset
-from softspin.data.inputs import as_array
-from softspin.data.keys import PARTS
+from softspin.data.inputs import as_array, is_anndata
+from softspin.data.keys import PARTS, find_keys
 from softspin.data.values import odd_type, tell_if_rounded
 from softspin.errors import DataError, ShapeError, SupportError
 
@@ -236,6 +236,42 @@ def attach_condition(data: Dataset, condition: Any) -> Dataset:
     if name == "none":
         return with_condition(data, None)
     return with_condition(data, "labels" if name == "labels" else read_condition_file(Path(name).expanduser()))
+
+
+def of_obs(data: Any, condition: Any) -> Any:
+    """The column of `obs` of an AnnData object that a condition names.
+
+    Args:
+        data: An AnnData object, a mapping of several, or anything else.
+        condition: A condition in any form.
+
+    Returns:
+        The column, or a mapping with that of each part; the condition itself if it names no column.
+    """
+    tables = _anndata_parts(data)
+    if not tables or not isinstance(condition, str) or any(condition not in one.obs for one in tables.values()):
+        return condition
+    columns = {part: one.obs[condition] for part, one in tables.items()}
+    return columns["train"] if is_anndata(data) else columns
+
+
+def check_column(data: Any, condition: Any) -> None:
+    """Raise DataError if the condition of an AnnData object is neither the name of a column nor a setting or a file."""
+    tables = _anndata_parts(data)
+    if not tables or not isinstance(condition, str) or condition in ("auto", "none", "labels"):
+        return
+    if not Path(condition).expanduser().exists():
+        columns = listed(list(next(iter(tables.values())).obs.columns)) or "none"
+        raise DataError(f"the condition '{condition}' is neither a column of obs nor a file; columns: {columns}")
+
+
+def _anndata_parts(data: Any) -> dict[str, Any]:
+    """AnnData objects by part; none for other data."""
+    if is_anndata(data):
+        return {"train": data}
+    if not isinstance(data, Mapping) or not data or not all(map(is_anndata, data.values())):
+        return {}
+    return {part: data[key] for part, key in find_keys(data, "the mapping").images.items()}
 
 
 def resolved_condition(condition: str | os.PathLike[str]) -> str:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from softspin.conditions import Given
+from softspin.data.condition_inputs import of_obs
 from softspin.errors import ShapeError
 from softspin.evaluation.draws import replica_keys, uniforms
 from softspin.evaluation.running import evaluating
@@ -37,7 +38,7 @@ class Batched(Evaluable):
         """Call `query(net, images (R, batch, F), uniforms (R, K, batch, D))`, and average over K; a row per image."""
         replica = self.choose_replica(replica)
         rows = self._images(x)
-        given = read_given(self.net, condition, len(rows))
+        given = read_given(self.net, of_obs(x, condition), len(rows))
         keys = replica_keys(read_seed(seed), self.net.replicas, rows.device)
         which = torch.arange(samples, device=rows.device)
         parts = []

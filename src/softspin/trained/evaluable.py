@@ -10,6 +10,7 @@ from torch import Tensor
 
 from softspin.data import as_images
 from softspin.data.columns import check_columns
+from softspin.data.condition_inputs import of_obs
 from softspin.data.images import TRAINING, check_shape
 from softspin.data.inputs import as_array
 from softspin.distributions import Boltzmann
@@ -97,7 +98,7 @@ class Evaluable(Shareable):
         """
         rows, samples = self._images(x), self.config.test_samples if samples is None else samples
         seed = read_seed(seed)
-        given = read_given(self.net, condition, len(rows))
+        given = read_given(self.net, of_obs(x, condition), len(rows))
         if given is None or self.net.condition is None:
             known = self._known_log_z(seed) if log_z is None else read_log_z(log_z, self.net.replicas)
         elif log_z is not None:

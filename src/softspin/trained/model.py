@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from softspin.data import Dataset
+from softspin.data.condition_inputs import of_obs
 from softspin.data.dataset import DataSpec
 from softspin.distributions import Boltzmann
 from softspin.distributions.conditional import Clamp
@@ -296,6 +297,7 @@ class Model(Scores):
             SupportError: There is no such replica, or a pixel value is outside the support of the likelihood.
         """
         replica = self.choose_replica(replica)
+        condition = of_obs(x, condition)
         bits = self.encode(x, condition=condition, replica=replica, seed=seed)
         return self.decode(bits, condition=condition, replica=replica)
 
@@ -348,7 +350,7 @@ class Model(Scores):
         replica = self.choose_replica(replica)
         rows = self._images(x, mask)
         missing = read_mask(mask, len(rows), self.shape).to(rows.device)
-        given = read_given(self.net, condition, len(rows))
+        given = read_given(self.net, of_obs(x, condition), len(rows))
         generator = torch.Generator(rows.device).manual_seed(read_seed(seed))
         with evaluating(self.net):
             drawn, means = fill_in(self.net, rows, missing, replica, steps, candidates, generator, given)
