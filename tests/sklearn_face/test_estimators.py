@@ -11,6 +11,7 @@ import pytest
 import scipy.sparse
 import torch
 from boltzmann_machine.truth_by_states import some_data, states
+from sklearn.base import clone
 from sklearn.neural_network import BernoulliRBM
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -20,7 +21,14 @@ from softspin.errors import SoftspinError
 from softspin.sklearn import BinaryEncoder, BoltzmannMachine, annotate
 
 X = some_data().astype(float)
-SMALL = {"width": 4, "chains": 10, "sweeps": 1, "batch_size": 10, "test_samples": 50, "validation_samples": 2}
+SMALL: dict[str, Any] = {
+    "width": 4,
+    "chains": 10,
+    "sweeps": 1,
+    "batch_size": 10,
+    "test_samples": 50,
+    "validation_samples": 2,
+}
 
 
 def machine(**changes: Any) -> BoltzmannMachine:
@@ -190,9 +198,59 @@ def test_anndata_in_and_out(make: Any, sparse: bool) -> None:
     assert (list(cells.obsm), list(cells.obs)) == (["X_softspin", "X_again"], ["softspin_log_likelihood"])
     with pytest.raises(SoftspinError, match="data are a ndarray, not an AnnData object"):
         annotate(fitted, X)
-    for wrong in (cells, object()):  # the two in the other order; a softspin.Model
-        with pytest.raises(SoftspinError, match=r"not a fitted BinaryEncoder or BoltzmannMachine; annotate\(estimator"):
+    for wrong in (cells, object()):  # the first: the two in the other order
+        with pytest.raises(SoftspinError, match=r"not a fitted BinaryEncoder, BoltzmannMachine or softspin.Model; ann"):
             annotate(wrong, fitted)
+    with pytest.raises(SoftspinError, match="has no condition; leave it out"):
+        annotate(fitted, cells, condition="batch")
+
+
+@pytest.mark.parametrize("conditional", [False, True])
+def test_annotate_with_a_model(conditional: bool, tmp_path: Path) -> None:
+    anndata = pytest.importorskip("anndata")
+    cells = anndata.AnnData(X.copy())
+    cells.obs["batch"] = np.array(["a", "b"])[np.arange(len(X)) % 2]
+    config = softspin.Config(structure="1-nonlinear", bits_per_group=4, steps=4, device="cpu", **SMALL)
+    config = config.replace(test_temperatures=10, test_chains=10)
+    given: dict[str, Any] = {"condition": "batch"} if conditional else {}
+    model = softspin.fit(config, cells, tmp_path / "run", progress=False, pictures=False, **given)
+    annotate(model, cells, **given)
+    column = {"condition": cells.obs["batch"]} if conditional else {}
+    np.testing.assert_array_equal(cells.obsm["X_softspin"], model.encode(X, sample=False, **column).numpy())
+    np.testing.assert_array_equal(cells.obs["softspin_log_likelihood"], model.score_samples(X, **column).numpy())
+    annotate(model, cells, key="again", scores=False, **column)
+    np.testing.assert_array_equal(cells.obsm["X_again"], cells.obsm["X_softspin"])
+    assert "again_log_likelihood" not in cells.obs
+    wrong: dict[str, Any] = {} if conditional else {"condition": "batch"}
+    with pytest.raises(SoftspinError, match=r"of p\(x \| c\)"):
+        annotate(model, cells, **wrong)
+
+
+def test_flat_rows_with_the_shape_of_an_image() -> None:
+    rows = np.tile(X, 4)  # 16 columns
+    settings = {**SMALL, "net": "conv", "channels": 4}
+    with pytest.raises(SoftspinError, match=r"give the shape of flattened images \(shape=\(28, 28\), --shape 28x28\)"):
+        encoder(settings=settings).fit(rows)
+    ours = encoder(settings=settings, shape=(4, 4)).fit(rows)
+    assert ours.model_.shape == (4, 4)
+    assert clone(ours).get_params()["shape"] == (4, 4)
+    assert ours.transform(rows).shape == (len(rows), 4)
+    assert ours.inverse_transform(ours.transform(rows)).shape == ours.sample(len(rows)).shape == rows.shape
+    assert ours.score_samples(rows).shape == (len(rows),)
+    assert encoder(shape=[np.int64(2), 2]).fit(X).model_.shape == (2, 2)
+    wrong: tuple[tuple[Any, str], ...] = (
+        ((4, 5), "shape = (4, 5) has 20 values; X has 16 columns"),
+        ("4x4", "shape = '4x4' is not possible; it must be a tuple of positive integers, such as (28, 28), or None"),
+        (16, "shape = 16 is not possible; it must be a tuple of positive integers, such as (28, 28), or None"),
+        (
+            (-4, -4),
+            "shape = (-4, -4) is not possible; it must be a tuple of positive integers, such as (28, 28), or None",
+        ),
+    )
+    for shape, words in wrong:
+        with pytest.raises(SoftspinError) as told:
+            encoder(shape=shape).fit(rows)
+        assert str(told.value) == words
 
 
 def test_parameters_that_are_set_after_fit_do_not_break_the_fitted_estimator() -> None:

@@ -109,7 +109,7 @@ class Conv(Net):
         what = f"rows of {shape[0]} features" if len(shape) == 1 else f"arrays of shape {list(shape)}"
         raise ConfigError(
             f"net = {cls.name} needs images of two dimensions, or three with channels, but the data are {what}; use "
-            "net = mlp, or give the shape of flattened images (--shape 28x28)"
+            "net = mlp, or give the shape of flattened images (shape=(28, 28), --shape 28x28)"
         )
 
     @classmethod

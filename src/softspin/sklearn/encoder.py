@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -42,7 +43,8 @@ class BinaryEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         >>> codes = encoder.fit_transform(x)  # doctest: +SKIP
 
     Args:
-        n_bits: Number of latent bits; even for an RBM prior.
+        n_bits: Number of latent bits in each group; a structure such as "2-nonlinear" in `settings` has 2 groups. The
+            total is even for an RBM prior.
         likelihood: Distribution of a row given its bits, such as "gaussian" for real numbers, "negative-binomial" for
             counts or "categorical" for sequences. With "bernoulli", values are bits or gray levels.
         output: What :meth:`transform` returns: the most probable "bits", or "probabilities".
@@ -50,6 +52,8 @@ class BinaryEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         validation_fraction: Share of the rows by which the best parameters are chosen, and on which the reported
             likelihood is evaluated.
         settings: Other settings by name, such as `{"method": "dvae++-exp", "width": 100}`.
+        shape: Shape of an image, such as (28, 28), if the rows are flattened images: for networks of images such as
+            `settings={"net": "conv"}`. By default rows are vectors.
         binarize: Values above are 1, others 0. None: values must be in [0, 1]; those between are gray levels, from
             which bits are drawn for every batch. For `likelihood="bernoulli"` only.
         folder: Run directory; None for a temporary one.
@@ -71,6 +75,7 @@ class BinaryEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         steps: int | None = None,
         validation_fraction: float = 0.1,
         settings: Mapping[str, Any] | None = None,
+        shape: Sequence[int] | None = None,
         binarize: float | None = None,
         folder: str | None = None,
         device: str = "cpu",
@@ -83,6 +88,7 @@ class BinaryEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self.steps = steps
         self.validation_fraction = validation_fraction
         self.settings = settings
+        self.shape = shape
         self.binarize = binarize
         self.folder = folder
         self.device = device
@@ -116,6 +122,7 @@ class BinaryEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             raise ShapeError("n_samples=1 is too few; at least 2 rows are needed, one of them for validation")
         if self.folder is not None and (Path(self.folder) / RUN).exists():
             raise RunError(f"folder = {self.folder!r} already holds a run; give another one, or None")
+        shape = self._read_shape(rows.shape[1])
         seed = read_seed(self.random_state)
         order = np.random.default_rng(seed).permutation(len(rows))
         held_out = min(max(1, round(self.validation_fraction * len(rows))), len(rows) - 1)
@@ -128,7 +135,7 @@ class BinaryEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         data = from_arrays(train, valid, valid, name="X", source="data of scikit-learn", binarize=binary)
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary) / "run" if self.folder is None else Path(self.folder)
-            self.model_ = api.fit(config, data, folder, progress=self.verbose, pictures=False)
+            self.model_ = api.fit(config, data, folder, shape=shape, progress=self.verbose, pictures=False)
         return self
 
     def _settings(self) -> dict[str, Any]:
@@ -144,6 +151,23 @@ class BinaryEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 raise ConfigError(f"settings has {name}, which a BinaryEncoder does not have; use softspin.fit")
         return {**settings, "bits_per_group": check_integer("n_bits", self.n_bits)}
 
+    def _read_shape(self, columns: int) -> tuple[int, ...] | None:
+        """The parameter `shape`, checked."""
+        if self.shape is None:
+            return None
+        sizes = self.shape if isinstance(self.shape, list | tuple) else ()
+        if not sizes or not all(
+            isinstance(one, int | np.integer) and not isinstance(one, bool) and one > 0 for one in sizes
+        ):
+            raise ConfigError(
+                f"shape = {self.shape!r} is not possible; it must be a tuple of positive integers, such as (28, 28), "
+                "or None"
+            )
+        shape = tuple(int(one) for one in sizes)
+        if math.prod(shape) != columns:
+            raise ShapeError(f"shape = {shape} has {math.prod(shape)} values; X has {columns} columns")
+        return shape
+
     def transform(self, X: Any) -> Array:
         """Codes of rows: the most probable bits, or the probabilities of the bits.
 
@@ -151,7 +175,7 @@ class BinaryEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             X: Data, `(rows, columns)`.
 
         Returns:
-            Codes, `(rows, n_bits)`.
+            Codes, `(rows, bits)`: `n_bits` for each group.
 
         Raises:
             SupportError: A value of X is outside the support of the likelihood; for "bernoulli", outside [0, 1].
@@ -166,7 +190,7 @@ class BinaryEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         """Decode bits.
 
         Args:
-            X: Codes, `(rows, n_bits)`; probabilities are rounded.
+            X: Codes, `(rows, bits)`; probabilities are rounded.
 
         Returns:
             Means of the columns, `(rows, columns)`; of bits, these are probabilities.
