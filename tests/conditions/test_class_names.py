@@ -16,6 +16,7 @@ from sharing.shared import forge
 
 import softspin
 from softspin.data import from_arrays, from_mapping, load, with_condition
+from softspin.data.condition_inputs import match_classes
 from softspin.errors import SharingError, SoftspinError
 from softspin.playground.payload import payload
 
@@ -314,3 +315,14 @@ def test_a_shared_file_whose_names_do_not_fit_is_rejected(run: Path, tmp_path: P
         forge(file, partial(rename, names))
         with pytest.raises(SharingError, match=r"forged.safetensors has . names for 3 classes of the condition"):
             softspin.load(file)
+
+
+def test_a_run_from_before_names_keeps_the_numbers_of_its_labels() -> None:
+    data = with_condition(from_arrays(X, labels=TEXT), "labels")
+    found = match_classes(data, None)
+    assert found.class_names is None
+    assert found.fingerprint == data.fingerprint
+    with pytest.raises(SoftspinError, match="the classes of this model have no names; number those of the data as in"):
+        match_classes(with_condition(from_arrays(X), TEXT), None)
+    plain = from_arrays(X)
+    assert match_classes(plain, NAMES) is plain
