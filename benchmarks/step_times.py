@@ -394,7 +394,7 @@ def case_of(cell: Any, seeds: int) -> str:
     expected = cell.config(seeds=range(seeds)).settings()
     for name, value in cell.settings:
         if found[name] != expected[name]:
-            raise SystemExit(f"{cell.id} has {name} = {value}, which is no word of a case; leave the cell out")
+            raise SystemExit(f"{cell.id} has {name} = {value}, which cannot be measured; leave the cell out")
     return case
 
 
