@@ -109,8 +109,10 @@ def test_a_row_has_result_config_and_provenance(cells: dict[str, Cell], data: Da
         assert row.missing_part() is None
         absent = {name for name, value in row.to_json().items() if value is None}
         # None for nats of bits without a condition
-        optional = {"outdated", "error", "averaged", "unit", "bits_per_dimension", "condition", "log_z_of_values"}
-        optional.add("more_samples")
+        optional = {
+            "outdated", "error", "averaged", "unit", "bits_per_dimension", "condition", "log_z_of_values",
+            "more_samples",
+        }  # fmt: skip
         assert absent - {"warning"} == {*optional, "pareto_k", "unreliable_images"}, "20 samples have no tail"
         assert row.provenance.commit == row.start_commit
     assert needed(cells[EXP], tmp_path, rows).runs == ()

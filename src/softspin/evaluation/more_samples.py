@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Generic, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -13,15 +13,14 @@ from softspin.evaluation.likelihood import evaluate
 from softspin.evaluation.running import Running
 from softspin.model import DiscreteVAE
 from softspin.samplers import LogZ
-from softspin.samplers.result import Number
 
 
-class MoreSamples(NamedTuple, Generic[Number]):
-    """NLL with `few` importance samples less that with `many`, mean over images in nats: tensors `(R,)` or floats."""
+class MoreSamples(NamedTuple):
+    """NLL with `few` importance samples less that with `many`, mean over images in nats: tensors `(R,)`, float64."""
 
-    difference: Number
+    difference: Tensor
     """Positive if the NLL with few samples is too high. log Z cancels."""
-    standard_error: Number
+    standard_error: Tensor
     """Standard error of the mean of the differences of single images; NaN for one image."""
     images: int
     few: int
@@ -38,7 +37,7 @@ def more_samples(
     seed: int | Sequence[int] = 0,
     condition: Tensor | None = None,
     progress: Callable[[int], None] | None = None,
-) -> MoreSamples[Tensor]:
+) -> MoreSamples:
     """Compare the NLL with few and with many importance samples.
 
         D = 1/N sum_i log p_many(x_i) - log p_few(x_i),   p_S(x) = 1/S sum_s p(x, z_s) / q(z_s|x)
