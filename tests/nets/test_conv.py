@@ -17,7 +17,7 @@ from softspin.errors import ConfigError, ShapeError
 from softspin.evaluation.likelihood import _sizes
 from softspin.model import build
 from softspin.nets import MLP, BatchNorm, Conv, Conv1d, Convolution, Grid, Net, NetSpec, ResNet
-from softspin.nets.convolutions import transpose_blocks
+from softspin.nets.convolutions import FEW_OUTPUTS, transpose_blocks
 from softspin.parts import NETS
 from softspin.playground.export import export
 from softspin.stored_model import restore
@@ -233,6 +233,26 @@ def test_weights_and_scales_have_weight_decay() -> None:
         *(f"convolutions.{i}.weight" for i in range(2)), *(f"norms.{i}.scale" for i in range(2)),
         *(f"mlp.linears.{i}.weight" for i in range(2)), "mlp.norms.0.scale",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("outputs", [1, FEW_OUTPUTS, FEW_OUTPUTS + 1])
+@pytest.mark.parametrize("size", [(7,), (8,), (7, 8), (6, 5)])
+def test_few_and_many_outputs_of_a_transpose_equal_torch(outputs: int, size: tuple[int, ...]) -> None:
+    layer = Convolution(3, outputs, size, generators(*SEEDS), transposed=True).double()
+    halved = [(side + 1) // 2 for side in size]
+    maps, weight = normal(2, 4, *halved, 3).requires_grad_(), layer.get_parameter("weight")
+    grad = normal(2, 4, *size, outputs, seed=1)
+    rest = [side - (2 * half - 1) for side, half in zip(size, halved, strict=True)]
+    by_torch = conv_transpose1d if len(size) == 1 else conv_transpose2d
+    expected = torch.stack([
+        by_torch(maps[r].movedim(-1, 1), weight[r], stride=2, padding=2, output_padding=rest).movedim(1, -1)
+        for r in range(2)
+    ])  # fmt: skip
+    out = layer(maps)
+    torch.testing.assert_close(out, expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(out, (maps, weight), grad), torch.autograd.grad(expected, (maps, weight), grad)
+    )
 
 
 def test_initial_weights_of_a_transpose_count_the_inputs_of_an_output() -> None:

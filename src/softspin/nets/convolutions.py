@@ -21,6 +21,10 @@ KERNEL = 5
 """Size of a kernel along each axis. Padding is `KERNEL // 2`, so that a side of n becomes ceil(n / 2)."""
 SMALLEST = 4
 """Sides are halved until they are at most this long."""
+FEW_OUTPUTS = 4
+"""Largest number of outputs for which :func:`interleaved_transpose` is used. On a CPU, from 32 channels of 14 x 14
+points to one output it takes 2.6 ms for 100 images instead of 7.0 (with gradients 6.6 instead of 8.8). With gradients
+it is as fast as torch for 3 outputs, and half as fast for 32."""
 CONVOLVE: Mapping[int, Callable[..., Tensor]] = {1: functional.conv1d, 2: functional.conv2d}
 TRANSPOSE: Mapping[int, Callable[..., Tensor]] = {1: functional.conv_transpose1d, 2: functional.conv_transpose2d}
 
@@ -104,6 +108,35 @@ def transpose_blocks(x: Tensor, size: int) -> Tensor:
     return x.unflatten(-1, (-1, size)).transpose(-1, -2).flatten(-2) if 1 < size < x.shape[-1] else x
 
 
+def interleaved_transpose(grouped: Tensor, weight: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    """Compute the transpose of a convolution of stride 2 as a convolution for even and one for odd points of each axis.
+
+    Output 2 m + a is the sum over d of input m + d times weight a + 2 - 2 d, where d is -1, 0 or 1 and weight 5 is 0.
+    So even and odd outputs are 2 (sequences) or 4 (images) channels of one convolution of stride 1.
+
+    Args:
+        grouped: Maps, `(N, R x inputs, *halved sizes)`.
+        weight: Weights of a transpose, `(R, inputs, outputs, *kernel)`.
+        sizes: Sizes of the result.
+
+    Returns:
+        Maps, `(N, R x outputs, *sizes)`.
+    """
+    axes, replicas, inputs = len(sizes), *weight.shape[:2]
+    pairs = functional.pad(weight, (0, 1) * axes)
+    for axis in range(axes):
+        at = 3 + 2 * axis
+        pairs = pairs.unflatten(at, (3, 2)).flip(at)  # (..., 1 - d, a, ...)
+    ends, odd = [3 + 2 * axis for axis in range(axes)], [4 + 2 * axis for axis in range(axes)]
+    kernels = pairs.permute(0, 2, *odd, 1, *ends).reshape(-1, inputs, *(3,) * axes)
+    both = CONVOLVE[axes](grouped, kernels, padding=1, groups=replicas).unflatten(1, (-1, *(2,) * axes))
+    points = [at for axis in range(axes) for at in (2 + axes + axis, 2 + axis)]
+    out = both.permute(0, 1, *points)
+    for axis, size in enumerate(sizes):
+        out = out.flatten(2 + axis, 3 + axis).narrow(2 + axis, 0, size)
+    return out
+
+
 class Convolution(nn.Module):
     """A convolution of stride 2 for R replicas, without bias; or its transpose, which doubles the sizes.
 
@@ -156,8 +189,12 @@ class Convolution(nn.Module):
             return self._by_kernel(maps / largest) * largest
         axes, replicas = len(self.sizes), len(self.weight)
         grouped = maps.movedim(-1, 2).transpose(0, 1).flatten(1, 2)  # a replica is a group of channels
+        if axes == 2:  # otherwise compiled code for a CPU transposes the maps before and after each convolution
+            grouped = grouped.contiguous(memory_format=torch.channels_last)
         options = {"stride": 2, "padding": KERNEL // 2, "groups": replicas}
-        if self.transposed:
+        if self.transposed and self.weight.shape[2] <= FEW_OUTPUTS:
+            out = interleaved_transpose(grouped, self.weight, self.sizes)
+        elif self.transposed:
             rest = [size - (2 * before - 1) for size, before in zip(self.sizes, maps.shape[2:-1], strict=True)]
             out = TRANSPOSE[axes](grouped, self.weight.flatten(0, 1), output_padding=rest, **options)
         else:
