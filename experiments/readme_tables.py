@@ -129,6 +129,27 @@ def large_data(folder: Path) -> str:
     return f"{listed}\n\n{speeds}\n\nMedian, and in brackets the 10% and 90% quantiles of rounds. {notes}"
 
 
+def compiled_steps(folder: Path) -> str:
+    """Training steps on a CPU with `compile = on` and without, and when the time of compilation is gained back."""
+    found = json.loads((folder / "cpu_compile.json").read_text())
+    rows = [
+        [
+            row["what"],
+            f"{_ms(row['ms']['off'])} ms",
+            f"{_ms(row['ms']['on'])} ms",
+            _times(row["times_faster"]),
+            *(f"{_three(time)} s" for time in row["first_step_s"].values()),
+            f"{_three(row['gained_back_after_steps'])} steps",
+        ]
+        for row in found
+    ]
+    first = found[0]
+    notes = f"Batch {first['batch']}, {first['sampler']}. Median, and in brackets the 10% and 90% quantiles. "
+    notes += f"{first['device']}, {first['threads']} threads, torch {first['torch']}, {_commit(first)}."
+    columns = ("Work", "off", "on", "Faster", "Compilation", "With a warm cache", "Gained back after")
+    return f"{table(columns, rows)}\n\n{notes}"
+
+
 def boltzmann(folder: Path) -> str:
     """Wall time of training an RBM to given test log-likelihoods, and how many times longer other programs take."""
     parts = []
@@ -260,6 +281,7 @@ def current_speed(text: str) -> str:
     parts = {
         "speed": speed(folder),
         "aims": aims(folder),
+        "compiled steps": compiled_steps(folder),
         "boltzmann": boltzmann(folder),
         "large data": large_data(folder),
     }

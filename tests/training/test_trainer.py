@@ -23,6 +23,7 @@ from typing import Any
 
 import pytest
 import torch
+from gpu import with_torch_warnings
 from made_rows import made_row
 from torch import Tensor, nn
 from torch._inductor.exc import InductorError
@@ -191,6 +192,18 @@ def test_a_resumed_run_equals_an_uninterrupted_one(sampler: str, tmp_path: Path)
         trainer(config, tmp_path / "broken", callback=Stop(8, kill)).train()
     assert checkpoint.load_meta(tmp_path / "broken", "last")["step"] == 5
     assert journal.read(tmp_path / "broken")[-1]["step"] == 6, "a line after the checkpoint, which is written again"
+    trainer(config, tmp_path / "broken").train(resume=True)
+    assert_same_run(tmp_path / "whole", tmp_path / "broken")
+
+
+@with_torch_warnings
+@pytest.mark.slow  # because of the C++ compiler
+def test_a_compiled_run_that_resumes_equals_an_uninterrupted_one(tmp_path: Path) -> None:
+    config = small(compile="on", importance_samples=2)
+    trainer(config, tmp_path / "whole").train()
+    with pytest.raises(Killed):
+        trainer(config, tmp_path / "broken", callback=Stop(8, kill)).train()
+    torch.compiler.reset()  # as in a new process
     trainer(config, tmp_path / "broken").train(resume=True)
     assert_same_run(tmp_path / "whole", tmp_path / "broken")
 
