@@ -20,7 +20,6 @@ from softspin.experiments import compare
 from softspin.experiments.cells import read_cells
 from softspin.experiments.compare import (
     GradientRow,
-    comparable_methods,
     compare_gradients,
     read_gradient_rows,
 )
@@ -162,8 +161,6 @@ def test_gradients_that_are_not_finite_are_an_error(monkeypatch: pytest.MonkeyPa
 def test_what_cannot_be_compared() -> None:
     with pytest.raises(UnknownNameError, match=r"unknown method 'disram'; did you mean 'disarm'\?"):
         compare_gradients(["disram"])
-    with pytest.raises(ConfigError, match="dvae#-gauss_int cannot be compared: its encoder has several outputs"):
-        compare_gradients(["dvae#-gauss_int"])
     with pytest.raises(TooLargeError, match="14 bits are too many to enumerate; at most 12 are possible"):
         compare_gradients(["arm"], bits=14)
     with pytest.raises(ConfigError, match="bits = 5 is odd; two groups need an even number"):
@@ -172,7 +169,6 @@ def test_what_cannot_be_compared() -> None:
         compare_gradients(["arm"], draws=1)
     with pytest.raises(FigureError, match="there are no rows to draw"):
         compose_gradients([])
-    assert set(comparable_methods()) >= set(BY_NAME) | set(PAPER) - {"dvae#-gauss_int"}
 
 
 def test_the_command(rows: list[GradientRow], tmp_path: Path, call: Call) -> None:
