@@ -31,7 +31,7 @@ GROUPS, SAMPLES = (1, 2), (1, 5)
 TRAINED_BY = "leg"
 """Method that trains the model of the table: unbiased, with little variance."""
 ADAPT_STEPS = 500
-"""Steps in which baselines and control variates are trained before they are measured after training."""
+"""Steps in which the parameters that only a method has are trained before they are measured after training."""
 
 Stage = Literal["initial", "trained"]
 
@@ -73,15 +73,6 @@ class GradientRow(Record):
         return self.encoder.variance * self.evaluations
 
 
-def comparable_methods() -> list[str]:
-    """Methods whose encoder returns one logit for each bit, so that all have the same parameters.
-
-    Returns:
-        Sorted names.
-    """
-    return [name for name in METHODS if METHODS.get(name).outputs_per_bit == 1]
-
-
 def compare_gradients(
     methods: Sequence[str] = (),
     *,
@@ -96,17 +87,18 @@ def compare_gradients(
     """Measure bias and variance of gradient estimators, for 1 and 2 groups of bits and K = 1 and 5 samples.
 
     All estimators see the same parameters: those of initialization, and those of a model that was trained with local
-    expectation gradients. After training, learned baselines and control variates are first adapted to the model. The
-    running statistics of batch norm are fixed, because with those of a batch, images would depend on each other.
+    expectation gradients. After training, the parameters that only a method has are first adapted to the model:
+    learned baselines, control variates, shifts and widths of soft bits. The running statistics of batch norm are fixed,
+    because with those of a batch, images would depend on each other.
 
     Args:
-        methods: Names of methods; by default all whose encoder returns one logit for each bit.
+        methods: Names of methods; by default all.
         draws: Number of gradients that are drawn for each row, rounded up to a multiple of 100 if it is larger.
         steps: Training steps. Fewer than it takes to converge: at an optimum there is no gradient to compare with.
         data: Data set of binary images; by default bars and stripes of 3 x 3 pixels.
         bits: Number of latent bits, at most 12.
         seed: Seed of parameters and draws.
-        adapt_steps: Steps in which learned baselines and control variates are adapted to the trained model.
+        adapt_steps: Steps in which the parameters that only a method has are adapted to the trained model.
         listener: Called with every row.
 
     Returns:
@@ -114,19 +106,17 @@ def compare_gradients(
 
     Raises:
         UnknownNameError: There is no method of that name.
-        ConfigError: A method cannot be compared.
+        ConfigError: The number of draws or of bits is not possible.
         TooLargeError: There are too many bits.
         TrainingError: A gradient is not finite.
     """
     from softspin.data import load
 
     data = load(DATA) if data is None else data
-    names = list(dict.fromkeys(methods)) or comparable_methods()
+    names = list(dict.fromkeys(methods)) or list(METHODS)
     for name in names:
         if name not in METHODS:
             raise unknown_name("method", name, METHODS)
-        if METHODS.get(name).outputs_per_bit != 1:
-            raise ConfigError(f"method = {name} cannot be compared: its encoder has several outputs for each bit")
     if draws < 2:
         raise ConfigError(f"draws = {draws} is not possible; a variance needs 2 or more")
     if bits > LARGEST:
@@ -187,8 +177,8 @@ def _rows(
             exact[weighted] = exact_blocks(double, x.double(), samples, importance_weighted=weighted)
         model = copies(own, reference, data.spec, min(COPIES, draws))
         if stage == "trained":
-            adapt(model, x, samples, adapt_steps)
-        found, evaluations = measure(model, x, samples, exact[weighted], draws, config.seeds[0])
+            adapt(model, x, samples, adapt_steps, reference=reference)
+        found, evaluations = measure(model, x, samples, exact[weighted], draws, config.seeds[0], reference)
         if not all(math.isfinite(number) for one in found.values() for number in dataclasses.astuple(one)):
             raise TrainingError(f"the gradients of method = {name}, K = {samples}, are not finite; try fewer steps")
         yield GradientRow(

@@ -77,6 +77,9 @@ class Draws(NamedTuple):
 def copies(config: Config, reference: DiscreteVAE, data: DataSpec, count: int = COPIES) -> DiscreteVAE:
     """Build a model whose replicas are all the same: the networks and the prior of a reference, and one method.
 
+    Some methods have more outputs of the encoder than the logits. Those determine soft bits, but not q(z|x), so they
+    are parameters of the method, too.
+
     Args:
         config: Its config; the seeds are replaced. The parameters of the method are those of seed 0.
         reference: Model of one replica with networks, likelihood and prior of the same shapes.
@@ -90,15 +93,38 @@ def copies(config: Config, reference: DiscreteVAE, data: DataSpec, count: int = 
     own = reference.state_dict()
     with torch.no_grad():
         for name, value in model.state_dict().items():
+            if not model.is_replicated(name):
+                value.copy_(own[name])
+                continue
+            value.copy_(value[:1].clone().expand_as(value))
             if not name.startswith("method."):
-                value.copy_(own[name].expand_as(value) if model.is_replicated(name) else own[name])
-            elif model.is_replicated(name):
-                value.copy_(value[:1].clone().expand_as(value))
+                common = common_part(value, own[name])
+                common.copy_(own[name].expand_as(common))
+    model.method.begin_training()
+    model.method.before_step(0, lambda: model.prior(validate=False).detach())
     return model
 
 
+def common_part(value: Tensor, common: Tensor) -> Tensor:
+    """The entries of a parameter, or of its gradient, that the reference has, too.
+
+    Args:
+        value: Tensor of a model of :func:`copies`, `(R, ..., outputs)`.
+        common: The parameter of the reference, `(1, ..., fewer outputs)`: logits are the first outputs of a net.
+
+    Returns:
+        A view, `(R, ..., fewer outputs)`.
+    """
+    return value[(slice(None), *(slice(size) for size in common.shape[1:]))]
+
+
 def draw_gradients(
-    model: DiscreteVAE, x: Tensor, samples: int, generator: torch.Generator, kl_weight: float = 1.0
+    model: DiscreteVAE,
+    x: Tensor,
+    samples: int,
+    generator: torch.Generator,
+    kl_weight: float = 1.0,
+    reference: DiscreteVAE | None = None,
 ) -> Draws:
     """Draw one gradient of the bound for each replica.
 
@@ -108,6 +134,7 @@ def draw_gradients(
         samples: Number of importance samples K.
         generator: Source of the noise.
         kl_weight: Weight of the KL.
+        reference: Reference of :func:`copies`; entries that it does not have are left out.
 
     Returns:
         The gradients, averaged over the batch.
@@ -118,6 +145,9 @@ def draw_gradients(
     rows = x.expand(model.replicas, *x.shape)
     terms = model.method.objective(counted, rows, noise, prior, torch.tensor(kl_weight, dtype=x.dtype))
     gradients = named_gradients(model.named_parameters(), -terms.loss.sum())
+    if reference is not None:
+        common = dict(reference.named_parameters())
+        gradients = {name: common_part(one, common[name]) for name, one in gradients.items() if name in common}
     return Draws(_blocks(model, gradients), counted.evaluations)
 
 
@@ -170,7 +200,13 @@ class Moments:
 
 
 def measure(
-    model: DiscreteVAE, x: Tensor, samples: int, exact: Mapping[str, Tensor], draws: int, seed: int = 0
+    model: DiscreteVAE,
+    x: Tensor,
+    samples: int,
+    exact: Mapping[str, Tensor],
+    draws: int,
+    seed: int = 0,
+    reference: DiscreteVAE | None = None,
 ) -> tuple[dict[str, Moments], int]:
     """Estimate bias and variance of the gradient of a model's method.
 
@@ -181,6 +217,7 @@ def measure(
         exact: Exact gradient by block.
         draws: Number of draws, rounded up to a multiple of the replicas.
         seed: Seed of the noise.
+        reference: Reference of :func:`copies`; entries of the gradient that it does not have are left out.
 
     Returns:
         The moments by block, and the decoder evaluations for each data point and draw.
@@ -191,7 +228,7 @@ def measure(
     passes = -(-draws // model.replicas)
     evaluations = 0
     for _ in range(passes):
-        drawn = draw_gradients(model, x, samples, generator)
+        drawn = draw_gradients(model, x, samples, generator, reference=reference)
         evaluations = drawn.evaluations
         for name, one in drawn.blocks.items():
             offset = one - exact[name]
@@ -209,7 +246,15 @@ def _moments(offset: Tensor, square: float, count: int, exact: Tensor) -> Moment
     return Moments((bias / size) ** 0.5, (variance / count / size) ** 0.5, variance / size)
 
 
-def adapt(model: DiscreteVAE, x: Tensor, samples: int, steps: int, learning_rate: float = 3e-3, seed: int = 1) -> None:
+def adapt(
+    model: DiscreteVAE,
+    x: Tensor,
+    samples: int,
+    steps: int,
+    learning_rate: float = 3e-3,
+    seed: int = 1,
+    reference: DiscreteVAE | None = None,
+) -> None:
     """Train the parameters of the method alone (baselines, control variates, temperatures), at a fixed model.
 
     All replicas stay the same: each step uses the mean of their gradients. As in training, images are in random order,
@@ -222,8 +267,15 @@ def adapt(model: DiscreteVAE, x: Tensor, samples: int, steps: int, learning_rate
         steps: Number of steps.
         learning_rate: Learning rate of training's Adam.
         seed: Seed of the noise.
+        reference: Reference of :func:`copies`. Outputs of the encoder that it does not have are trained, too.
     """
-    own = list(model.method.parameters())
+    common = {} if reference is None else dict(reference.named_parameters())
+    partly = {
+        parameter: common[name]
+        for name, parameter in model.named_parameters()
+        if name in common and parameter.shape[1:] != common[name].shape[1:]
+    }
+    own = [*model.method.parameters(), *partly]
     if not own:
         return
     generator = torch.Generator().manual_seed(seed)
@@ -237,6 +289,9 @@ def adapt(model: DiscreteVAE, x: Tensor, samples: int, steps: int, learning_rate
         rows = x[torch.rand(model.replicas, len(x), generator=generator).argsort(-1)]
         loss = model.method.objective(model, rows, noise, prior, torch.ones((), dtype=x.dtype)).loss.mean()
         found = torch.autograd.grad(loss, own)
+        for parameter, gradient in zip(own, found, strict=True):
+            if parameter in partly:
+                common_part(gradient, partly[parameter]).zero_()
         mean = torch.cat([gradient.sum(0).flatten() for gradient in found])
         with torch.no_grad():
             adam.step(mean.expand(model.replicas, -1), rate, torch.tensor(step + 1))
