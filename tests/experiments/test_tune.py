@@ -315,7 +315,6 @@ def test_numbers_that_are_not_possible(
         ("decoder_dropout=0,3", r"decoder_dropout = 3(\.0)? is not possible"),
         ("test_samples=10,20", "test_samples cannot be tuned: it changes the estimate of the NLL, not the model"),
         ("validation_chains=10,20", "validation_chains cannot be tuned: it changes the estimate"),
-        ("net=mlp,conv decoder_dropout=0.1", "the decoder, net = conv, has no hidden layers with dropout"),
         ("prior=rbm,factorial centred=true", "centred = true is not possible: prior = factorial trains no couplings"),
         ("beta=9,9.0", "'beta=9' and 'beta=9.0' are the same settings; remove one of them"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -80,18 +81,28 @@ def normed(norm: Any, r: int, x: Tensor) -> Tensor:
     return torch.tanh(batch_norm(x, mean, variance, scale, shift, norm.training, eps=norm.epsilon))
 
 
-def dense(mlp: MLP, r: int, x: Tensor) -> Tensor:
+def masks_of(net: Conv) -> list[Tensor]:
+    """Factors of dropout of 0 and 2 for 3 samples and a batch of 4."""
+    assert net.dropout is not None
+    return [2 * (normal(2, 3, 4, units, seed=units) < 0).double() for units in net.hidden_units]
+
+
+def dense(mlp: MLP, r: int, x: Tensor, masks: Sequence[Tensor] = ()) -> Tensor:
     """The MLP of one replica on rows."""
     *hidden, last = mlp.linears
-    for linear, norm in zip(hidden, mlp.norms, strict=True):
+    for number, (linear, norm) in enumerate(zip(hidden, mlp.norms, strict=True)):
         x = normed(norm, r, x @ linear.get_parameter("weight")[r] + linear.get_parameter("bias")[r])
+        x = x * masks[number][r].flatten(0, 1) if masks else x
     return x @ last.get_parameter("weight")[r] + last.get_parameter("bias")[r]
 
 
-def alone(net: Conv, kind: str, r: int, parts: tuple[Tensor, ...], adjacent: bool) -> Tensor:
+def alone(
+    net: Conv, kind: str, r: int, parts: tuple[Tensor, ...], adjacent: bool, masks: Sequence[Tensor] = ()
+) -> Tensor:
     """One replica by torch's functions, `(samples, batch, outputs)`. Arrays are written out, image by image.
 
     Each feature has two inputs or outputs. `adjacent`: a, A, b, B, ...; otherwise a, b, ..., A, B, ...
+    `masks`: factors of the activations of each hidden layer of the MLP, and of each map before a convolution.
     """
     of, shape = SHAPES[kind]
     last = kind in ("colors last", "sequence", "symbols")
@@ -113,12 +124,17 @@ def alone(net: Conv, kind: str, r: int, parts: tuple[Tensor, ...], adjacent: boo
     sizes = [sides]
     while len(sizes) == 1 or max(sizes[-1]) > 4:
         sizes.append(tuple(-(-side // 2) for side in sizes[-1]))
-    maps = dense(net.mlp, r, parts[0][r].flatten(0, 1)).reshape(12, 3, *sizes[-1])
+    maps = dense(net.mlp, r, parts[0][r].flatten(0, 1), masks).reshape(12, 3, *sizes[-1])
+    rest_of_masks = iter(masks[len(net.mlp.norms) :])
     for weight, norm, before, after in zip(weights, net.norms, sizes[::-1], sizes[-2::-1], strict=False):
         rest = [b - 2 * a + 1 for a, b in zip(before, after, strict=True)]
+        maps = normed(norm, r, maps)
+        if masks:
+            maps = maps * next(rest_of_masks)[r].reshape(12, *before, 3).movedim(-1, 1)
         maps = (conv_transpose1d if of is Conv1d else conv_transpose2d)(
-            normed(norm, r, maps), weight, stride=2, padding=2, output_padding=rest
+            maps, weight, stride=2, padding=2, output_padding=rest
         )
+    assert next(rest_of_masks, None) is None
     assert net.bias is not None
     blocks = maps.split(shape[-1] if last else shape[0], dim=1)  # those of the second output of each feature come last
     outputs = [(one.movedim(1, -1) if last else one).flatten(1) for one in blocks]
@@ -127,19 +143,30 @@ def alone(net: Conv, kind: str, r: int, parts: tuple[Tensor, ...], adjacent: boo
 
 
 @shapes
-@roles
-@pytest.mark.parametrize(("training", "adjacent"), [(True, False), (False, False), (True, True)])
-def test_replicas_equal_torch_for_each_of_them(kind: str, role: str, training: bool, adjacent: bool) -> None:
-    """As one grouped convolution, as on a CPU."""
+@pytest.mark.parametrize(
+    ("role", "training", "adjacent", "dropped"),
+    [
+        *((role, True, adjacent, False) for role in ("encoder", "decoder") for adjacent in (False, True)),
+        *((role, False, False, False) for role in ("encoder", "decoder")),
+        ("decoder", True, False, True),
+    ],
+)
+def test_replicas_equal_torch_for_each_of_them(
+    kind: str, role: str, training: bool, adjacent: bool, dropped: bool
+) -> None:
+    """As one grouped convolution, as on a CPU; `dropped`: with dropout of explicit masks."""
     net = made(kind, role, 2, adjacent)
     parts = inputs_of(net, kind, 2)
     net(*parts)  # running statistics of one batch
     net.train(training)
+    masks = masks_of(net) if dropped else []
+    if net.dropout is not None:
+        net.dropout.factors = masks
     out = net(*parts)
     assert out.shape == (2, 3, 4, 5 if role == "encoder" else 2 * data_spec(SHAPES[kind][1]).features)
     towards = normal(*out.shape, seed=5)
     found = torch.autograd.grad((out * towards).sum(), list(net.parameters()))
-    expected = torch.stack([alone(net, kind, r, parts, adjacent) for r in range(2)])
+    expected = torch.stack([alone(net, kind, r, parts, adjacent, masks) for r in range(2)])
     torch.testing.assert_close(out, expected)
     gradients = torch.autograd.grad((expected * towards).sum(), list(net.parameters()))
     for (name, _), one, other in zip(net.named_parameters(), found, gradients, strict=True):
@@ -196,13 +223,16 @@ def test_residual_layers_add_to_their_input() -> None:
         torch.testing.assert_close(out[r].reshape(14, 3), hidden @ last[0] + last[1])
 
 
-@nets
+@pytest.mark.parametrize("net", ["resnet", "leaky-mlp", "conv", "conv1d"])
 @pytest.mark.parametrize("method", ["dvae#-power", "dvae#-gauss_int"])
 def test_the_bound_and_its_gradient_read_no_values(net: str, method: str) -> None:
+    """With dropout, whose factors have other values in each step."""
     config = small(net=net, method=method, bits_per_group=4, importance_samples=2, seeds=(0, 1))
     model = build(config, data_spec((3, 5))).to("meta").train()
     model.method.begin_training()
     noise = unknown(2, *model.method.noise_shape(2, 5, model.units))
+    assert model.decoder.dropout is not None
+    model.decoder.dropout.factors = [unknown(2, 2, 5, units) for units in model.decoder.hidden_units]
     with NoHostData():
         prior = model.prior(unknown(2), validate=False)
         terms = model.method.objective(model, unknown(2, 5, 15), noise, prior, unknown())

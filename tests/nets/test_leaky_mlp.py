@@ -33,9 +33,15 @@ def bits(*shape: int) -> Tensor:
 
 
 @pytest.mark.parametrize("layers", [0, 2])
-@pytest.mark.parametrize("role", ["encoder", "decoder"])
-def test_inputs_are_signs_and_hidden_units_leaky(role: Literal["encoder", "decoder"], layers: int) -> None:
+@pytest.mark.parametrize(("role", "dropped"), [("encoder", False), ("decoder", False), ("decoder", True)])
+def test_inputs_are_signs_and_hidden_units_leaky(
+    role: Literal["encoder", "decoder"], dropped: bool, layers: int
+) -> None:
     net = made(role, layers)
+    assert net.hidden_units == [7] * layers
+    factors = 2 * bits(layers, 2, 4, 3, 7) if dropped else None
+    assert net.dropout is not None
+    net.dropout.factors = [] if factors is None else list(factors)
     pixels, latent = bits(2, 1, 3, 6), bits(2, 4, 3, 4)
     found = net(pixels - MEAN, latent) if role == "encoder" else net(latent)
     assert found.shape == (2, 4, 3, 5)
@@ -44,7 +50,9 @@ def test_inputs_are_signs_and_hidden_units_leaky(role: Literal["encoder", "decod
         out = torch.where(inputs[replica] > 0.5, 1.0, -1.0).double()
         for number in range(layers + 1):
             weight, bias = (getattr(net.linears[number], name)[replica] for name in ("weight", "bias"))
-            out = linear(leaky_relu(out, 0.2) if number else out, weight.mT, bias)
+            if number:
+                out = leaky_relu(out, 0.2) * (1 if factors is None else factors[number - 1, replica])
+            out = linear(out, weight.mT, bias)
         torch.testing.assert_close(found[replica], out)
 
 

@@ -20,9 +20,12 @@ nets = pytest.mark.parametrize("net", ["resnet", "leaky-mlp", "conv", "conv1d"])
 
 
 @nets
-@pytest.mark.parametrize("method", ["dvae#-power", "dvae++-exp"])
-def test_a_resumed_run_equals_an_uninterrupted_one_and_is_loaded(net: str, method: str, tmp_path: Path) -> None:
-    config = small(net=net, method=method, seeds=(0, 3), layers=2, steps=20, importance_samples=2)
+@pytest.mark.parametrize(("method", "dropout"), [("dvae#-power", 0.25), ("dvae++-exp", 0.0)])
+def test_a_resumed_run_equals_an_uninterrupted_one_and_is_loaded(
+    net: str, method: str, dropout: float, tmp_path: Path
+) -> None:
+    config = small(net=net, method=method, seeds=(0, 3), layers=2, steps=20, importance_samples=2,
+                   decoder_dropout=dropout)  # fmt: skip
     trainer(config, tmp_path / "whole").train()
     with pytest.raises(Killed):
         trainer(config, tmp_path / "broken", callback=Stop(13, kill)).train()

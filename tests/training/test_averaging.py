@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from training.runs import bars, engine, small, trainer
 
-from softspin.data import with_condition
+from softspin.data import load, with_condition
 from softspin.errors import ConfigError, OutOfTimeError
 from softspin.nets import BatchNorm
 from softspin.training import averaging, checkpoint
@@ -112,6 +112,46 @@ def test_evaluated_statistics_are_those_without_flips(tmp_path: Path, images: li
     (best, _), (last, _) = (checkpoint.load(tmp_path / "plain", name) for name in ("best", "last"))
     assert not images
     assert all(torch.equal(value, last[f"model.{name}"]) for name, value in best.items())
+
+
+@pytest.mark.parametrize(("net", "mlp"), [("mlp", ""), ("resnet", ""), ("conv", "mlp.")])
+def test_evaluated_statistics_are_those_without_dropout(net: str, mlp: str) -> None:
+    """For every batch norm of the decoder: mean and variance of its inputs when nothing is dropped, for the same bits.
+
+    The images have 9 x 9 pixels, which are halved twice. Nothing is dropped before the first batch norm; the others
+    have other statistics if activations are doubled.
+    """
+    config = small(net=net, data="bars-and-stripes-9x9", layers=2, decoder_dropout=(0.5, 0.9), batch_size=20)
+    made = engine(config, load("bars-and-stripes-9x9"))
+    for _ in range(3):
+        made.step()
+    decoder = made.model.decoder
+    bits: list[Tensor] = []
+    first = decoder.get_submodule(mlp + "linears.0")
+    handle = first.register_forward_pre_hook(lambda _, parts: bits.append(parts[0]))
+    with undisturbed(made.update):
+        handle.remove()
+        found = {name: value.clone() for name, value in decoder.named_buffers()}
+    assert len(bits) == averaging.FEWEST_BATCHES
+    seen: dict[str, list[Tensor]] = {n: [] for n, one in decoder.named_modules() if isinstance(one, BatchNorm)}
+    assert len(seen) == (4 if net == "conv" else 2)
+    for name, values in seen.items():
+        decoder.get_submodule(name).register_forward_pre_hook(
+            lambda _, parts, values=values: values.append(parts[0].flatten(1, -2))
+        )
+    assert decoder.dropout is not None
+    for factor in (1.0, 2.0):
+        with torch.no_grad():
+            for one in bits:
+                decoder.dropout.factors = [torch.full((2, 1, 20, units), factor) for units in decoder.hidden_units]
+                decoder(one)
+        for name, values in seen.items():
+            mean = torch.stack([one.mean(1) for one in values]).mean(0)
+            variance = torch.stack([one.var(1, correction=0) for one in values]).mean(0)
+            right = torch.allclose(found[f"{name}.mean"], mean, rtol=1e-4, atol=1e-5)
+            right = right and torch.allclose(found[f"{name}.variance"], variance, rtol=1e-4, atol=1e-5)
+            assert right == (factor == 1.0 or name == mlp + "norms.0"), name
+            values.clear()
 
 
 def test_a_replica_without_flips_keeps_its_statistics() -> None:

@@ -112,14 +112,15 @@ def test_captured_updates_of_other_nets_equal_eager_ones(
 
 
 @needs_gpu
-@pytest.mark.parametrize("gradient", ["plain", "dreg"])
+@pytest.mark.parametrize(
+    ("net", "gradient"), [("mlp", "plain"), ("mlp", "dreg"), ("leaky-mlp", "plain"), ("conv", "plain")]
+)
 @pytest.mark.parametrize("compile", ["on", "off"])
 def test_captured_updates_with_regularization_equal_eager_ones(
-    gradient: str, compile: str, monkeypatch: pytest.MonkeyPatch
+    net: str, gradient: str, compile: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check_captured_updates(
-        monkeypatch, gradient=gradient, compile=compile, decoder_dropout=0.2, input_flips=0.1, decoder_decay=0.01
-    )
+    regularization = {"decoder_dropout": 0.2, "input_flips": 0.1, "decoder_decay": 0.01}
+    check_captured_updates(monkeypatch, net=net, gradient=gradient, compile=compile, **regularization)
 
 
 def check_captured_updates(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:

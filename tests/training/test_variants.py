@@ -32,18 +32,23 @@ def test_all_lists_are_tried_here() -> None:
     assert LISTS.keys() == {"betas", *list_settings()}
 
 
-@pytest.mark.parametrize("number", [0, 1])
-def test_a_replica_is_equal_to_that_of_a_run_without_lists(number: int) -> None:
-    """Bit for bit, with as many replicas: of other seeds, or of other values."""
-    lists = run(engine(small(**LISTS, **SHARED, seeds=(3,))), 5)
+@pytest.mark.parametrize(
+    ("number", "place", "net"), [(0, 0, "mlp"), (1, 0, "mlp"), (1, 1, "leaky-mlp"), (1, 1, "conv")]
+)
+def test_a_replica_is_equal_to_that_of_a_run_without_lists(number: int, place: int, net: str) -> None:
+    """Bit for bit, with as many replicas: of other seeds, or of other values.
+
+    At another place among the replicas, the last bits of other nets differ.
+    """
+    lists = run(engine(small(net=net, **LISTS, **SHARED, seeds=(3,))), 5)
     alone = lists.update.config.of_replica(number)
     assert len(alone.variants) == 1
     assert replica_name(alone.replicas[0]) == f"seed 3, beta {LISTS['betas'][number]:g}"
-    plain = run(engine(alone.replace(seeds=(3, 4))), 5)
+    plain = run(engine(alone.replace(seeds=(4, 3) if place else (3, 4))), 5)
     rates = tuple(rate if i == number else 0.5 for i, rate in enumerate(LISTS["learning_rate"]))
-    others = run(engine(small(**LISTS | SHARED | {"learning_rate": rates}, seeds=(3,))), 5)
+    others = run(engine(small(net=net, **LISTS | SHARED | {"learning_rate": rates}, seeds=(3,))), 5)
     mine = replica_rows(lists, number)
-    equal(mine, replica_rows(plain, 0))
+    equal(mine, replica_rows(plain, place))
     equal(mine, replica_rows(others, number))
     assert not torch.equal(lists.update.adam.value[1 - number], others.update.adam.value[1 - number])
 

@@ -181,8 +181,7 @@ class Settings:
 
     decoder_dropout: PerReplica[BelowOne] = setting(
         0.0,
-        "Drop each hidden activation of the decoder (net = mlp or resnet) with this probability in training, and "
-        "rescale the others.",
+        "Drop each hidden activation of the decoder with this probability in training, and rescale the others.",
         section="regularization",
     )
     decoder_decay: PerReplica[NotNegative | None] = setting(

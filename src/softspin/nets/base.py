@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from softspin.data.dataset import DataSpec
 from softspin.errors import ConfigError
 from softspin.nets.layers import Linear
+from softspin.numerics import match_samples
 from softspin.parts import Part
 
 if TYPE_CHECKING:
@@ -56,6 +57,22 @@ class Dropout:
     def __init__(self) -> None:
         self.factors = ()  # not of the class: torch.compile would compile again after the first step
 
+    def drop(self, layer: int, activations: Tensor, samples: int) -> Tensor:
+        """Multiply the activations of a hidden layer by their factors, if there are any.
+
+        Args:
+            layer: Number of the layer.
+            activations: Activations `(R, samples, batch, units)`, or with other dimensions of the same order.
+            samples: Number of samples.
+
+        Returns:
+            Activations of the same shape. What is in (-1, 1) stays in the range of float16, unless more than 99.998%
+            are dropped.
+        """
+        if not self.factors:
+            return activations
+        return activations * match_samples(self.factors[layer], samples).reshape(activations.shape)
+
 
 class Net(Part, nn.Module):
     """A network from one or more inputs `(R, ..., features)`, as separate arguments, to `(R, ..., outputs)`.
@@ -84,7 +101,7 @@ class Net(Part, nn.Module):
 
     @property
     def hidden_units(self) -> Sequence[int]:
-        """Units of each hidden layer that has dropout."""
+        """Numbers of activations of the hidden layers that have dropout, per sample."""
         return ()
 
     def last_kernel(self) -> nn.Parameter | None:
@@ -193,5 +210,5 @@ def no_dropout(config: Config, net: str) -> ConfigError:
     text = list(value) if isinstance(value, tuple) else value
     return ConfigError(
         f"decoder_dropout = {text} is not possible: the decoder, net = {net}, has no hidden layers with dropout; use "
-        "net = mlp or resnet with layers, or set it to 0"
+        "net = mlp, resnet or leaky-mlp with layers, or conv or conv1d, or set it to 0"
     )

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from softspin.config.fields import Count
 from softspin.data.dataset import channels_last
 from softspin.errors import ConfigError, ShapeError
-from softspin.nets.base import Net, NetSpec
+from softspin.nets.base import Dropout, Net, NetSpec
 from softspin.nets.convolutions import Convolution, Grid, transpose_blocks
 from softspin.nets.layers import BatchNorm, decayed_parameters
 from softspin.nets.mlp import MLP
@@ -31,6 +31,8 @@ class Conv(Net):
     side is longer than 4. The maps, and the bits of earlier groups, are the inputs of an :class:`MLP`. The decoder is
     the mirror image: an MLP from the bits to the smallest maps, then transposed convolutions up to the image, and a
     bias for each output. All maps have the same number of channels.
+
+    Dropout of the decoder drops hidden activations of its MLP and single values of its maps, after tanh.
 
     Settings: channels, and those of :class:`MLP`.
 
@@ -82,6 +84,7 @@ class Conv(Net):
             for (a, b), size in zip(itertools.pairwise(channels_of), sizes[1:], strict=True)
         )
         self.mlp = MLP.build(config, dense, generators)
+        self._map_units = [channels * math.prod(size) for size in sizes[:-1]] if self.decodes else []
 
     @classmethod
     def build(cls, config: Config, spec: NetSpec, generators: Sequence[torch.Generator]) -> Conv:
@@ -117,6 +120,15 @@ class Conv(Net):
         return MLP.fewest_tensors(config) + 2
 
     @property
+    def dropout(self) -> Dropout | None:
+        """That of its MLP, which uses the factors of its own layers; those of the maps come after them."""
+        return self.mlp.dropout if self.decodes else None
+
+    @property
+    def hidden_units(self) -> Sequence[int]:
+        return [*self.mlp.hidden_units, *self._map_units] if self.decodes else ()
+
+    @property
     def widest(self) -> int:
         return self.largest.features
 
@@ -134,8 +146,10 @@ class Conv(Net):
     def _decode(self, *bits: Tensor) -> Tensor:
         start: Tensor = self.mlp(*bits)
         maps = self.smallest.to_maps(start)
-        for convolution, norm in zip(self.convolutions, self.norms, strict=True):
-            maps = convolution(torch.tanh(norm(maps)), bounded=True)
+        dropout, first = self.dropout, len(self.mlp.norms)
+        assert dropout is not None
+        for layer, (convolution, norm) in enumerate(zip(self.convolutions, self.norms, strict=True), first):
+            maps = convolution(dropout.drop(layer, torch.tanh(norm(maps)), start.shape[1]), bounded=True)
         assert self.bias is not None
         blocks = self.grid.to_data(maps, start.shape[:-1])
         features = blocks.shape[-1] // self.adjacent

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu
 
-from softspin.nets.base import Net, NetSpec
+from softspin.nets.base import Dropout, Net, NetSpec
 from softspin.nets.layers import Linear, decayed_parameters
 from softspin.parts import LIKELIHOODS
 
@@ -58,7 +58,8 @@ class LeakyMLP(Net):
         shift: Tensor,
     ) -> None:
         super().__init__()
-        self._inputs = list(inputs)
+        self._inputs, self._dropout = list(inputs), Dropout()
+        self._hidden_units = [width] * layers
         sizes = [sum(inputs), *[width] * layers, outputs]
         self.linears = nn.ModuleList(
             Linear(a, b, generators, scale=2 * a / (a + b)) for a, b in itertools.pairwise(sizes)
@@ -81,6 +82,14 @@ class LeakyMLP(Net):
     def fewest_tensors(cls, config: Config) -> int:
         return config.shape.layers + 1
 
+    @property
+    def dropout(self) -> Dropout | None:
+        return self._dropout
+
+    @property
+    def hidden_units(self) -> Sequence[int]:
+        return self._hidden_units
+
     def last_kernel(self) -> nn.Parameter | None:
         last = self.linears[-1]
         assert isinstance(last, Linear)
@@ -91,8 +100,8 @@ class LeakyMLP(Net):
         first, *others = self.linears
         maps = zip(parts, self.scale.split(self._inputs), self.shift.split(self._inputs), strict=True)
         out: Tensor = first(*(part * scale + shift for part, scale, shift in maps))
-        for linear in others:
-            out = linear(leaky_relu(out, SLOPE))
+        for number, linear in enumerate(others):
+            out = linear(self._dropout.drop(number, leaky_relu(out, SLOPE), out.shape[1]))
         return out
 
     def decayed(self) -> Iterator[nn.Parameter]:

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from softspin.nets.base import Affine, Dropout, Net, NetSpec
 from softspin.nets.layers import BatchNorm, Linear, decayed_parameters, hidden_layer
-from softspin.numerics import match_samples
 
 if TYPE_CHECKING:
     from softspin.config import Config
@@ -93,13 +92,11 @@ class MLP(Net):
         """Inputs of the last layer: one tensor, or all inputs of a net without hidden layers."""
         hidden: Sequence[Tensor] = parts
         bounded = parts[-1].shape[1] > 1  # only bits have several samples; data have one
-        factors = self._dropout.factors
         for number, (linear, norm) in enumerate(zip(self.linears, self.norms, strict=False)):
             assert isinstance(linear, Linear)
             assert isinstance(norm, BatchNorm)
-            hidden = (self._layer(linear, norm, *hidden, bounded=bounded),)
-            if factors:
-                hidden = (hidden[0] * match_samples(factors[number], hidden[0].shape[1]),)
+            out = self._layer(linear, norm, *hidden, bounded=bounded)
+            hidden = (self._dropout.drop(number, out, out.shape[1]),)
             bounded = True
         return hidden
 
