@@ -203,11 +203,6 @@ def test_mistakes_of_fit_end_in_one_line(condition: Any, text: str) -> None:
     assert "\n" not in str(told.value)
 
 
-def test_a_condition_is_no_setting() -> None:
-    with pytest.raises(SoftspinError, match="settings has condition; give it to fit, as condition"):
-        encoder(settings={"condition": "labels"}).fit(X)
-
-
 def test_mistakes_of_queries_end_in_one_line(learned: BinaryEncoder) -> None:
     plain, numbers = encoder().fit(X), encoder().fit(X, condition=NUMBERS)
     missing = "this model is of p(x | c); give condition=a class, one of left, right"
