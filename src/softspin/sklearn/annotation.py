@@ -6,6 +6,7 @@ from typing import Any
 
 from softspin.data.inputs import is_anndata
 from softspin.errors import DataError
+from softspin.sklearn.encoder import BinaryEncoder
 from softspin.trained import Model
 
 
@@ -43,8 +44,13 @@ def annotate(estimator: Any, data: Any, *, key: str = "softspin", condition: Any
     if isinstance(estimator, Model):
         codes = estimator.encode(data, condition=condition, sample=False).cpu().numpy()
         found = estimator.score_samples(data, condition=condition).cpu().numpy() if scores else None
+    elif isinstance(estimator, BinaryEncoder):
+        codes = estimator.transform(data, condition=condition)
+        found = estimator.score_samples(data, condition=condition) if scores else None
     elif condition is not None:
-        raise DataError(f"a {kind} has no condition; leave it out, or give a conditional softspin.Model")
+        raise DataError(
+            f"a {kind} has no condition; leave it out, or give a conditional BinaryEncoder or softspin.Model"
+        )
     else:
         codes = estimator.transform(data)
         found = estimator.score_samples(data) if scores else None

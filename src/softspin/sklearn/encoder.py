@@ -19,7 +19,8 @@ from softspin.config import Config
 from softspin.data import from_arrays
 from softspin.errors import ConfigError, RunError, ShapeError, SupportError
 from softspin.parts import LIKELIHOODS
-from softspin.sklearn.inputs import Array, check_integer, read_rows, read_seed, read_table
+from softspin.sklearn.conditions import attach_conditions, query_condition, read_conditions, split_rows
+from softspin.sklearn.inputs import Array, check_integer, read_rows, read_seed, read_table, read_weights
 from softspin.training.run_files import RUN
 
 _PARAMETERS = {
@@ -27,14 +28,16 @@ _PARAMETERS = {
     "steps": "steps",
 }  # fmt: skip
 """Settings that are parameters of the estimator, and their names there."""
-_IMPOSSIBLE = ("data", "condition")
-"""Settings that have no effect here, or none that the estimator could use."""
+_OF_FIT = {"data": "X", "condition": "condition"}
+"""Settings that are arguments of :meth:`BinaryEncoder.fit`, and their names there."""
 
 
 class BinaryEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Binary codes of rows, by a VAE with binary latent variables and a Boltzmann prior.
 
-    It is :func:`softspin.fit` with the interface of scikit-learn, and :attr:`model_` is its model.
+    It is :func:`softspin.fit` with the interface of scikit-learn, and :attr:`model_` is its model. With `condition`, it
+    is a model of p(x | c). All methods then need the condition of each row, which is metadata for the routing of
+    scikit-learn, such as `BinaryEncoder().set_fit_request(condition=True)`.
 
     Example:
         >>> from sklearn.datasets import load_digits
@@ -95,12 +98,14 @@ class BinaryEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, condition: Any = None) -> Self:
         """Train the VAE.
 
         Args:
             X: Data, `(rows, columns)`.
             y: Ignored.
+            condition: Condition c of each row, for a model of p(x | c): integers or text `(rows,)` are a class, floats
+                `(rows,)` or `(rows, columns)` are numbers; or the name of a column of `obs` of an AnnData object.
 
         Returns:
             The estimator.
@@ -108,8 +113,9 @@ class BinaryEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         Raises:
             ConfigError: A parameter is not possible.
             RunError: The folder already holds a run.
-            ShapeError: There are fewer than 2 rows.
-            SupportError: A value of X is outside the support of the likelihood; for "bernoulli", outside [0, 1].
+            ShapeError: There are fewer than 2 rows, or there is not one condition for each.
+            SupportError: A value of X is outside the support of the likelihood; for "bernoulli", outside [0, 1]. Or a
+                condition is neither a class nor finite, or is the same for all rows.
         """
         rows = self._read(X, reset=True)
         if self.output not in ("bits", "probabilities"):
@@ -123,16 +129,17 @@ class BinaryEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         if self.folder is not None and (Path(self.folder) / RUN).exists():
             raise RunError(f"folder = {self.folder!r} already holds a run; give another one, or None")
         shape = self._read_shape(rows.shape[1])
+        given = read_conditions(X, condition, len(rows))
         seed = read_seed(self.random_state)
-        order = np.random.default_rng(seed).permutation(len(rows))
-        held_out = min(max(1, round(self.validation_fraction * len(rows))), len(rows) - 1)
-        valid, train = rows[order[:held_out]], rows[order[held_out:]]
+        split = split_rows(given, len(rows), self.validation_fraction, seed)
+        train, valid = rows[split.train], rows[split.valid]
         settings = {"structure": "1-nonlinear", **self._settings()}
         config = Config(**settings, likelihood=self.likelihood, device=self.device, seeds=(seed,))
         if self.steps is not None:
             config = config.replace(steps=self.steps)
         binary = self._is_binary
         data = from_arrays(train, valid, valid, name="X", source="data of scikit-learn", binarize=binary)
+        data = attach_conditions(data, given, split)
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary) / "run" if self.folder is None else Path(self.folder)
             self.model_ = api.fit(config, data, folder, shape=shape, progress=self.verbose, pictures=False)
@@ -146,9 +153,9 @@ class BinaryEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         for name, own in _PARAMETERS.items():
             if name in settings and (name != "steps" or self.steps is not None):
                 raise ConfigError(f"settings has {name}; give it as the parameter {own} of BinaryEncoder")
-        for name in _IMPOSSIBLE:
+        for name, own in _OF_FIT.items():
             if name in settings:
-                raise ConfigError(f"settings has {name}, which a BinaryEncoder does not have; use softspin.fit")
+                raise ConfigError(f"settings has {name}; give it to fit, as {own}")
         return {**settings, "bits_per_group": check_integer("n_bits", self.n_bits)}
 
     def _read_shape(self, columns: int) -> tuple[int, ...] | None:
@@ -168,83 +175,117 @@ class BinaryEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             raise ShapeError(f"shape = {shape} has {math.prod(shape)} values; X has {columns} columns")
         return shape
 
-    def transform(self, X: Any) -> Array:
+    def fit_transform(self, X: Any, y: Any = None, *, condition: Any = None) -> Array:
+        """Train the VAE, and return the codes of the rows.
+
+        Args:
+            X: Data, `(rows, columns)`.
+            y: Ignored.
+            condition: Condition of each row, see :meth:`fit`.
+
+        Returns:
+            Codes, `(rows, bits)`.
+        """
+        return self.fit(X, y, condition=condition).transform(X, condition=condition)
+
+    def transform(self, X: Any, *, condition: Any = None) -> Array:
         """Codes of rows: the most probable bits, or the probabilities of the bits.
 
         Args:
             X: Data, `(rows, columns)`.
+            condition: Condition of each row, or a single value for all, if the model is of p(x | c).
 
         Returns:
             Codes, `(rows, bits)`: `n_bits` for each group.
 
         Raises:
+            ShapeError: There is not one condition for each row.
             SupportError: A value of X is outside the support of the likelihood; for "bernoulli", outside [0, 1].
         """
         check_is_fitted(self)
         rows = self._read(X, reset=False)
-        items = self._items(rows)
-        found = self.model_.encode(items, sample=False) if self.output == "bits" else self.model_.probabilities(items)
+        items, given = self._items(rows), query_condition(self.model_, X, condition, len(rows))
+        if self.output == "bits":
+            found = self.model_.encode(items, condition=given, sample=False)
+        else:
+            found = self.model_.probabilities(items, condition=given)
         return found.cpu().numpy().astype(rows.dtype)
 
-    def inverse_transform(self, X: Any) -> Array:
+    def inverse_transform(self, X: Any, *, condition: Any = None) -> Array:
         """Decode bits.
 
         Args:
             X: Codes, `(rows, bits)`; probabilities are rounded.
+            condition: Condition of each row, or a single value for all, if the model is of p(x | c).
 
         Returns:
             Means of the columns, `(rows, columns)`; of bits, these are probabilities.
 
         Raises:
-            ShapeError: There is another number of bits.
+            ShapeError: There is another number of bits, or there is not one condition for each row.
             SupportError: A value is outside [0, 1].
         """
         check_is_fitted(self)
         codes = check_array(X, dtype=(np.float64, np.float32))
         if not ((codes >= 0) & (codes <= 1)).all():
             raise SupportError(f"codes are from {codes.min():g} to {codes.max():g}; give bits or probabilities")
-        decoded = self.model_.decode(torch.from_numpy((codes > 0.5).astype(np.float32)))
+        given = query_condition(self.model_, X, condition, len(codes))
+        decoded = self.model_.decode(torch.from_numpy((codes > 0.5).astype(np.float32)), condition=given)
         return decoded.cpu().flatten(1).numpy().astype(codes.dtype)
 
-    def score_samples(self, X: Any) -> Array:
-        """Estimated log-likelihood of each row, in nats.
+    def score_samples(self, X: Any, *, condition: Any = None) -> Array:
+        """Estimated log-likelihood of each row, in nats: log p(x), or log p(x | c).
 
         Args:
             X: Data, `(rows, columns)`.
+            condition: Condition of each row, or a single value for all, if the model is of p(x | c).
 
         Returns:
             Log-likelihoods, `(rows,)`; for continuous data, those of a density.
 
         Raises:
+            ShapeError: There is not one condition for each row.
             SupportError: A value of X is outside the support of the likelihood; for "bernoulli", outside [0, 1].
         """
         check_is_fitted(self)
-        return self.model_.score_samples(self._items(self._read(X, reset=False))).cpu().numpy()
+        rows = self._read(X, reset=False)
+        given = query_condition(self.model_, X, condition, len(rows))
+        return self.model_.score_samples(self._items(rows), condition=given).cpu().numpy()
 
-    def score(self, X: Any, y: Any = None) -> float:
+    # If metadata routing is enabled, Pipeline.score fails unless its last step has the argument sample_weight.
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None, *, condition: Any = None) -> float:
         """Mean log-likelihood of the rows, in nats.
 
         Args:
             X: Data, `(rows, columns)`.
             y: Ignored.
+            sample_weight: Weight of each row in the mean; equal by default.
+            condition: Condition of each row, or a single value for all, if the model is of p(x | c).
 
         Returns:
             The mean.
-        """
-        return float(self.score_samples(X).mean())
 
-    def sample(self, n_samples: int = 1, *, random_state: Any = None) -> Array:
+        Raises:
+            ShapeError: There is not one condition or weight for each row.
+            SupportError: A weight is negative, or all are 0.
+        """
+        scores = self.score_samples(X, condition=condition)
+        return float(np.average(scores, weights=read_weights(sample_weight, len(scores))))
+
+    def sample(self, n_samples: int = 1, *, condition: Any = None, random_state: Any = None) -> Array:
         """Generate rows from samples of the prior: probabilities of bits, or draws of other data.
 
         Args:
             n_samples: Number of draws.
+            condition: Condition of each draw, or a single value for all, if the model is of p(x | c).
             random_state: Seed, generator, or None for new draws each time.
 
         Returns:
             Rows, `(n_samples, columns)`.
         """
         check_is_fitted(self)
-        return self.model_.sample(n_samples, seed=read_seed(random_state)).cpu().flatten(1).numpy()
+        given = query_condition(self.model_, None, condition, n_samples)
+        return self.model_.sample(n_samples, condition=given, seed=read_seed(random_state)).cpu().flatten(1).numpy()
 
     @property
     def _is_binary(self) -> bool:

@@ -11,7 +11,7 @@ from sklearn.utils.validation import validate_data
 
 from softspin.data.columns import check_columns, column_names
 from softspin.data.inputs import anndata_matrix, is_anndata
-from softspin.errors import ConfigError, SupportError
+from softspin.errors import ConfigError, ShapeError, SupportError
 
 Array = NDArray[Any]
 LARGEST_SEED = 2**31 - 1
@@ -93,6 +93,30 @@ def check_integer(name: str, value: Any) -> int:
         shown = value.item() if isinstance(value, np.generic) else value
         raise ConfigError(f"{name} = {shown!r} is not possible; it must be an integer from 1")
     return int(value)
+
+
+def read_weights(weights: Any, count: int) -> Array | None:
+    """Weights of rows in a mean.
+
+    Args:
+        weights: One weight for each row, or None.
+        count: Number of rows.
+
+    Returns:
+        The weights, or None.
+
+    Raises:
+        ShapeError: There is not one weight for each row.
+        SupportError: A weight is negative or not finite, or all are 0.
+    """
+    if weights is None:
+        return None
+    found = np.asarray(weights, dtype=np.float64)
+    if found.shape != (count,):
+        raise ShapeError(f"sample_weight has shape {found.shape}; it must be ({count},), one for each row of X")
+    if not (np.isfinite(found).all() and (found >= 0).all() and found.any()):
+        raise SupportError("sample_weight must have finite weights from 0, and not only 0")
+    return found
 
 
 def read_seed(random_state: Any) -> int:
