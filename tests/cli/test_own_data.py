@@ -111,13 +111,6 @@ def test_wrong_shapes(call: Call, tmp_path: Path, words: list[str], message: str
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_on_arrays_of_python_says_what_it_was_trained_on(call: Call, tmp_path: Path) -> None:
-    softspin.fit(small(steps=1), np.random.default_rng(0).integers(0, 2, (20, 9)), tmp_path / "run")
-    ended = call("evaluate", tmp_path / "run")
-    assert ended.code == 1
-    assert "which is 'arrays' (own arrays); give that by --data FILE" in ended.err
-
-
 @says
 def test_a_run_of_an_earlier_version_of_the_data_says_so_when_it_is_loaded(tmp_path: Path, call: Call) -> None:
     config = small(data="digits8x8", steps=1)

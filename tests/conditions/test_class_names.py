@@ -137,7 +137,7 @@ def test_a_model_keeps_the_names(run: Path, tmp_path: Path, call: Call) -> None:
         ("lnug", "unknown class 'lnug'; did you mean 'lung'? known: liver, lung, skin"),
         (["lung", "bone"], "unknown class 'bone'; known: liver, lung, skin"),
         (1, "the classes of this model have names; give liver, lung, skin, not numbers"),
-        (None, "this model is of p(x | c); give condition=a class, one of liver, lung, skin"),
+        (None, "this model is of p(x | c); give condition=... or --condition: a class, one of liver, lung, skin"),
     ],
 )
 def test_an_unknown_name_is_told_with_the_nearest(given: Any, problem: str, run: Path) -> None:

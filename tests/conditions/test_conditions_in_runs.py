@@ -354,8 +354,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, softspin.Mode
 
 QUERIES: list[tuple[str, Any, str]] = [
     ("none", 1, "this model has no condition: it is of p(x), not of p(x | c); leave out the condition"),
-    ("class", None, "this model is of p(x | c); give condition=a class, one of 0, 1, 2"),
-    ("numbers", None, "this model is of p(x | c); give condition=2 numbers"),
+    ("class", None, "this model is of p(x | c); give condition=... or --condition: a class, one of 0, 1, 2"),
+    ("numbers", None, "this model is of p(x | c); give condition=... or --condition: 2 numbers"),
     ("class", 5, "class 5 did not occur in training; use one of 0, 1, 2"),
     ("class", 1.5, "the condition has numbers; this model needs one of its classes, which are integers"),
     ("class", [0, 1, 2], "3 conditions for 4 images; give one for each, or one for all"),
@@ -478,15 +478,13 @@ def test_runs_say_what_their_condition_is_and_that_it_is_missing(tmp_path: Path,
     softspin.fit(small(), x, tmp_path / "run", condition=classes, **QUIET)
     softspin.fit(small(), x, tmp_path / "plain", **QUIET)
     for run, condition, text in (
-        ("run", None, r"which has a condition \(a class of 3\); this one has no condition"),
+        ("run", None, r"which has a condition \(a class of 3\); this one has no condition; give it by condition="),
         ("run", classes % 2, r"which has a condition \(a class of 3\); this one has a condition \(a class of 2\)"),
         ("run", classes[::-1].copy(), "the images or their conditions differ"),
         ("plain", classes, r"which has no condition; this one has a condition \(a class of 3\)"),
     ):
         with pytest.raises(SoftspinError, match=text):
             softspin.fit(None, x, tmp_path / run, condition=condition, resume=True, **QUIET)
-    ended = call("evaluate", tmp_path / "run")
-    assert "which is 'arrays' (own arrays); give that by --data FILE, and its condition (a class of 3) by" in ended.err
     shown = " ".join(call("info", tmp_path / "run").out.split())
     assert "given c: class, 3 values; log Z(c) of 3 values from" in shown
     np.save(tmp_path / "x.npy", x)

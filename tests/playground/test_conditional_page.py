@@ -68,5 +68,7 @@ def test_the_selector_gives_the_model_of_each_value(
 
 
 def test_a_page_needs_the_conditions_of_its_images() -> None:
-    with pytest.raises(SupportError, match=r"this model is of p\(x \| c\); give condition=a class, one of 3, 7, 9"):
+    with pytest.raises(
+        SupportError, match=r"this model is of p\(x \| c\); give condition=... or --condition: a class, one of 3, 7, 9"
+    ):
         payload(conditional_model(CLASSES), IMAGES)

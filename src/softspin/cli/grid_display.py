@@ -31,6 +31,7 @@ from softspin.experiments.scheduler import (
     RunStarted,
 )
 from softspin.formatting import duration, overrides_text, result_line
+from softspin.report.results import setting
 from softspin.training.progress import SECONDS_PER_LINE, Rate
 
 MIN_SECONDS_PER_LINE = 2.0
@@ -220,7 +221,7 @@ class _ActiveRun:
 
 def _start_text(event: RunStarted) -> str:
     spec, config = event.spec, event.spec.config
-    settings = [f"{name}={value}" for name, value in spec.cell.variant(config).items()]
+    settings = [setting(*one) for one in spec.cell.variant(config).items()]
     labels = [spec.cell.id, _name(config.seeds), f"{config.steps:,} steps", *settings]
     if event.trained_before:
         labels += ["already trained"]

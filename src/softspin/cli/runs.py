@@ -20,6 +20,7 @@ from softspin import data as datasets
 from softspin.boltzmann_machine.run_files import RUN as BOLTZMANN
 from softspin.cli.conditions import read_option, with_one_condition
 from softspin.cli.console import warn
+from softspin.cli.in_memory import data_error, were_in_memory
 from softspin.data import Dataset, parse_shape
 from softspin.data.columns import check_columns
 from softspin.data.condition_inputs import attach_condition, match_classes
@@ -148,6 +149,8 @@ def open_data(model: api.Model, other: str | None = None, condition: str | Tenso
         return _fitting(model, found, other, row)
     assert model.metadata is not None
     recorded = model.metadata.data
+    if were_in_memory(model.config, recorded):
+        raise DataError(data_error(model.folder, model.config, recorded, condition=condition is None))
     try:
         data = api.load_data(model.config, recorded=recorded, condition=source)
     except DataError as error:

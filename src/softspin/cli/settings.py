@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from softspin.cli.console import usage_errors
+from softspin.cli.in_memory import data_error, is_column, were_in_memory
 from softspin.cli.options import flag
 from softspin.cli.runs import RUNS
 from softspin.config import RENAMED_SETTINGS, Config, differing_setting, is_neutral
@@ -47,7 +48,8 @@ def check_not_set(values: Sequence[str], flags: Mapping[str, str | None], sets: 
 
 def resumed_config(folder: Path, flags: Mapping[str, str | None], sets: Sequence[str]) -> Config:
     """The config that a run started with; only settings that leave the result unchanged may differ."""
-    config = read_run(folder).read_config()
+    run = read_run(folder)
+    config = run.read_config()
     with usage_errors():
         changed = _found_from_anywhere(config.with_settings(_settings(flags, sets)))
     if other := differing_setting(config, changed):
@@ -57,7 +59,12 @@ def resumed_config(folder: Path, flags: Mapping[str, str | None], sets: Sequence
             f"{other} = {after.get(other)} cannot be set in a resumed run, which has {other} = {before.get(other)} "
             f"(only {neutral} may change); train in another directory instead"
         )
-    return changed
+    given = {one.partition("=")[0].strip() for one in _settings(flags, sets)}
+    if "data" not in given and were_in_memory(config, run.data):
+        lacks = "condition" not in given and not Path(config.condition).is_absolute()
+        raise RunError(data_error(folder, config, run.data, condition=lacks))
+    # No file is a column of `obs`; the data that are given instead may hold the condition.
+    return changed.replace(condition="auto") if "condition" not in given and is_column(config.condition) else changed
 
 
 def default_folder(config: Config) -> Path:

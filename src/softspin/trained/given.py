@@ -38,7 +38,7 @@ def read_given(net: DiscreteVAE, condition: Any, count: int, *, tell: bool = Fal
             raise SupportError("this model has no condition: it is of p(x), not of p(x | c); leave out the condition")
         return None
     if condition is None:
-        raise SupportError(f"this model is of p(x | c); give condition={_example(net.condition)}")
+        raise SupportError(f"this model is of p(x | c); give condition=... or --condition: {_example(net.condition)}")
     raw = raw_condition(condition, net.condition)
     if len(raw) not in (1, count):
         raise ShapeError(f"{len(raw):,} conditions for {count:,} images; give one for each, or one for all")

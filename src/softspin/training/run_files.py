@@ -70,6 +70,8 @@ def check_same(config: Config, data: Dataset, folder: Path) -> None:
         theirs_given, given = run.data.condition, describe(data).condition
         if theirs_given != given:
             what += f", which has {_condition_name(theirs_given)}; this one has {_condition_name(given)}"
+            if given is None:
+                what += "; give it by condition=..., or --condition FILE"
         elif given is not None:
             what += "; the images or their conditions differ"
         raise RunError(what)
