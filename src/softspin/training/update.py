@@ -17,7 +17,7 @@ from torch import Tensor
 from softspin.config import Config, Phase
 from softspin.data import Dataset
 from softspin.distributions import Boltzmann
-from softspin.errors import ShapeError
+from softspin.errors import ShapeError, SupportError
 from softspin.kernels.noise import noise
 from softspin.methods import Terms
 from softspin.model import DiscreteVAE
@@ -235,6 +235,11 @@ class Update:
             if value.shape != (self.model.replicas,):
                 shape = tuple(value.shape)
                 raise ShapeError(f"'{part}' of '{name}' has shape {shape}; it must have one number for each replica")
+        if not terms.loss.requires_grad:
+            raise SupportError(
+                f"'loss' of '{name}' has no gradient; compute it from the outputs of the networks, without detach or "
+                "torch.no_grad"
+            )
 
     def descend(
         self,
