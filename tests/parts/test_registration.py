@@ -169,6 +169,14 @@ def test_a_likelihood_with_a_wrong_shape_raises(method: str, register: Any) -> N
         engine(config).step()
 
 
+@pytest.mark.parametrize("member", ["mean", "sample"])
+def test_means_and_draws_of_a_likelihood_with_a_wrong_shape_raise(member: str, register: Any) -> None:
+    register(LIKELIHOODS, made(Smudged, **{member: lambda self, out, generator=None: out[..., 1:]}))
+    message = rf"{member} of the likelihood 'made' has shape \(1, 1, 1, 8\) .* it must have \(1, 1, 1, 9\), one value"
+    with pytest.raises(ShapeError, match=message):
+        engine(small(likelihood="made"))
+
+
 def test_a_sampler_must_be_an_instance() -> None:
     with pytest.raises(ConfigError, match=r"the class Metropolis is not an instance of a subclass of .*Sampler"):
         engine(small(sampler="custom"), sampler=Metropolis)
