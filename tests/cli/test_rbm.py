@@ -33,9 +33,14 @@ def test_fit_evaluate_sample_and_convert(call: Call) -> None:
     assert shown[1] == "model   RBM of 4 visible and 3 hidden units; seed 0"
     assert "step 12 of 12  log-likelihood  train" in done.out
     assert shown[-1].startswith("test log-likelihood -")
-    assert shown[-1].endswith("(exact)")
+    likelihood, _, independent = shown[-1].partition("; independent units: ")
+    assert likelihood.endswith("(exact)")
     evaluated = call("rbm", "evaluate", "runs/rbm-bits")
-    assert evaluated.out.strip() == shown[-1]
+    assert evaluated.out.strip() == likelihood
+    data = softspin.data.load("bits.npy")
+    train, test = (np.asarray(part[:], float) for part in (data.train, data.test))
+    on = (train.sum(0) + 1) / (len(train) + 2)
+    assert float(independent) == pytest.approx(np.log(np.where(test == 1, on, 1 - on)).sum(1).mean(), abs=0.006)
     model = softspin.load_boltzmann("runs/rbm-bits")
     every = call("rbm", "evaluate", "runs/rbm-bits", "--split", "all", "--json").json
     assert every["log_likelihood"] == pytest.approx(model.log_likelihood(some_data()).value, abs=1e-9)

@@ -294,7 +294,11 @@ def test_custom_networks_get_the_condition(tmp_path: Path) -> None:
 
 X = np.eye(20, dtype=np.uint8)
 BAD: list[tuple[Any, str]] = [
-    (np.arange(19) % 3, "the condition has shape (19,); it must have 20 rows, one for each image"),
+    (
+        np.arange(19) % 3,
+        "the condition has shape (19,); it must have 20 rows, one for each image: shape (20,) or (20, columns)",
+    ),
+    (5.0, "the condition is one number, 5.0; give an array with one row for each image"),
     (
         np.array(["2026-11-19", "2026-11-20"] * 10, dtype="datetime64[D]"),
         "the condition must be integers or text (a class) or floats, not datetime64[D]",
@@ -307,7 +311,10 @@ BAD: list[tuple[Any, str]] = [
         np.zeros((20, 2), int),
         "the condition has 2 columns of integers; give one column for a class, or floats for numbers",
     ),
-    (np.zeros((20, 2, 2)), "the condition has shape (20, 2, 2); it must have 20 rows, one for each image"),
+    (
+        np.zeros((20, 2, 2)),
+        "the condition has shape (20, 2, 2); it must have 20 rows, one for each image: shape (20,) or (20, columns)",
+    ),
     ("labels", "the data set 'arrays' has no labels; give an array with one row for each image"),
     ("nothing.npy", "there is no file nothing.npy"),
     (
@@ -384,6 +391,44 @@ def test_a_bad_condition_of_a_query_is_one_line(
 def test_numbers_outside_the_training_range_are_told(trained: dict[str, softspin.Model]) -> None:
     with pytest.warns(UserWarning, match="the condition 900 is outside the range of the training set, 1 to 39"):
         trained["numbers"].sample(1, condition=[3.0, 900.0])
+
+
+def test_a_prior_is_that_of_one_condition(trained: dict[str, softspin.Model]) -> None:
+    model = trained["class"]
+    bits = np.zeros((2, model.net.units))
+    for query in (
+        lambda: model.free_energy(bits, condition=[0, 1]),
+        lambda: model.log_z(condition=[0, 1]),
+        lambda: model.prior(condition=[0, 1]),
+    ):
+        with pytest.raises(SoftspinError) as error:
+            query()
+        assert str(error.value) == "2 conditions, but the prior p(z | c) is that of one; give one condition at a time"
+    assert model.free_energy(bits, condition=[1]).tolist() == [0.0, 0.0]  # the energy of all bits 0
+
+
+def test_numbers_that_are_text_are_told() -> None:
+    data, energies = from_arrays(X), [10.5, 20.0] * 10
+    with pytest.warns(DataWarning, match=r"the condition is text, so 10.5, 20.0 are classes; give floats if they are"):
+        with_condition(data, [str(energy) for energy in energies])
+    for condition in (energies, ["10", "20"] * 10, ["10.5 GeV", "20.0 GeV"] * 10, ["10.5", "more"] * 10):
+        with_condition(data, condition)  # warnings are errors
+
+
+def test_resuming_a_run_of_arrays_on_the_command_line(tmp_path: Path, call: Call) -> None:
+    """Arrays are not stored with a run: `info` names the options that resuming needs, and these are enough."""
+    x, energies, run = MAKE["bernoulli"](60, 6), CONDITIONS["few"], tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        softspin.fit(small(), x, run, condition=energies, callbacks=stop_at_7, **QUIET)
+    ended = call("train", "--resume", run)
+    assert "give that by --data FILE, or as data of softspin.fit: 'arrays' (own arrays), and its condition" in ended.err
+    hint = f"resume with: softspin train --resume {run} --data FILE --condition FILE"
+    assert hint in " ".join(call("info", run).out.split())
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "c.npy", energies)
+    ended = call("train", "--resume", run, "--data", tmp_path / "x.npy", "--condition", tmp_path / "c.npy")
+    assert ended.code == 0, ended.err
+    assert "next" not in call("info", run).out
 
 
 def test_numbers_that_float32_cannot_tell_apart_are_told() -> None:

@@ -12,7 +12,9 @@ import pytest
 import typer.main
 
 from softspin.cli.app import app
+from softspin.config.values import setting_infos
 from softspin.paper import METHODS
+from softspin.parts import LIKELIHOODS
 from softspin.structures import STRUCTURES
 
 ROOT = Path(__file__).parents[2]
@@ -68,6 +70,13 @@ def test_the_structures_of_the_page_are_those_of_the_code() -> None:
 def test_the_methods_of_the_page_are_those_of_the_paper() -> None:
     text = (ROOT / "docs/concepts/methods.md").read_text()
     assert tuple(re.findall(r"^\| `(dvae\S+)`", text, re.MULTILINE)) == METHODS
+
+
+def test_the_help_and_the_page_name_every_likelihood() -> None:
+    table = re.findall(r"^\| `([\w-]+)` \|", (ROOT / "docs/howto/likelihoods.md").read_text(), re.MULTILINE)
+    assert sorted(table) == sorted([*LIKELIHOODS, "likelihood"])  # the first is the heading
+    described = setting_infos()["likelihood"].help
+    assert [name for name in LIKELIHOODS if not re.search(rf"(?<![\w-]){name}(?![\w-])", described)] == []
 
 
 def check(line: str) -> None:

@@ -13,7 +13,7 @@ from torch import nn
 from training.runs import bars, engine, small
 
 from softspin.config import Config
-from softspin.errors import ConfigError, ShapeError, UnknownNameError
+from softspin.errors import ConfigError, ShapeError, SupportError, UnknownNameError
 from softspin.methods import Method, PartSetting, Terms
 from softspin.model import build
 from softspin.nets import Net
@@ -129,11 +129,12 @@ def test_settings_of_the_chosen_parts_are_suggested(register: Any) -> None:
             Terms(torch.zeros(2), torch.zeros(2), torch.zeros(2), torch.zeros(2, 4)),
             r"'kl' of 'made' has shape \(2, 4\)",
         ),
+        (Terms(*[torch.zeros(2)] * 4), "'loss' of 'made' has no gradient; compute it from the outputs of the networks"),
     ],
 )
 def test_the_result_of_an_objective_is_checked(returned: Any, message: str, register: Any) -> None:
     register(METHODS, made(ScoreFunction, objective=lambda self, *rest: returned))
-    with pytest.raises(ShapeError, match=message):
+    with pytest.raises((ShapeError, SupportError), match=message):
         engine(small(method="made", importance_samples=2, seeds=(0, 1))).step()
 
 
@@ -155,6 +156,25 @@ def test_a_net_with_a_wrong_number_of_outputs_raises(register: Any) -> None:
     register(NETS, made(Shortcut, forward=lambda self, *parts: self.linear(*parts)[..., 1:]))
     with pytest.raises(ShapeError, match="the encoder net of group 1 has 2 outputs; it needs 1 for each of 3 bits"):
         engine(small(net="made")).step()
+
+
+@pytest.mark.parametrize("method", ["reinforce", "dvae#-power"])
+def test_a_likelihood_with_a_wrong_shape_raises(method: str, register: Any) -> None:
+    """Without the samples, (2, 14) would broadcast with the KL of (2, 2, 14) silently: R = K."""
+    register(LIKELIHOODS, made(Smudged, log_prob=lambda self, x, out: Smudged.log_prob(self, x, out)[:, 0]))
+    config = small(method=method, likelihood="made", importance_samples=2, seeds=(0, 1), batch_size=14)
+    with pytest.raises(
+        ShapeError, match=r"the likelihood 'made' has shape \(2, 14\); it must have \(2, 2, 14\), \(rep"
+    ):
+        engine(config).step()
+
+
+@pytest.mark.parametrize("member", ["mean", "sample"])
+def test_means_and_draws_of_a_likelihood_with_a_wrong_shape_raise(member: str, register: Any) -> None:
+    register(LIKELIHOODS, made(Smudged, **{member: lambda self, out, generator=None: out[..., 1:]}))
+    message = rf"{member} of the likelihood 'made' has shape \(1, 1, 1, 8\) .* it must have \(1, 1, 1, 9\), one value"
+    with pytest.raises(ShapeError, match=message):
+        engine(small(likelihood="made"))
 
 
 def test_a_sampler_must_be_an_instance() -> None:

@@ -127,5 +127,5 @@ def result_line(row: BoltzmannResult) -> str:
     """
     error = float("nan") if row.test_standard_error is None else row.test_standard_error
     log_z = log_z_interval(row.log_z, row.log_z_low, row.log_z_high)
-    text = f"test log-likelihood {with_error(row.test, error)}, {log_z}"
+    text = f"test log-likelihood {with_error(row.test, error)}, {log_z}; independent units: {row.baseline:.2f}"
     return text if row.warning is None else f"{text}; WARNING: {row.warning}"

@@ -14,7 +14,7 @@ from softspin.cli.runs import check_run
 from softspin.cli.train import resume_hint
 from softspin.config import Config
 from softspin.custom_nets import custom_parts
-from softspin.data.catalog import earlier_version
+from softspin.data.catalog import earlier_version, is_path
 from softspin.errors import CheckpointError, JournalError, RunError
 from softspin.evaluation.stored import check_stored
 from softspin.formatting import (
@@ -214,4 +214,14 @@ def _training(found: Info) -> list[tuple[str, str]]:
         if line is not None and not found.result:
             values = [value for value in line[key] if value is not None]
             lines.append(("last", f"step {line['step']:,}: {name} {mean_text(values) if values else 'not finite'}"))
-    return [*lines, ("next", resume_hint(found.folder))] if found.state == "not finished" else lines
+    return [*lines, ("next", resume_hint(found.folder) + _own_files(found))] if found.state == "not finished" else lines
+
+
+def _own_files(found: Info) -> str:
+    """Options that resuming needs because data or conditions were arrays in Python, which a run does not store."""
+    if is_path(found.config.data):
+        return ""
+    data = found.record.data
+    needs_data = data.source in ("own arrays", "own images")
+    needs_condition = data.condition is not None and found.config.condition == "auto"
+    return " --data FILE" * needs_data + " --condition FILE" * needs_condition

@@ -95,7 +95,8 @@ class Settings:
     )
     likelihood: str = setting(
         "bernoulli",
-        "Choose the distribution of the data given the decoder's outputs.",
+        "Choose the distribution of the data: bernoulli (bits), categorical, discretized-logistic (bytes), gaussian, "
+        "negative-binomial (counts), or zero-inflated-lognormal (0 or positive).",
         section="model",
         option="bernoulli",
     )

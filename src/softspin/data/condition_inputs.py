@@ -17,6 +17,7 @@ from softspin.data.conditions import Conditions, ConditionTable, listed
 from softspin.data.dataset import Dataset
 from softspin.data.inputs import as_array, is_anndata
 from softspin.data.keys import PARTS, find_keys
+from softspin.data.notices import notice
 from softspin.data.values import odd_type, tell_if_rounded
 from softspin.errors import DataError, ShapeError, SupportError
 
@@ -40,8 +41,11 @@ def read_condition(values: Any, count: int | None = None, *, what: str = "the co
     if array.dtype.kind not in "buif":
         raise SupportError(f"{what} must be integers or text (a class) or floats, not {odd_type(array)}")
     if array.ndim not in (1, 2) or not array.size or (count is not None and len(array) != count):
-        wanted = "one row for each image" if count is None else f"{count:,} rows, one for each image"
-        raise ShapeError(f"{what} has shape {array.shape}; it must have {wanted}")
+        wanted = "N" if count is None else f"{count:,}"
+        raise ShapeError(
+            f"{what} has shape {array.shape}; it must have {wanted} rows, one for each image: "
+            f"shape ({wanted},) or ({wanted}, columns)"
+        )
     rows = array.reshape(len(array), -1)
     if rows.dtype.kind == "f":
         wrong = ~np.isfinite(rows) | (np.abs(rows) > np.finfo(np.float32).max)
@@ -63,6 +67,16 @@ def _tell_if_rounded(values: Any, what: str = "the condition") -> None:
     array = as_array(what, values).array
     if array.dtype.kind == "f":
         tell_if_rounded(what, array.reshape(len(array), -1))
+
+
+def _tell_if_numbers(names: Sequence[str]) -> None:
+    """Warn if the names of all classes are decimal numbers: energies that were read as text, for example."""
+    try:
+        values = [float(name) for name in names]
+    except ValueError:
+        return
+    if np.isfinite(values).all() and not all(name.strip().isdecimal() for name in names):
+        notice(f"the condition is text, so {listed(names)} are classes; give floats if they are numbers")
 
 
 def read_for(table: ConditionTable, values: Any) -> Tensor:
@@ -206,7 +220,11 @@ def with_condition(data: Dataset, condition: Any) -> Dataset:
             raise DataError(f"the data set '{data.name}' {why}; give an array with one row for each image")
         condition, places, class_names = torch.cat(data.labels[:3]), None, data.labels.names or None
     else:
+        if isinstance(condition, int | float | np.number):
+            raise ShapeError(f"the condition is one number, {condition}; give an array with one row for each image")
         condition, class_names = number_classes(condition)
+        if class_names is not None:
+            _tell_if_numbers(class_names)
         if not isinstance(condition, Mapping) and data.valid is data.test and len(condition) == len(data.train):
             condition = dict.fromkeys(PARTS, condition)  # all images are each of the three splits
     return dataclasses.replace(data, condition=split_condition(condition, sizes, places), class_names=class_names)

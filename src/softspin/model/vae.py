@@ -258,8 +258,11 @@ class DiscreteVAE(nn.Module):
 
         Returns:
             log p(x|z), `(R, K, batch)`.
+
+        Raises:
+            ShapeError: The likelihood returns another shape.
         """
-        return self.likelihood.log_prob(x, parameters)
+        return self._checked(self.likelihood.log_prob(x, parameters), x, parameters)
 
     def reconstruction(self, x: Tensor, bits: Tensor, condition: Tensor | None = None) -> Tensor:
         """log p(x|z), the same as `log_likelihood(x, decode(bits))`, but without storing the parameters on a GPU.
@@ -308,12 +311,22 @@ class DiscreteVAE(nn.Module):
             log p(x|z), `(R, K, batch)`.
 
         Raises:
-            ShapeError: The decoder has a wrong number of outputs.
+            ShapeError: The decoder has a wrong number of outputs, or the likelihood returns another shape.
         """
         self._check_outputs((features if layer is None else layer.weight).shape[-1])
         if layer is None:
             return self.log_likelihood(x, self.likelihood.parameters_of(features))
-        return self.likelihood.log_prob_of_layer(x, features, layer)
+        return self._checked(self.likelihood.log_prob_of_layer(x, features, layer), x, features)
+
+    def _checked(self, log_prob: Tensor, x: Tensor, inputs: Tensor) -> Tensor:
+        """The value of a likelihood, which may be custom; another shape could broadcast silently."""
+        expected = (*inputs.shape[:2], max(inputs.shape[2], x.shape[1]))
+        if log_prob.shape != expected:
+            raise ShapeError(
+                f"log_prob of the likelihood '{self.likelihood.name}' has shape {tuple(log_prob.shape)}; it must have "
+                f"{expected}, (replicas, samples, batch): sum over the features, and keep the other dimensions"
+            )
+        return log_prob
 
     def detached_reconstruction(self, x: Tensor, bits: Tensor, condition: Tensor | None = None) -> Tensor:
         """log p(x|z) with gradients to the bits alone; samples are independent, and running statistics do not change.

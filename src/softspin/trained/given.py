@@ -50,6 +50,12 @@ def read_given(net: DiscreteVAE, condition: Any, count: int, *, tell: bool = Fal
 
 def one_given(net: DiscreteVAE, condition: Any) -> Tensor | None:
     """Encode one condition; `(1, C)`, or None for an unconditional model."""
+    if (
+        net.condition is not None
+        and condition is not None
+        and (rows := len(raw_condition(condition, net.condition))) != 1
+    ):
+        raise ShapeError(f"{rows:,} conditions, but the prior p(z | c) is that of one; give one condition at a time")
     return read_given(net, condition, 1)
 
 

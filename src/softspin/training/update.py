@@ -17,7 +17,7 @@ from torch import Tensor
 from softspin.config import Config, Phase
 from softspin.data import Dataset
 from softspin.distributions import Boltzmann
-from softspin.errors import ShapeError
+from softspin.errors import ShapeError, SupportError
 from softspin.kernels.noise import noise
 from softspin.methods import Terms
 from softspin.model import DiscreteVAE
@@ -66,6 +66,7 @@ class Update:
         """Settings of the next update that may change late in training."""
         check_replica_dimension(model)
         self.model = model.to(device).train()
+        check_likelihood(self.model)
         if self.model.method.repeats_encoder:
             check_pathwise(self.model, max(phase.importance_samples for phase in config.phases))
         self.model.method.begin_training()
@@ -235,6 +236,11 @@ class Update:
             if value.shape != (self.model.replicas,):
                 shape = tuple(value.shape)
                 raise ShapeError(f"'{part}' of '{name}' has shape {shape}; it must have one number for each replica")
+        if not terms.loss.requires_grad:
+            raise SupportError(
+                f"'loss' of '{name}' has no gradient; compute it from the outputs of the networks, without detach or "
+                "torch.no_grad"
+            )
 
     def descend(
         self,
@@ -330,4 +336,19 @@ def check_replica_dimension(model: DiscreteVAE) -> None:
             raise ShapeError(
                 f"'{name}' has shape {tuple(value.shape)}; its first dimension must be that of the {model.replicas} "
                 "replicas"
+            )
+
+
+@torch.no_grad()
+def check_likelihood(model: DiscreteVAE) -> None:
+    """Raise unless the mean and a draw of the likelihood, which may be custom, have one value for each feature."""
+    likelihood, device = model.likelihood, model.mean.device
+    outputs = torch.zeros(model.replicas, 1, 1, likelihood.outputs, device=device)
+    parameters, expected = likelihood.parameters_of(outputs), (model.replicas, 1, 1, likelihood.features)
+    drawn = likelihood.sample(parameters, torch.Generator(device).manual_seed(0))
+    for name, value in (("mean", likelihood.mean(parameters)), ("sample", drawn)):
+        if value.shape != expected:
+            raise ShapeError(
+                f"{name} of the likelihood '{likelihood.name}' has shape {tuple(value.shape)} for outputs of shape "
+                f"{tuple(outputs.shape)}; it must have {expected}, one value for each feature"
             )
