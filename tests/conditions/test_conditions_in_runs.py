@@ -421,7 +421,7 @@ def test_resuming_a_run_of_arrays_on_the_command_line(tmp_path: Path, call: Call
     with pytest.raises(KeyboardInterrupt):
         softspin.fit(small(), x, run, condition=energies, callbacks=stop_at_7, **QUIET)
     ended = call("train", "--resume", run)
-    assert "give that by --data FILE, or as data of softspin.fit: 'arrays' (own arrays), and its condition" in ended.err
+    assert "were given in memory ('arrays', " in ended.err
     hint = f"resume with: softspin train --resume {run} --data FILE --condition FILE"
     assert hint in " ".join(call("info", run).out.split())
     np.save(tmp_path / "x.npy", x)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from softspin.cli.console import say, say_json
+from softspin.cli.in_memory import is_column, were_in_memory
 from softspin.cli.options import Json, Run
 from softspin.cli.runs import check_run
 from softspin.cli.train import resume_hint
@@ -218,10 +219,9 @@ def _training(found: Info) -> list[tuple[str, str]]:
 
 
 def _own_files(found: Info) -> str:
-    """Options that resuming needs because data or conditions were arrays in Python, which a run does not store."""
-    if is_path(found.config.data):
+    """Options that resuming needs because data or conditions were given in memory, which a run does not store."""
+    config, data = found.config, found.record.data
+    if is_path(config.data):
         return ""
-    data = found.record.data
-    needs_data = data.source in ("own arrays", "own images")
-    needs_condition = data.condition is not None and found.config.condition == "auto"
-    return " --data FILE" * needs_data + " --condition FILE" * needs_condition
+    needs_condition = data.condition is not None and (config.condition == "auto" or is_column(config.condition))
+    return " --data FILE" * were_in_memory(config, data) + " --condition FILE" * needs_condition

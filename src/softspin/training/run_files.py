@@ -74,10 +74,8 @@ def check_same(config: Config, data: Dataset, folder: Path) -> None:
                 what += "; give it by condition=..., or --condition FILE"
         elif given is not None:
             what += "; the images or their conditions differ"
-        lacks_condition = theirs_given is not None and given is None
-        if run.data.name != data.name or lacks_condition:
-            what += f"; give that by --data FILE, or as data of softspin.fit: '{run.data.name}' ({run.data.source})"
-            what += ", and its condition by --condition FILE, or as condition" if lacks_condition else ""
+        if run.data.name != data.name:
+            what += f"; give that, '{run.data.name}' ({run.data.source}), by --data FILE, or as data of softspin.fit"
         raise RunError(what)
     theirs = run.read_config()
     if name := differing_setting(config, theirs):
