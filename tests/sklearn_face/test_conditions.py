@@ -205,7 +205,7 @@ def test_mistakes_of_fit_end_in_one_line(condition: Any, text: str) -> None:
 
 def test_mistakes_of_queries_end_in_one_line(learned: BinaryEncoder) -> None:
     plain, numbers = encoder().fit(X), encoder().fit(X, condition=NUMBERS)
-    missing = "this model is of p(x | c); give condition=a class, one of left, right"
+    missing = "this model is of p(x | c); give condition=... or --condition: a class, one of left, right"
     none = "this model has no condition: it is of p(x), not of p(x | c); leave out the condition"
     cases: list[tuple[BinaryEncoder, Any, str]] = [
         (learned, None, missing),
@@ -256,7 +256,8 @@ def test_a_pipeline_passes_the_condition() -> None:
                                   encoder().fit_transform(X, condition=CLASS))  # fmt: skip
     with pytest.raises(UnsetMetadataPassedError, match="condition"):
         make_pipeline(first, encoder()).fit(X, condition=CLASS)
-    with pytest.raises(SoftspinError, match=r"this model is of p\(x \| c\); give condition=a class, one of 0, 1"):
+    missing = r"this model is of p\(x \| c\); give condition=\.\.\. or --condition: a class, one of 0, 1"
+    with pytest.raises(SoftspinError, match=missing):
         made.score(X)
 
 
