@@ -38,7 +38,7 @@ from softspin.training.display import Display
 from softspin.training.initial import copy_parameters, digest
 from softspin.training.loggers import Logger, make_loggers
 from softspin.training.plots import PlotCallback
-from softspin.training.run_files import RESULT, RUN, read_result, read_run
+from softspin.training.run_files import RESULT, RUN, nearest_runs, read_result, read_run
 from softspin.training.trainer import Trainer
 
 __all__ = ["Model", "fit", "load", "load_data", "with_nets"]
@@ -296,7 +296,8 @@ def _start_from(net: DiscreteVAE, place: object) -> str:
         tensors, _, metadata = files.read_tensors(path)
         record = metadata.data
     else:
-        raise RunError(f"no model in {path} to start from; give a run directory or a shared model")
+        near = f"; {found}" if (found := nearest_runs(path)) else ""
+        raise RunError(f"no model in {path} to start from; give a run directory or a shared model{near}")
     copy_parameters(net, tensors, str(path), record.class_names)
     return f"{path.resolve().name} (best checkpoint, sha256 {digest(tensors)})"
 

@@ -496,6 +496,7 @@ def test_mistakes_with_a_run_lose_nothing(tmp_path: Path) -> None:
     vae = tmp_path / "vae"
     vae.mkdir()
     (vae / "run.json").write_text("{}")
+    np.save(tmp_path / "bits.npy", BITS)
     for call, text in (
         (lambda: model.score_samples(BITS[:, :3]), r"expected \(N, 4\)"),
         (lambda: model.score_samples(BITS + 5.0), "must be in"),
@@ -506,6 +507,7 @@ def test_mistakes_with_a_run_lose_nothing(tmp_path: Path) -> None:
         (lambda: model.save(tmp_path / "model.pt"), "must end in .safetensors"),
         (lambda: softspin.load_boltzmann(tmp_path / "nothing"), "no Boltzmann machine in"),
         (lambda: softspin.load_boltzmann(tmp_path), "there is no boltzmann.json"),
+        (lambda: softspin.load_boltzmann(tmp_path / "bits.npy"), "bits.npy is not a model; give a run directory, or a"),
         (lambda: softspin.load(tmp_path / "run"), "on its own; use softspin rbm, or softspin.load_b"),
         (
             lambda: softspin.load(model.save(tmp_path / "model.safetensors")),

@@ -79,6 +79,9 @@ def test_a_replica_is_chosen(call: Call) -> None:
         ended = call("rbm", *words)
         assert (ended.code, len(ended.err.splitlines())) == (1, 1)
     assert call("rbm", "convert", "r", "m.safetensors", "--replica", "1").code == 2
+    assert call("rbm", "convert", "r", "m.txt").err.startswith(
+        "error: OUT m.txt ends in '.txt'; it must be .safetensors"
+    )
 
 
 @pytest.mark.filterwarnings("default::softspin.samplers.LogZWarning")
@@ -124,7 +127,7 @@ def test_a_run_that_ran_out_of_time_is_resumed(call: Call) -> None:
         (["fit", "--resume"], 2, "it needs the run directory"),
         (["fit", "--resume", "--folder", "nothing"], 1, "error: no Boltzmann machine in nothing"),
         (["evaluate", "nothing"], 1, "error: no Boltzmann machine in nothing"),
-        (["evaluate", "bits.npy"], 1, "error: bits.npy is not a safetensors file"),
+        (["evaluate", "bits.npy"], 1, "error: bits.npy is not a model; give a run directory"),
         (["evaluate", "nothing", "--split", "tset"], 1, "unknown split 'tset'"),
     ],
 )

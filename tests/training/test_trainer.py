@@ -11,6 +11,7 @@ import math
 import mmap
 import os
 import random
+import re
 import shutil
 import signal
 import struct
@@ -806,6 +807,8 @@ def test_load_reads_the_best_and_the_last(tmp_path: Path) -> None:
         softspin.load(tmp_path, "first")
     with pytest.raises(RunError, match=r"no model in .*nowhere; expected run\.json of a run, or model\.safe"):
         softspin.load(tmp_path / "nowhere")
+    with pytest.raises(RunError, match=rf"of a shared model; did you mean {re.escape(str(tmp_path))}\?$"):
+        softspin.load(tmp_path.with_name(f"{tmp_path.name}x"))
 
 
 def test_a_run_records_the_commit_that_started_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -225,7 +225,7 @@ def convert(
 
     A .safetensors file has all replicas, a .h5 file one of them.
     """
-    check_ending(out, (".safetensors", ".h5", ".hdf5"))
+    check_ending(out, (".safetensors", ".h5", ".hdf5"), "OUT")
     if out.suffix == ".safetensors":
         if replica is not None:
             raise typer.BadParameter("a .safetensors file has all replicas", param_hint="--replica")

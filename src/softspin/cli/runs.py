@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import itertools
 import math
 from collections.abc import Iterator
@@ -31,12 +30,10 @@ from softspin.errors import ConfigError, DataError, RunError, ShapeError, Unknow
 from softspin.formatting import mark_best, replica_name
 from softspin.sharing.files import is_shared
 from softspin.trained.given import read_given
-from softspin.training.run_files import RUN
+from softspin.training.run_files import RUN, nearest_runs
 
 RUNS = Path("runs")
 """Default parent of run directories."""
-_LISTED = 8
-"""Number of runs that a message names."""
 SPLITS = ("train", "valid", "test", "all")
 
 
@@ -47,21 +44,7 @@ def check_run(folder: Path) -> None:
     if (folder / BOLTZMANN).is_file():
         raise RunError(f"{folder} holds a Boltzmann machine on its own; use softspin rbm")
     what = "no run in" if folder.is_dir() else "no directory"
-    raise RunError(f"{what} {folder}; {_nearest(folder)}")
-
-
-def _nearest(folder: Path) -> str:
-    near = {str(path.parent) for place in {folder.parent, RUNS, folder} for path in place.glob(f"*/{RUN}")} - {
-        str(folder)
-    }
-    names = {Path(path).name: path for path in sorted(near)}
-    close = difflib.get_close_matches(folder.name, names, n=1)
-    if close:
-        return f"did you mean {names[close[0]]}?"
-    if names:
-        more = f" and {len(near) - _LISTED} more" if len(near) > _LISTED else ""
-        return f"runs here: {', '.join(sorted(near)[:_LISTED])}{more}"
-    return "train one with: softspin train"
+    raise RunError(f"{what} {folder}; {nearest_runs(folder, RUNS) or 'train one with: softspin train'}")
 
 
 @contextlib.contextmanager
@@ -250,15 +233,15 @@ def check_split(split: str, known: tuple[str, ...]) -> None:
         raise unknown_name("split", split, known)
 
 
-def check_ending(out: Path, known: tuple[str, ...]) -> None:
-    """Raise for an impossible output path before any work is done."""
+def check_ending(out: Path, known: tuple[str, ...], name: str = "--out") -> None:
+    """Raise for an impossible output path, the value of an option or argument, before any work is done."""
     if out.suffix not in known:
         came = f"ends in '{out.suffix}'" if out.suffix else "has no ending"
-        raise UnknownNameError(f"--out {out} {came}; it must be {' or '.join(known)}")
+        raise UnknownNameError(f"{name} {out} {came}; it must be {' or '.join(known)}")
     if out.is_dir():
-        raise RunError(f"--out {out} is a directory; give a file, such as {out / ('out' + known[0])}")
+        raise RunError(f"{name} {out} is a directory; give a file, such as {out / ('out' + known[0])}")
     if not out.parent.is_dir():
-        raise RunError(f"--out {out}: the directory {out.parent} does not exist")
+        raise RunError(f"{name} {out}: the directory {out.parent} does not exist")
 
 
 def check_not_data(out: Path, model: api.Model, other: str | None = None) -> None:

@@ -19,7 +19,7 @@ from softspin.sharing.metadata import describe_checkpoint
 from softspin.trained.arguments import possible_path
 from softspin.trained.model import Model
 from softspin.training import checkpoint
-from softspin.training.run_files import BOLTZMANN_RUN, RUN, check_checkpoint, read_result, read_run
+from softspin.training.run_files import BOLTZMANN_RUN, RUN, check_checkpoint, nearest_runs, read_result, read_run
 
 
 def load(
@@ -71,7 +71,8 @@ def load(
     if not (path / RUN).exists():
         if (path / BOLTZMANN_RUN).is_file():
             raise RunError(f"{path} holds a Boltzmann machine on its own; use softspin rbm, or softspin.load_boltzmann")
-        raise RunError(f"no model in {path}; expected {RUN} of a run, or {files.TENSORS} of a shared model")
+        near = f"; {found}" if (found := nearest_runs(path)) else ""
+        raise RunError(f"no model in {path}; expected {RUN} of a run, or {files.TENSORS} of a shared model{near}")
     run = read_run(path)
     config = run.read_config()
     rows = None

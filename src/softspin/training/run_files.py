@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,7 +22,31 @@ from softspin.training.journal import NAME as JOURNAL
 RUN, RESULT = "run.json", "result.json"
 BOLTZMANN_RUN = "boltzmann.json"
 """The file `run.json` of a Boltzmann machine on its own."""
+LISTED = 8
+"""Number of runs that a message names."""
 R = TypeVar("R", bound=Record)
+
+
+def nearest_runs(folder: Path, *others: Path) -> str:
+    """What a message about a folder without a run suggests.
+
+    Args:
+        folder: The folder.
+        *others: Places of runs, beside that folder and the one that it is in.
+
+    Returns:
+        The run of the most similar name, or all that were found; an empty text if there are none.
+    """
+    places = {folder.parent, folder, *others}
+    near = {str(path.parent) for place in places for path in place.glob(f"*/{RUN}")} - {str(folder)}
+    names = {Path(path).name: path for path in sorted(near)}
+    close = difflib.get_close_matches(folder.name, names, n=1)
+    if close:
+        return f"did you mean {names[close[0]]}?"
+    if not near:
+        return ""
+    more = f" and {len(near) - LISTED} more" if len(near) > LISTED else ""
+    return f"runs here: {', '.join(sorted(near)[:LISTED])}{more}"
 
 
 def begin_run(folder: Path, run: RunRecord) -> None:
