@@ -139,7 +139,7 @@ def compiled_steps(folder: Path) -> str:
             f"{_ms(row['ms']['on'])} ms",
             _times(row["times_faster"]),
             *(f"{_three(time)} s" for time in row["first_step_s"].values()),
-            f"{_three(row['gained_back_after_steps'])} steps",
+            "never" if (steps := row["gained_back_after_steps"]) is None else f"{_three(steps)} steps",
         ]
         for row in found
     ]

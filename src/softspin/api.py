@@ -296,8 +296,8 @@ def _start_from(net: DiscreteVAE, place: object) -> str:
         tensors, _, metadata = files.read_tensors(path)
         record = metadata.data
     else:
-        near = f"; {found}" if (found := nearest_runs(path)) else ""
-        raise RunError(f"no model in {path} to start from; give a run directory or a shared model{near}")
+        what = f"no model in {path} to start from; give a run directory or a shared model"
+        raise RunError("; ".join(filter(None, (what, nearest_runs(path)))))
     copy_parameters(net, tensors, str(path), record.class_names)
     return f"{path.resolve().name} (best checkpoint, sha256 {digest(tensors)})"
 

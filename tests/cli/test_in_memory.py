@@ -13,12 +13,14 @@ from training.runs import small
 
 import softspin
 from softspin import data as datasets
+from softspin.data import catalog
 
 COUNTS = np.random.default_rng(0).poisson(3.0, (30, 4)).astype(np.float32)
 BITS = (COUNTS > 3).astype(np.uint8)
 TISSUES = np.array(["liver", "lung"] * 15)
 QUIET: dict[str, Any] = {"progress": False, "pictures": False}
-DATA = "by --data FILE, a .npy file with all of them in the same order, or a .npz file with train, valid and test"
+DATA = "by --data FILE: a .npy file in the same order if they were one array, "
+DATA += "else a .npz file with train, valid and test"
 WITH = "; give their condition ({}) by --condition FILE, a .npy or .csv file with one row for each data point"
 COMMANDS = (["evaluate"], ["train", "--resume"], ["reconstruct"], ["encode"], ["playground"])
 
@@ -112,3 +114,17 @@ def test_data_that_have_a_name_of_their_own(call: Call) -> None:
     for name, data in (("file", "cells.npy"), ("named", "digits8x8@1")):
         softspin.fit(small(steps=1, test_samples=2), data, name, **QUIET)
         assert call("evaluate", name).code == 0
+
+
+@pytest.mark.parametrize("condition", [None, TISSUES])
+def test_registered_data_are_found_by_name(call: Call, monkeypatch: pytest.MonkeyPatch, condition: Any) -> None:
+    """Also those made from arrays, and with a condition of their own."""
+    own = datasets.from_arrays(BITS, name="cells")
+    own = own if condition is None else datasets.with_condition(own, condition)
+    monkeypatch.setitem(catalog._FUNCTIONS, "cells", lambda: own)
+    softspin.fit(small(data="cells", steps=1, test_samples=2), folder="run", **QUIET)
+    assert call("evaluate", "run").code == 0
+    Path("run/result.json").unlink()
+    assert "--data FILE" not in call("info", "run").out
+    assert "--condition FILE" not in call("info", "run").out
+    assert call("train", "run", "--resume").code == 0

@@ -96,7 +96,7 @@ def test_parts_that_the_estimate_does_not_cover_are_timed(
     monkeypatch.setattr(progress, "WARM_UP_STEPS", 2)
     lines = call("train", tmp_path / "run", *TINY, "--sampler", "pt").out.splitlines()
     (time,) = (line for line in lines if line.startswith("time "))
-    assert re.fullmatch(r"time    about \d+ s left for the steps, estimated from 1 steps", time)
+    assert re.fullmatch(r"time    about \d+ s left, estimated from 1 of the steps", time)
 
 
 def test_settings_reach_the_config(tmp_path: Path) -> None:

@@ -181,8 +181,8 @@ def test_columns_of_anndata() -> None:
 
 
 MISTAKES: list[tuple[Any, str]] = [
-    (CLASS[:-1], "the condition has 59 rows, and X has 60; give one for each"),
-    (CLASS[:1], "the condition has 1 row, and X has 60; give one for each"),
+    (CLASS[:-1], "the condition has 59 rows; it must have one for each of 60"),
+    (CLASS[:1], "the condition has 1 row; it must have one for each of 60"),
     ("left", "the condition is 'left' for all rows; fit needs one for each row of X"),
     (1, "the condition is 1 for all rows; fit needs one for each row of X"),
     (np.zeros(ROWS, int), "the condition is the same class for all training images; train without a condition"),
@@ -211,8 +211,8 @@ def test_mistakes_of_queries_end_in_one_line(learned: BinaryEncoder) -> None:
         (learned, None, missing),
         (plain, CLASS, none),
         (plain, CLASS[:7], none),
-        (learned, NAMES[CLASS][:-1], "the condition has 59 rows, and X has 60; give one for each"),
-        (learned, NAMES[CLASS][:1], "the condition has 1 row, and X has 60; give one for each"),
+        (learned, NAMES[CLASS][:-1], "the condition has 59 rows; it must have one for each of 60"),
+        (learned, NAMES[CLASS][:1], "the condition has 1 row; it must have one for each of 60"),
         (learned, np.append(NAMES[CLASS][1:], "lefd"), "unknown class 'lefd'; did you mean 'left'? known: left, right"),
         (learned, CLASS, "the classes of this model have names; give left, right, not numbers"),
         (numbers, NUMBERS[:, 0], "the condition has 1 column; this model needs 2 numbers for each image"),

@@ -172,7 +172,7 @@ def test_the_first_steps_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
             clock[0] += 2.0
             first.step(step)
         # Steps 1 to 5 and 8 are left out. Steps 6, 7, 9, 10, 11, 12 take more than 10 seconds; then 88 are left.
-        assert said == (["time    about 2 min 56 s left for the steps, estimated from 6 steps"] if is_said else [])
+        assert said == (["time    about 2 min 56 s left, estimated from 6 of the steps"] if is_said else [])
 
 
 class Seen:

@@ -167,7 +167,7 @@ def read_model(path: Path) -> BoltzmannModel:
             header = opened.metadata() or {}
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
-        if path.suffix != ".safetensors":
+        if path.suffix != ".safetensors" and not isinstance(error, OSError):
             endings = ".safetensors, .h5 or .hdf5"
             raise SharingError(f"{path} is not a model; give a run directory, or a file ending in {endings}") from None
         what = " ".join(str(error).split())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from softspin.config import Config
+from softspin.data import available
 from softspin.data.sources import PUBLIC_SETS
 from softspin.records import DataRecord
 
@@ -23,14 +24,33 @@ def were_in_memory(config: Config, record: DataRecord) -> bool:
 
     Returns:
         True for arrays, and for a data set made in memory if the setting names another one of the package. A data set
-        that someone registered may have a name of its own, so there other names say nothing.
+        that is registered is not in memory, wherever it comes from.
     """
-    return record.source == SOURCE or (config.data in OWN and record.name.partition("@")[0] != config.data)
+    name = record.name.partition("@")[0]
+    if name == config.data and name in available():
+        return False
+    return record.source == SOURCE or (config.data in OWN and name != config.data)
 
 
 def is_column(condition: str) -> bool:
     """Whether a setting `condition` is a column of `obs` of an AnnData object; the path of a file is absolute."""
     return condition not in ("auto", "none", "labels") and not Path(condition).is_absolute()
+
+
+def lacks_condition(config: Config, record: DataRecord) -> bool:
+    """Whether the condition of a run was given in memory, alone or with the data.
+
+    Args:
+        config: Config of the run.
+        record: Its data.
+
+    Returns:
+        True if it was; a registered data set may have a condition of its own.
+    """
+    if record.condition is None or Path(config.condition).is_absolute():
+        return False
+    alone = is_column(config.condition) or (config.condition == "auto" and config.data in OWN)
+    return alone or were_in_memory(config, record)
 
 
 def data_error(folder: Path | None, config: Config, record: DataRecord, *, condition: bool) -> str:
@@ -48,10 +68,10 @@ def data_error(folder: Path | None, config: Config, record: DataRecord, *, condi
     sizes = " + ".join(f"{size:,}" for size in record.images)
     text = (
         f"the data of {folder} were given in memory ('{record.name}', {sizes} data points of "
-        f"{'x'.join(map(str, record.shape))} values); give them by --data FILE, a .npy file with all of them in the "
-        "same order, or a .npz file with train, valid and test"
+        f"{'x'.join(map(str, record.shape))} values); give them by --data FILE: a .npy file in the same order if they "
+        "were one array, else a .npz file with train, valid and test"
     )
-    if not condition or record.condition is None:
+    if not condition or not lacks_condition(config, record):
         return text
     column = f"{config.condition}, " if is_column(config.condition) else ""
     return (

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from softspin.cli.console import say, say_json
-from softspin.cli.in_memory import is_column, were_in_memory
+from softspin.cli.in_memory import lacks_condition, were_in_memory
 from softspin.cli.options import Json, Run
 from softspin.cli.runs import check_run
 from softspin.cli.train import resume_hint
 from softspin.config import Config
 from softspin.custom_nets import custom_parts
-from softspin.data.catalog import earlier_version, is_path
+from softspin.data.catalog import earlier_version
 from softspin.errors import CheckpointError, JournalError, RunError
 from softspin.evaluation.stored import check_stored
 from softspin.formatting import (
@@ -221,7 +221,4 @@ def _training(found: Info) -> list[tuple[str, str]]:
 def _own_files(found: Info) -> str:
     """Options that resuming needs because data or conditions were given in memory, which a run does not store."""
     config, data = found.config, found.record.data
-    if is_path(config.data):
-        return ""
-    needs_condition = data.condition is not None and (config.condition == "auto" or is_column(config.condition))
-    return " --data FILE" * were_in_memory(config, data) + " --condition FILE" * needs_condition
+    return " --data FILE" * were_in_memory(config, data) + " --condition FILE" * lacks_condition(config, data)

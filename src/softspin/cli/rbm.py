@@ -213,7 +213,7 @@ def info(model: Place, json: Json = False) -> None:
         return
     say(f"{trained.shape.text}; {trained.replicas} replica{'' if trained.replicas == 1 else 's'}")
     for row in rows:
-        say(f"seed {row.seed}: {result_line(row)}; independent columns: {row.baseline:.2f}")
+        say(f"seed {row.seed}: {result_line(row)}")
 
 
 def convert(

@@ -44,7 +44,7 @@ def check_run(folder: Path) -> None:
     if (folder / BOLTZMANN).is_file():
         raise RunError(f"{folder} holds a Boltzmann machine on its own; use softspin rbm")
     what = "no run in" if folder.is_dir() else "no directory"
-    raise RunError(f"{what} {folder}; {nearest_runs(folder, RUNS) or 'train one with: softspin train'}")
+    raise RunError(f"{what} {folder}; {nearest_runs(folder) or 'train one with: softspin train'}")
 
 
 @contextlib.contextmanager

@@ -61,8 +61,7 @@ def resumed_config(folder: Path, flags: Mapping[str, str | None], sets: Sequence
         )
     given = {one.partition("=")[0].strip() for one in _settings(flags, sets)}
     if "data" not in given and were_in_memory(config, run.data):
-        lacks = "condition" not in given and not Path(config.condition).is_absolute()
-        raise RunError(data_error(folder, config, run.data, condition=lacks))
+        raise RunError(data_error(folder, config, run.data, condition="condition" not in given))
     # No file is a column of `obs`; the data that are given instead may hold the condition.
     return changed.replace(condition="auto") if "condition" not in given and is_column(config.condition) else changed
 

@@ -69,13 +69,13 @@ def _tell_if_rounded(values: Any, what: str = "the condition") -> None:
         tell_if_rounded(what, array.reshape(len(array), -1))
 
 
-def _tell_if_numbers(names: Sequence[str]) -> None:
+def tell_if_numbers(names: Sequence[str]) -> None:
     """Warn if the names of all classes are decimal numbers: energies that were read as text, for example."""
     try:
         values = [float(name) for name in names]
     except ValueError:
         return
-    if np.isfinite(values).all() and not all(name.strip().isdecimal() for name in names):
+    if np.isfinite(values).all() and not all(name.strip().lstrip("+-").isdecimal() for name in names):
         notice(f"the condition is text, so {listed(names)} are classes; give floats if they are numbers")
 
 
@@ -224,7 +224,7 @@ def with_condition(data: Dataset, condition: Any) -> Dataset:
             raise ShapeError(f"the condition is one number, {condition}; give an array with one row for each image")
         condition, class_names = number_classes(condition)
         if class_names is not None:
-            _tell_if_numbers(class_names)
+            tell_if_numbers(class_names)
         if not isinstance(condition, Mapping) and data.valid is data.test and len(condition) == len(data.train):
             condition = dict.fromkeys(PARTS, condition)  # all images are each of the three splits
     return dataclasses.replace(data, condition=split_condition(condition, sizes, places), class_names=class_names)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from softspin.data import Dataset, with_condition
 from softspin.data.classes import number_classes
-from softspin.data.condition_inputs import of_obs, read_condition
+from softspin.data.condition_inputs import of_obs, read_condition, tell_if_numbers
 from softspin.data.conditions import listed
 from softspin.data.inputs import as_array, is_anndata
 from softspin.errors import DataError, ShapeError
@@ -66,6 +66,8 @@ def read_conditions(x: Any, condition: Any, count: int) -> RowConditions | None:
         raise ShapeError(f"the condition is {given!r} for all rows; fit needs one for each row of X")
     _read_rows(given, count)
     numbered, names = number_classes(given)
+    if names is not None:
+        tell_if_numbers(names)
     array = as_array("the condition", numbered).array
     read = read_condition(array, count).numpy()  # checks values; float64 is kept, so that rounding can be reported
     return RowConditions(array if read.dtype.kind == "f" else read[:, 0], names)
@@ -152,5 +154,5 @@ def _read_rows(condition: Any, count: int) -> Array:
     array = as_array("the condition", condition).array
     if not array.ndim or len(array) != count:
         rows = len(array) if array.ndim else 1
-        raise ShapeError(f"the condition has {rows:,} row{'s' * (rows != 1)}, and X has {count:,}; give one for each")
+        raise ShapeError(f"the condition has {rows:,} row{'s' * (rows != 1)}; it must have one for each of {count:,}")
     return array[:, None] if array.ndim == 1 else array

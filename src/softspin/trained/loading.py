@@ -71,8 +71,8 @@ def load(
     if not (path / RUN).exists():
         if (path / BOLTZMANN_RUN).is_file():
             raise RunError(f"{path} holds a Boltzmann machine on its own; use softspin rbm, or softspin.load_boltzmann")
-        near = f"; {found}" if (found := nearest_runs(path)) else ""
-        raise RunError(f"no model in {path}; expected {RUN} of a run, or {files.TENSORS} of a shared model{near}")
+        what = f"no model in {path}; expected {RUN} of a run, or {files.TENSORS} of a shared model"
+        raise RunError("; ".join(filter(None, (what, nearest_runs(path)))))
     run = read_run(path)
     config = run.read_config()
     rows = None

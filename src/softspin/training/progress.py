@@ -176,7 +176,7 @@ class FirstSteps:
             self._took += now - self._before
             left = self._took / self._timed * (self.last - step)
             if self._took > MEASURED_SECONDS and (self.longest is None or left > self.longest):
-                self._write(f"time    about {duration(left)} left for the steps, estimated from {self._timed:,} steps")
+                self._write(f"time    about {duration(left)} left, estimated from {self._timed:,} of the steps")
         self._before = now
 
 

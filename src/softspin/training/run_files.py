@@ -27,17 +27,17 @@ LISTED = 8
 R = TypeVar("R", bound=Record)
 
 
-def nearest_runs(folder: Path, *others: Path) -> str:
+def nearest_runs(folder: Path) -> str:
     """What a message about a folder without a run suggests.
 
     Args:
         folder: The folder.
-        *others: Places of runs, beside that folder and the one that it is in.
 
     Returns:
-        The run of the most similar name, or all that were found; an empty text if there are none.
+        The run of the most similar name, or all in this folder, next to it or in `runs`; an empty text if there are
+        none.
     """
-    places = {folder.parent, folder, *others}
+    places = {folder.parent, folder, Path("runs")}
     near = {str(path.parent) for place in places for path in place.glob(f"*/{RUN}")} - {str(folder)}
     names = {Path(path).name: path for path in sorted(near)}
     close = difflib.get_close_matches(folder.name, names, n=1)
