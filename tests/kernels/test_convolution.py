@@ -21,8 +21,9 @@ from softspin.nets import Conv, Convolution, NetSpec, convolutions
 pytest.importorskip("softspin.kernels.gpu_convolution", reason="Triton is not installed")
 
 CASES = [
-    ((7,), 3, 4, 3), ((12,), 9, 17, 3), ((40,), 2, 3, 40), ((5, 6), 1, 4, 16), ((4, 5), 33, 5, 2), ((3, 2), 70, 3, 2),
-    ((2, 3), 2, 130, 1),
+    ((7,), 3, 4, 3), ((12,), 9, 17, 3), ((40,), 2, 3, 40), ((5, 6), 1, 4, 16), ((4, 5), 33, 5, 2), ((3,), 70, 3, 2),
+    ((3,), 2, 130, 1),
+    pytest.param((3, 2), 70, 3, 2, marks=pytest.mark.slow), pytest.param((2, 3), 2, 130, 1, marks=pytest.mark.slow),
 ]  # fmt: skip
 """Sizes of the larger maps, channels of the larger and of the smaller ones, images: of one and of several tiles."""
 
