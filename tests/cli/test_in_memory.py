@@ -106,7 +106,7 @@ def test_parts_in_one_file_and_a_shared_model(call: Call, tmp_path: Path) -> Non
 
 
 def test_data_that_have_a_name_of_their_own(call: Call) -> None:
-    """A data set made in memory is told from those of the package by its name; one of a file or a name is found."""
+    """A data set made in memory has another name than the setting; that of a file or a name is found."""
     own = datasets.from_arrays(BITS, name="cells", source="a laboratory")
     softspin.fit(small(data="digits", steps=1), own, "own", **QUIET)
     assert "the data of own were given in memory ('cells', 24 + 3 + 3 data points" in call("evaluate", "own").err
